@@ -11,17 +11,16 @@ const (
 	cycleDays, cycleMonths = 146_097, 4_800
 )
 
-// A limit with a MonthDay runs on the window kernel, with months for ticks, and windows of one
-// tick. Month 0 is the one that ends in January 1970, so that none is negative.
+// A limit with a MonthDay runs on the window kernel: its ticks are months, and its windows have one tick. Month 0
+// ends in January 1970, so no number is negative.
 
 // monthly reports whether the windows of p are months of the calendar.
 func (p *Plan) monthly() bool { return p.MonthDay > 0 }
 
-// month returns the number of the month that now, in microseconds, is in: the first that ends
-// after it.
+// month returns the number of the month that contains now, in microseconds: the first month that ends after now.
 func (p *Plan) month(now int64) int64 {
 	days := now / microsecondsPerDay
-	// From an average month it is this one or the next.
+	// Computed with months of average length, n is right or one too small.
 	n := (days+cycleDays-int64(p.MonthDay)-1)*cycleMonths/cycleDays - cycleMonths + 1
 	for p.monthEnd(n) <= days*microsecondsPerDay {
 		n++
@@ -29,8 +28,8 @@ func (p *Plan) month(now int64) int64 {
 	return n
 }
 
-// monthEnd returns when month n ends, in microseconds: on the plan's day of the n-th month
-// since January 1970, or on its last day if it is shorter.
+// monthEnd returns when month n ends, in microseconds: at the start of the plan's day in the n-th month after
+// January 1970, or of that month's last day if the month is shorter.
 func (p *Plan) monthEnd(n int64) int64 {
 	first, day := daysBefore(n), int64(p.MonthDay)
 	if day > 28 {
@@ -39,8 +38,8 @@ func (p *Plan) monthEnd(n int64) int64 {
 	return (first + day - 1) * microsecondsPerDay
 }
 
-// daysBefore returns the days from the first of January 1970 to the first of the n-th month
-// since. It counts years from March, so that a leap day is the last of its year.
+// daysBefore returns the days from January 1, 1970 to the first day of the n-th month after January 1970. It counts
+// years from March, so that a leap day is the last day of its year.
 func daysBefore(n int64) int64 {
 	n += 1970*12 - 2
 	year, month := n/12, n%12

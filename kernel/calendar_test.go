@@ -7,17 +7,17 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// edge is when the month from a day begins that has its beginning in that month.
+// edge returns when the period from a day of the month begins that starts in the given month.
 func edge(year int, month time.Month, day int) time.Time {
 	begin := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
-	for begin.Day() != day { // there is no such day: the last one
+	for begin.Day() != day { // the month has no such day: use its last one
 		begin, day = time.Date(year, month, day-1, 0, 0, 0, 0, time.UTC), day-1
 	}
 	return begin
 }
 
-// TestMonths: every month from every day, from 1970 to 2112, as package time has it, on each day
-// of it and to the microsecond at its edges.
+// TestMonths compares every month from every day, from 1970 to 2112, with package time, on each day of the month,
+// and at its edges to the microsecond.
 func TestMonths(t *testing.T) {
 	for day := 1; day <= 31; day++ {
 		p := plan(t, sluice.Limit{Count: 10, MonthDay: day, Algorithm: sluice.FixedWindow})

@@ -2,13 +2,13 @@ package kernel
 
 import "unsafe"
 
-// maxCounts is the longest span that counts tell apart.
+// maxCounts is the longest span of counts, in ticks.
 const maxCounts = coarseParts + 1
 
-// counts are a [history] of few ticks: how many there are of each. A position is an index.
+// counts are a [history] of few ticks: the number of units in each. A position is an index.
 type counts struct {
 	last int64
-	n    [maxCounts]uint32 // of the last ticks; the newest is the last, and 0 only if all are
+	n    [maxCounts]uint32 // of the last ticks, the newest last; the newest is 0 only if all are
 }
 
 func (c *counts) newest() (int64, bool) { return c.last, c.n[maxCounts-1] > 0 }
@@ -31,7 +31,7 @@ func (c *counts) tick(first int, n int64) int64 {
 func (c *counts) drop(first int) { clear(c.n[:first]) }
 
 func (c *counts) push(tick, n int64) {
-	by := min(max(tick-c.last, 0), maxCounts) // without counts, tick may precede last
+	by := min(max(tick-c.last, 0), maxCounts) // if the log is empty, tick may be before last
 	copy(c.n[:], c.n[by:])
 	clear(c.n[maxCounts-by:])
 	c.n[maxCounts-1] += uint32(n)

@@ -7,14 +7,14 @@
 //   - a meter keeps a level that drains (token bucket, GCRA, leaky bucket),
 //   - a window keeps two counts (fixed window, sliding window counter),
 //   - a [Log] keeps when units were taken (sliding window log),
-//   - a lock keeps until when a key is denied that has exceeded a limit,
+//   - a lock keeps the end of the penalty of a key that has exceeded a limit,
 //   - [Permits] are held while work is in flight.
 //
 // To implement a sluice.Store, keep a [State] for each key and [Plan.Fingerprint], and put it through [Plan.Step]:
 //
 //	state = plan.Step(state, now, cost, &receipt)
 //
-// A Log or Permits step themselves. Package storetest holds a store to the rest of the contract.
+// [Log] and [Permits] have Step methods of their own. Package storetest holds a store to the rest of the contract.
 //
 // Time is an argument, in microseconds since the Unix epoch. Every quantity of a plan stays below 2^51, so that
 // sums and differences stay below 2^53, where the doubles of a script, such as that of package redisstore,

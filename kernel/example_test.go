@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// A store keeps the state of each key, and steps it.
+// A store keeps the state of each key, and calls Step for each charge.
 func ExamplePlan_Step() {
 	plan, err := sluice.NewPlan(sluice.Limit{Count: 60, Period: 60e9, Burst: 2})
 	if err != nil {

@@ -30,7 +30,7 @@ func anyCost(p *sluice.Plan, rng *rand.Rand) int64 {
 	return 1 + rng.Int64N(max(1, p.Capacity/5))
 }
 
-// history leads a bucket through random takes and refunds, and calls look after each.
+// history makes random charges and refunds of a bucket, and calls look after each.
 func history(p *sluice.Plan, rng *rand.Rand, look func(b *plantest.Bucket, now int64)) {
 	b, now := &plantest.Bucket{Plan: p}, int64(plantest.Start)
 	for range 150 {
@@ -46,8 +46,7 @@ func history(p *sluice.Plan, rng *rand.Rand, look func(b *plantest.Bucket, now i
 	}
 }
 
-// The kernels, with no more of a store around them than they need, keep the contract of all stores, answer
-// as the vectors say, and as the model.
+// The kernels, in a minimal store, keep the contract of all stores, and answer as the vectors and the model do.
 func TestKernels(t *testing.T) {
 	t.Parallel()
 	newStore := func(*testing.T) storetest.TimedStore { return plantest.NewKernels() }
@@ -89,7 +88,7 @@ func TestCheckCharges(t *testing.T) {
 	}
 }
 
-// TestLongWaits: a wait of more than 292 years, which no Duration holds, is a long one.
+// TestLongWaits: a wait of more than 292 years, which does not fit in a Duration, is the longest Duration.
 func TestLongWaits(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	b := &plantest.Bucket{Plan: plan(t, sluice.Limit{Count: 1, Period: 250 * year, Algorithm: sluice.SlidingWindowCounter})}
@@ -99,8 +98,8 @@ func TestLongWaits(t *testing.T) {
 	}
 }
 
-// FuzzKernels reads a limit and a history from bytes, and holds the kernels and what is
-// derived from them to the model.
+// FuzzKernels reads a limit and a history from bytes, and compares the kernels and the results derived from them
+// with the model.
 func FuzzKernels(f *testing.F) {
 	for a := range byte(8) {
 		f.Add([]byte{a, 7, 0, 20, 3, 0, 1, 1, 200, 3, 5, 9, 1, 1, 250, 255, 7, 0, 0, 130, 2, 20, 1, 90, 2, 1, 1, 20, 254, 9, 40, 255, 3})
@@ -132,7 +131,7 @@ func FuzzKernels(f *testing.F) {
 	})
 }
 
-// input is what is left of a fuzzer's bytes.
+// input has the unread bytes of a fuzzer.
 type input []byte
 
 func (in *input) byte() (b byte) {
@@ -142,7 +141,7 @@ func (in *input) byte() (b byte) {
 	return b
 }
 
-// number returns up to 62 bits, of all orders of magnitude alike.
+// number returns up to 62 bits, with all orders of magnitude equally likely.
 func (in *input) number() int64 {
 	var b [8]byte
 	for i := range in.byte() % 8 {
@@ -164,7 +163,7 @@ func (in *input) limit() sluice.Limit {
 	return l
 }
 
-// amount returns nothing, or some part of or a little more than whole, or anything.
+// amount returns 0, a number up to a little more than whole, or any number.
 func (in *input) amount(whole int64) int64 {
 	switch b := in.byte(); {
 	case b < 64:

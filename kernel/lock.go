@@ -17,9 +17,9 @@ func NewLock(l Lockout) Plan {
 	return Plan{Kernel: Lock, Tick: 1, Capacity: 1, Most: 1, Fingerprint: h.Sum64(), Lockout: l}
 }
 
-// stepLock is the step of the lock kernel. In a state, Tick is the end of the penalty, Used the
-// number of penalties in a row, and Prev the time when they are forgotten. Here only a negative
-// cost or a clock that has stepped back changes it; offences do so by [Plan.Offend].
+// stepLock is the step of the lock kernel. In a state, Tick is the end of the penalty, Used the number of penalties
+// in a row, and Prev the time when they are forgotten. stepLock changes the state only for a negative cost, or if
+// the clock has stepped back. [Plan.Offend] changes it for offences.
 func (p *Plan) stepLock(s State, now, cost int64, r *Receipt) State {
 	if cost < 0 {
 		*r = Receipt{Now: now, Fits: true}
@@ -33,14 +33,14 @@ func (p *Plan) stepLock(s State, now, cost int64, r *Receipt) State {
 	return s
 }
 
-// Offend records an offence at now, in microseconds since the Unix epoch, against the [Lock] with
-// state s: it returns the state to keep, and makes r the receipt of a charge that is refused. While
-// a penalty is in force nothing changes, so that all callers see the same end.
+// Offend records an offence at now, in microseconds since the Unix epoch, against the [Lock] with state s: it
+// returns the state to keep, and sets r to the receipt of a denied charge. While a penalty is in force, nothing
+// changes, so all callers see the same end.
 func (p *Plan) Offend(s State, now int64, r *Receipt) State {
 	s, _ = p.locked(s, now)
 	if now >= s.Tick {
 		n := s.Used
-		if n == 0 || p.penalty(n) < p.Lockout.Most { // then it stays that long
+		if n == 0 || p.penalty(n) < p.Lockout.Most { // at Most, penalties no longer grow
 			n++
 		}
 		until := now + p.penalty(n)
@@ -50,8 +50,8 @@ func (p *Plan) Offend(s State, now int64, r *Receipt) State {
 	return s
 }
 
-// locked returns s as it stands at now: empty if it is forgotten. Where the clock has stepped back
-// so far that the end lies more than two penalties ahead, it moves along, and moved is true.
+// locked returns s as of now: the empty state if the penalties are forgotten. If the clock has stepped back so far
+// that the end is more than two penalties ahead, the end moves back, too, and moved is true.
 func (p *Plan) locked(s State, now int64) (_ State, moved bool) {
 	if s.Used == 0 || now >= s.Prev {
 		return State{}, false
@@ -64,7 +64,7 @@ func (p *Plan) locked(s State, now int64) (_ State, moved bool) {
 	return State{Tick: until, Used: s.Used, Prev: until + s.Prev - s.Tick}, true
 }
 
-// penalty returns how long the nth penalty in a row lasts, in microseconds.
+// penalty returns the length of the nth penalty in a row, in microseconds.
 func (p *Plan) penalty(n int64) int64 {
 	length, most := p.Lockout.First, p.Lockout.Most
 	for ; n > 1 && length < most; n-- {

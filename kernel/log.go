@@ -1,28 +1,28 @@
 package kernel
 
-// Log is the state of a plan whose [Kernel] is a log: when each unit of the last Span was taken. The
-// zero Log is empty. A Log is for plans of one fingerprint, must not be copied after first
-// use, and is not safe for concurrent use.
+// Log is the state of a plan with a log [Kind]: the times at which the units of the last Span were taken. The zero
+// Log is empty. A Log is for plans of one fingerprint, must not be copied after first use, and is not safe for
+// concurrent use.
 type Log struct{ units history }
 
-// history is the units of a log, oldest first. A position in it is valid until it changes.
+// history has the units of a log, the oldest first. A position is valid until the history changes.
 type history interface {
 	// newest returns the tick of the newest unit. It returns false for an empty log.
 	newest() (tick int64, any bool)
-	// since returns the position of the first unit after a tick, and how many there are
-	// from it on. No tick is further back than a span before the newest unit.
+	// since returns the position of the first unit after a tick, and the number of units from there on. The tick
+	// must not be more than a span before the newest unit.
 	since(tick int64) (first int, n int64)
-	// tick returns the tick of the nth unit from a position on, counted from 1.
+	// tick returns the tick of the nth unit, counted from 1, that starts at a position.
 	tick(first int, n int64) int64
 	// drop forgets the units before a position.
 	drop(first int)
-	// push adds n units, at or after the newest, and less than a span after the oldest.
+	// push adds n units at a tick that is not before the newest unit, and less than a span after the oldest.
 	push(tick, n int64)
 	// pop forgets the n newest units, or all if there are fewer.
 	pop(n int64)
 	// shift moves all units in time.
 	shift(by int64)
-	// bytes returns what is held in memory.
+	// bytes returns the size of the history in memory.
 	bytes() int
 }
 
@@ -36,9 +36,9 @@ func newHistory(p *Plan) history {
 	return new(stamps)
 }
 
-// Step asks for cost units at now, in microseconds since the Unix epoch, and keeps
-// them if they fit. Cost 0 peeks and always fits. A negative cost gives back the
-// newest units first, so that it undoes the take that it follows.
+// Step charges cost units at now, in microseconds since the Unix epoch, if they fit. A cost of 0 changes nothing
+// and always fits. A negative cost gives back the newest units first, so right after a charge, it undoes that
+// charge.
 //
 // A cost that does not fit leaves the log as it is, with one exception: a clock that
 // has stepped back by more than a span moves the units along with it.
@@ -60,8 +60,8 @@ func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	return l.at(p, now).receipt(0)
 }
 
-// Owe is [Log.Step] for a cost that is due in any case. If it does not fit, Fits of the receipt is false, but the
-// log keeps the cost, up to the plan's Most.
+// Owe is like [Log.Step], but charges the cost even if it does not fit. Then Fits of the receipt is false, and the
+// log keeps the cost up to the plan's Most.
 func (l *Log) Owe(p *Plan, now, cost int64) Receipt {
 	r := l.Step(p, now, cost)
 	if r.Fits || cost <= 0 {
@@ -85,11 +85,11 @@ func (l *Log) push(v view, cost int64) {
 	l.units.push(v.now, cost)
 }
 
-// Look returns the receipt for cost units at now without taking them: Used and Tick are those before the cost, and
-// Fits reports whether it would fit.
+// Look returns the receipt for cost units at now without charging them: Used and Tick are from before the charge,
+// and Fits reports whether the cost would fit.
 func (l *Log) Look(p *Plan, now, cost int64) Receipt { return l.at(p, now).receipt(cost) }
 
-// EmptyAt returns when the log equals the empty log, in microseconds since the epoch.
+// EmptyAt returns when all units will have expired, in microseconds since the epoch.
 func (l *Log) EmptyAt(p *Plan) int64 {
 	newest, any := l.newest()
 	if !any {
@@ -113,20 +113,20 @@ func (l *Log) newest() (tick int64, any bool) {
 	return l.units.newest()
 }
 
-// view is a log as it stands at a moment.
+// view is a log at a moment.
 type view struct {
 	*Log
 	p      *Plan
 	micros int64 // since the epoch
-	now    int64 // its tick, or that of the newest unit if the clock has stepped back behind it
+	now    int64 // the tick of micros, or of the newest unit if the clock has stepped back to before it
 	newest int64
-	back   int64 // how far the units have to move back to follow the clock
+	back   int64 // ticks by which the units have to move back to follow the clock
 	first  int   // the position of the first unit that still counts
 	used   int64
 }
 
-// at returns the log as it stands at a moment. Where the clock has stepped back by less
-// than a span, time stands still at the newest unit.
+// at returns the log at a moment. If the clock has stepped back by less than a span, time stands still at the
+// newest unit.
 func (l *Log) at(p *Plan, micros int64) view {
 	v := view{Log: l, p: p, micros: micros, now: p.Ticks(micros)}
 	newest, any := l.newest()
@@ -159,7 +159,7 @@ func (v view) receipt(cost int64) Receipt {
 	case r.Fits:
 		cost = 1
 	}
-	// As many of the oldest units have to expire.
+	// The oldest n units have to expire.
 	if n := v.used + cost - v.p.Capacity; n > 0 {
 		r.Wait = v.units.tick(v.first, n) + v.p.Span - v.back
 	}

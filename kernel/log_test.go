@@ -15,9 +15,9 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// TestLogHoldsOnToLittle has logs of many lengths expire for long, and holds that they
-// answer as the definition says, and take no more memory than they should: 4 bytes for each
-// unit, or 32 if times are exact, or 144 whatever the limit.
+// TestLogHoldsOnToLittle lets units of logs of many lengths expire for a long time. It checks that the logs answer
+// by the definition, and take no more memory than they should: 4 bytes for each unit, 32 with exact times, or 144
+// for any limit.
 func TestLogHoldsOnToLittle(t *testing.T) {
 	for _, test := range []struct {
 		algorithm           sluice.Algorithm
@@ -105,9 +105,9 @@ func traffic(t *testing.T) [][]int64 {
 	return slices.Collect(maps.Values(byAddress))
 }
 
-// decide adds up over the logs of some keys how many units that are asked for at some times pass, and how many are
-// refused though fewer than the limit's count have passed in the period before them. It fails where one passes
-// though there are as many.
+// decide charges units at given times in the logs of some keys. It returns how many pass, and how many are denied
+// although fewer than the limit's count have passed in the period before. It fails if a unit passes although the
+// count is reached.
 func decide(t *testing.T, p *sluice.Plan, keys [][]int64) (passed, wronglyRefused int) {
 	t.Helper()
 	for _, times := range keys {
@@ -139,20 +139,20 @@ func decideKey(t *testing.T, p *sluice.Plan, times []int64) (passed, wronglyRefu
 	return passed, wronglyRefused
 }
 
-// TestLogRounding counts what it costs that a log rounds times: nothing passes that should
-// not, and hardly anything that should is refused.
+// TestLogRounding measures the effect of rounding times in a log: no unit passes that should not, and hardly any
+// unit is wrongly denied.
 func TestLogRounding(t *testing.T) {
 	const gap = 600 * time.Millisecond
 	real := traffic(t)
 	for _, test := range []struct {
 		what, limit string
-		keys        [][]int64 // the times of each
-		wrong, lost float64   // at most: share of all that is refused wrongly, share that passes less
+		keys        [][]int64 // the times of each key
+		wrong, lost float64   // bounds: fraction of all units that is wrongly denied, fraction that passes less
 	}{
 		{"Poisson at 0.8 of the limit", "100/minute", poisson(100_000, gap*5/4), 0.0001, 0.0001},
 		{"Poisson at the limit", "100/minute", poisson(100_000, gap), 0.001, 0.0001},
-		// Of what comes while a log is full something comes in the moment by which the next
-		// place is late. It passes less often, but as much passes.
+		// While a log is full, some requests come in the moment by which rounding delays the next free unit. They
+		// are denied, but a later request passes instead, so the total is the same.
 		{"Poisson at twice the limit", "100/minute", poisson(100_000, gap/2), 0.005, 0.0002},
 		{"Poisson at twice the limit", "1000/600s", poisson(100_000, gap/2), 0.2, 0.0005},
 		{"an access log", "5/minute", real, 0.001, 0.0001},

@@ -2,13 +2,13 @@ package kernel
 
 import "math/bits"
 
-// stepMeter is the meter kernel. A cost raises the level by cost·Unit, the level drains by Drain
-// a tick, and a cost that would raise it above Size is refused. Level and tick stand for one number,
-// tick·Drain + level, the "theoretical arrival time" of GCRA, so that a clock stepping
-// back and forth changes nothing as long as the level stays under Most.
+// stepMeter is the meter kernel. A cost raises the level by cost·Unit, the level drains by Drain a tick, and a cost
+// that would raise it above Size is refused. Level and tick stand for one number, tick·Drain + level, the
+// "theoretical arrival time" of GCRA. So a clock that steps back and forth changes nothing, as long as the level
+// stays below Most.
 //
-// The level may be above Size, because it was owed, or taken by a plan with a larger burst. It then drains
-// like any other. Cutting it to Size would let the larger plan take the difference again.
+// The level may be above Size, because of a debt, or because a plan with a larger burst has charged it. It then
+// drains like any other. Cutting it to Size would let the larger plan take the difference again.
 func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
 	tick := p.Ticks(now)
 	level, above := p.level(s, tick)
@@ -35,7 +35,7 @@ func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
 	return State{Tick: tick, Used: next, Prev: p.stateTick()}
 }
 
-// stateTick returns Prev of the states that p makes.
+// stateTick returns the Prev of the states that p makes.
 func (p *Plan) stateTick() int64 {
 	if p.Tick == 1 {
 		return 0
@@ -60,7 +60,7 @@ func (p *Plan) level(s State, tick int64) (level int64, above bool) {
 	return min(level, p.most), level > p.most
 }
 
-// converted returns a state in ticks of p, its level rounded up.
+// converted returns a state in ticks of p, with the level rounded up.
 func (p *Plan) converted(s State) State {
 	if s.Prev == p.stateTick() || s.Used == 0 {
 		return s
@@ -68,7 +68,7 @@ func (p *Plan) converted(s State) State {
 	from := max(1, s.Prev)
 	micros := s.Tick * from
 	tick := p.Ticks(micros)
-	// Its level in parts of 1/rate.drain of a microsecond.
+	// The level in parts of 1/rate.drain of a microsecond.
 	hi, lo := bits.Mul64(uint64(s.Used), uint64(gcd(from, p.rate.unit)))
 	lo, carry := bits.Add64(lo, uint64((micros-tick*p.Tick)*p.rate.drain+p.part-1), 0)
 	used := uint64(1 << 62)

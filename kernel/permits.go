@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// PermitLasts is how long a permit is held unless it is taken again. A process that dies blocks its permits
-// for no longer; one that lives takes them again in time.
+// PermitLasts is how long a permit is held unless it is taken again. A process that dies blocks its permits for no
+// longer. A running process takes them again in time.
 const PermitLasts = 10 * time.Second
 
 // MaxPermits is the largest number of permits of a plan.
 const MaxPermits = 1 << 16
 
-// NewInFlight returns a plan of so many permits that can be held at the same time, from 1 to [MaxPermits].
+// NewInFlight returns a plan that allows a number of permits to be held at the same time, from 1 to [MaxPermits].
 func NewInFlight(permits int64) Plan {
 	h := fnv.New64a()
 	fmt.Fprint(h, "in flight")
@@ -25,9 +25,9 @@ func NewInFlight(permits int64) Plan {
 // MaxDistinct is the largest number of values of a [Distinct] plan.
 const MaxDistinct = 1000
 
-// NewDistinct returns a plan of at most so many different values, from 1 to [MaxDistinct], within a span in
-// microseconds. A value is a permit, by a number that is a hash of it. It is held for a span after its last use.
-// It fails if the span is too long to be exact.
+// NewDistinct returns a plan that allows a number of different values, from 1 to [MaxDistinct], within a span in
+// microseconds. A value is a permit whose number is a hash of the value. It is held for a span after its last use.
+// NewDistinct fails if the span is too long to be exact.
 func NewDistinct(values, span int64) (Plan, error) {
 	if span < 1 || span > maxExact/2 {
 		return Plan{}, errors.New("the period is from a microsecond to 35 years")
@@ -40,17 +40,18 @@ func NewDistinct(values, span int64) (Plan, error) {
 // Permits is the state of an [InFlight] or [Distinct] plan: which permits are held, and until when. The zero
 // Permits has none. Permits must not be copied after first use, and are not safe for concurrent use.
 type Permits struct {
-	until map[uint64]int64 // of each that was taken, in microseconds since the Unix epoch
-	// All of until are from first to last, so that they need not be looked at while these are held.
+	until map[uint64]int64 // when each taken permit expires, in microseconds since the Unix epoch
+	// All times in until are from first to last. While the permits at both ends are held, all are, and until need
+	// not be searched.
 	first, last int64
-	most        int // how many there have been at once, since a map does not shrink
+	most        int // the largest number at a time: a map does not shrink
 }
 
-// Step asks for the permit with that number at now, in microseconds since the Unix epoch: with cost 1 it
-// takes it, or holds it for longer if it is taken, with a negative cost it gives it back, or with
-// [All] every permit, and with 0 it looks. Any other cost never fits.
+// Step charges the permit with the given number at now, in microseconds since the Unix epoch. A cost of 1 takes the
+// permit, or extends it if it is held. A negative cost gives it back; [All] gives back every permit. A cost of 0
+// changes nothing. Any other cost never fits.
 //
-// A cost that does not fit, or only looks, leaves s as it is. Any other drops permits that have expired.
+// A cost that is 0 or does not fit leaves s as it is. Any other cost drops permits that have expired.
 func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
 	before := s.until[number]
 	r := s.look(p, now, number, cost)
@@ -72,22 +73,23 @@ func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
 	return r
 }
 
-// Look returns the receipt of a Step without doing it, as [Log.Look] does: Used is how many
-// permits are held before it.
+// Look returns the receipt of a Step without making it, as [Log.Look] does: Used is the number of permits that are
+// held before it.
 func (s *Permits) Look(p *Plan, now int64, number uint64, cost int64) Receipt {
 	r := s.look(p, now, number, cost)
 	s.times(p, s.until[number], &r)
 	return r
 }
 
-// look is Look without times.
+// look is Look without Tick, Prev and Wait.
 func (s *Permits) look(p *Plan, now int64, number uint64, cost int64) Receipt {
 	r := Receipt{Now: now, Used: s.held(p, now)}
 	r.Fits = cost <= 0 || cost == 1 && (r.Used < p.Capacity || p.holds(s.until[number], now))
 	return r
 }
 
-// times sets Tick, Prev and Wait of the receipt of a [Distinct] plan. Before is when the value would expire, or 0.
+// times sets Tick, Prev and Wait of the receipt of a [Distinct] plan. before is when the value would have expired
+// before the step, or 0.
 func (s *Permits) times(p *Plan, before int64, r *Receipt) {
 	if p.Kernel != Distinct {
 		return
@@ -107,12 +109,12 @@ func (s *Permits) times(p *Plan, before int64, r *Receipt) {
 			}
 		}
 	}
-	if r.Used > p.Capacity { // a limit that was larger: several have to expire
+	if r.Used > p.Capacity { // the limit was lowered: several values have to expire
 		r.Wait = s.end(p, r.Now, r.Used-p.Capacity)
 	}
 }
 
-// end returns when the permit ends that comes after so many others in the order of their ends.
+// end returns when the permit at index after expires, in the order in which permits expire.
 func (s *Permits) end(p *Plan, now, after int64) int64 {
 	var ends []int64
 	for _, until := range s.until {
@@ -134,8 +136,8 @@ func (p *Plan) FullPermits(now, cost int64) Receipt {
 	return r
 }
 
-// EmptyAt returns a time, in microseconds since the epoch, from which on no permit is taken unless
-// one is taken again: 0 if none is.
+// EmptyAt returns a time, in microseconds since the epoch, at which all permits will have expired; 0 if none is
+// held.
 func (s *Permits) EmptyAt() int64 {
 	if len(s.until) == 0 {
 		return 0
@@ -154,12 +156,12 @@ func (s *Permits) Bytes() int {
 	return 42*s.most + 96
 }
 
-// holds reports whether a permit that was taken until then is held at now. It is free if its end
-// is too far ahead for a clock that stepped back by no more than a permit lasts, so that a jump of
-// the clock does not block it for as long.
+// holds reports whether a permit that expires at until is held at now. It is free if until is so far ahead that the
+// clock must have stepped back by more than a permit lasts. So a jump of the clock does not block a permit for the
+// length of the jump.
 func (p *Plan) holds(until, now int64) bool { return now < until && until-now <= 2*p.Span }
 
-// allHeld reports whether it is known without a look at them that all permits are held.
+// allHeld reports whether all permits are known to be held without a search of until.
 func (s *Permits) allHeld(p *Plan, now int64) bool {
 	return p.holds(s.first, now) && p.holds(s.last, now)
 }
@@ -177,7 +179,7 @@ func (s *Permits) held(p *Plan, now int64) int64 {
 	return n
 }
 
-// forget forgets the permits that are not held.
+// forget drops the permits that are not held.
 func (s *Permits) forget(p *Plan, now int64) {
 	if s.allHeld(p, now) {
 		return

@@ -13,7 +13,7 @@ var inFlight = plantest.InFlight
 
 const now = plantest.Start
 
-// TestPermitsBytes holds that permits take no more memory than they say, and not much less.
+// TestPermitsBytes checks that permits take no more memory than Bytes returns, and not much less.
 func TestPermitsBytes(t *testing.T) {
 	for _, n := range []int{1, 8, 9, 14, 15, 100, 897, 1000, 2000, 10_000, 65_536} {
 		sets := make([]kernel.Permits, 1+20_000/n)

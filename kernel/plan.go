@@ -21,7 +21,7 @@ const (
 	CountLog
 	// ExactLog is a StampLog of microseconds.
 	ExactLog
-	// Lock keeps until when a key is denied that has exceeded its limits: see [Lockout].
+	// Lock keeps the end of the penalty of a key that has exceeded its limits: see [Lockout].
 	Lock
 	// InFlight keeps which permits are held: see [Permits].
 	InFlight
@@ -38,24 +38,23 @@ func (k Kind) Permits() bool { return k >= InFlight }
 // MaxLogCount is the largest Count of an [ExactLog].
 const MaxLogCount = 1 << 20
 
-// FineLogCount is the largest Count of a [StampLog], which takes 2 KiB for a key. Above that a log is a
-// [CountLog]. The larger a limit, the less it matters that times are coarser, and the more
-// memory and time it would take to remember them. A limit that is changed from one side of it to
-// the other starts with an empty log.
+// FineLogCount is the largest Count of a [StampLog], which takes 2 KiB for a key. With a larger Count, a log is a
+// [CountLog]. The larger a limit, the less it matters that times are coarser, and the more memory and time it would
+// take to remember them. A limit that changes from one kind to the other starts with an empty log.
 const FineLogCount = 1 << 10
 
 const (
-	fineParts   = 1 << 15 // of a Period, so that two bytes hold a time
+	fineParts   = 1 << 15 // parts of a Period, so that a time fits in two bytes
 	coarseParts = 32
-	maxCoarse   = 1<<32 - 1 // what four bytes count
+	maxCoarse   = 1<<32 - 1 // the largest count in four bytes
 )
 
 // Every quantity of a plan stays below maxExact, so that their sums and differences
 // stay below 2^53 and Lua's numbers hold them as exactly as int64 does.
 const maxExact = 1 << 51
 
-// maxLevel is the largest level of a meter that a plan can express. A higher one was left by a plan
-// with longer ticks.
+// maxLevel is the largest level of a meter that a plan can express. A plan with longer ticks can leave a higher
+// level.
 const maxLevel = 1 << 52
 
 // Plan is a limit in integers: all that an implementation needs to reproduce a decision, in ticks of Tick
@@ -69,10 +68,9 @@ type Plan struct {
 	// Unit is what a unit adds to a meter, Drain what a tick takes away, Size what the meter
 	// holds: period/g, count/g and burst·Unit with g = gcd(count, period in ticks).
 	Unit, Drain, Size int64
-	// Span is the length of a window in ticks, and how long a permit or a value lasts. Of a log it
-	// is how many ticks after the one in which a unit was taken it no longer counts: a period
-	// after the end of its tick. It is 1 where windows are months of the calendar, which
-	// [Plan.WindowAt] numbers.
+	// Span is the length of a window in ticks, and how long a permit or a value lasts. In a log, a unit expires
+	// Span ticks after the tick in which it was taken, a period after the end of that tick. It is 1 where windows
+	// are months of the calendar, which [Plan.WindowAt] numbers.
 	Span int64
 	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits,
 	// else the count.
@@ -84,20 +82,20 @@ type Plan struct {
 	Most int64
 	// Fixed means that stores do not raise Most: see [Plan.Raised].
 	Fixed bool
-	// Fingerprint tells apart the plans whose states mean different things. A store
-	// keeps states of different fingerprints apart even under one key. Meters of one rate share a
-	// fingerprint, and so do fixed windows, sliding counters and exact logs of one period each, and
-	// other logs of one period as long as their counts stay on one side of [FineLogCount].
-	// So a change of a burst, of the count of a window or log, of Tick or Most keeps what was counted.
+	// Fingerprint distinguishes plans whose states mean different things. A store keeps states of different
+	// fingerprints apart even under one key. Meters of one rate share a fingerprint, and so do fixed windows,
+	// sliding counters and exact logs of one period each, and other logs of one period as long as their counts stay
+	// on one side of [FineLogCount]. So a change of a burst, of the count of a window or log, of Tick or of Most
+	// keeps the counts.
 	Fingerprint uint64
-	// Sliding means that the previous window counts as far as it overlaps the last period.
+	// Sliding means that the previous window counts in proportion to its overlap with the last period.
 	Sliding bool
 	// MonthDay, from 1 to 31, means that windows are months that begin on this day. 0: they are not.
 	MonthDay int
 	// Queue means that a meter gives turns: what it admits waits until the level before it has drained.
 	Queue bool
-	// Once means that a charge of the plan makes a Take happen only once. A charge that does not fit is a
-	// repeat, and no offence.
+	// Once means that a Take with a charge of the plan happens only once. A charge that does not fit is a
+	// repetition, and not an offence.
 	Once bool
 	// Lockout has the terms of a [Lock]. The states of all locks mean the same.
 	Lockout Lockout
@@ -107,8 +105,7 @@ type Plan struct {
 	// above most does not mean that the clock has stepped back.
 	most, full int64
 	vague      bool
-	// rate is that of a meter in ticks of a microsecond. A level of 1 drains in part/rate.drain
-	// microseconds.
+	// rate is the rate of a meter with ticks of a microsecond. A level of 1 drains in part/rate.drain microseconds.
 	rate rate
 	part int64
 }
@@ -151,7 +148,7 @@ func New(s Spec) (p Plan, err error) {
 	return Plan{}, err
 }
 
-// plan returns the plan by a tick in microseconds.
+// plan returns the plan with the given tick, in microseconds.
 func (s Spec) plan(tick int64) (Plan, error) {
 	p := Plan{Kernel: s.Kernel, Tick: tick, Capacity: s.Count, Sliding: s.Sliding, Queue: s.Queue, MonthDay: s.MonthDay}
 	period := s.Period / tick
@@ -201,8 +198,7 @@ func (s Spec) plan(tick int64) (Plan, error) {
 	return p, nil
 }
 
-// setRate sets the rate of a meter, and reports whether its levels convert exactly from and to
-// microseconds.
+// setRate sets the rate of a meter, and reports whether levels convert exactly from and to microseconds.
 func (p *Plan) setRate(count, period int64) (exact bool) {
 	g := gcd(count, period)
 	p.rate = rate{period / g, count / g}
@@ -230,8 +226,8 @@ func logParts(count int64) int64 {
 	return fineParts
 }
 
-// logSpan returns the least span in which a unit that was taken in the last microsecond of
-// its tick still counts for a period.
+// logSpan returns the shortest span in which a unit that was taken in the last microsecond of its tick still counts
+// for a whole period.
 func (p *Plan) logSpan(period int64) int64 {
 	return ceilDiv(period-1, p.Tick) + 1
 }
@@ -245,22 +241,21 @@ func (p *Plan) fingerprint() uint64 {
 	}
 	kernel := min(p.Kernel, StampLog) // the span distinguishes the kinds of logs
 	tick, span, unit := p.Tick, p.Span, p.rate
-	if kernel < StampLog { // which are as in ticks of a microsecond
+	if kernel < StampLog { // in ticks of a microsecond, so that Tick does not matter
 		tick, span = 1, p.Span*p.Tick
 	}
 	fmt.Fprint(h, kernel, tick, unit.unit, unit.drain, span, p.Sliding || p.Kernel == ExactLog)
 	return h.Sum64()
 }
 
-// Raised returns p, or, if that is more, a copy whose states may hold up to so many units. It is
-// for stores: the states of a meter must not be cut to the Most of p while a plan with a larger one
-// shares them. So a store raises each plan whose Most is not Fixed to the largest of that Fingerprint
-// that it has been charged with. Unlike WithMost of package sluice, Raised keeps the Tick, and so the meaning of
-// a receipt's Used.
+// Raised returns p, or, if units is more than p.Most, a copy whose Most is units. It is for stores: while plans
+// share the states of a meter, a state must not be cut to the Most of a smaller plan. So a store raises each plan
+// whose Most is not Fixed to the largest Most of that Fingerprint that it has been charged with. Unlike WithMost of
+// package sluice, Raised keeps the Tick, and so the meaning of a receipt's Used.
 //
-// A store knows only the plans that its own process has charged. Where processes share a server, keys and
-// a rate, and differ in their bursts, give all plans the largest one by that. Otherwise a process that
-// has only met a small burst cuts what a large one has taken, as if the clock had stepped back.
+// A store knows only the plans that its own process has charged. If processes share a server, keys and a rate, but
+// have different bursts, use WithMost to give all plans the largest burst. Otherwise a process that knows only a
+// small burst cuts the level of a larger one, as if the clock had stepped back.
 func (p *Plan) Raised(units int64) *Plan {
 	if p.Kernel != Meter || p.Fixed || units <= p.Most {
 		return p
@@ -271,7 +266,7 @@ func (p *Plan) Raised(units int64) *Plan {
 	return &q
 }
 
-// setMost sets what follows from Most, and reports whether that is exact.
+// setMost sets the fields that follow from Most, and reports whether they are exact.
 func (p *Plan) setMost() (exact bool) {
 	if p.Kernel != Meter {
 		return true

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// TestStep: a step of a kernel by itself is what the model takes, wherever the clock goes.
+// TestStep: a single step of a kernel equals that of the model, wherever the clock goes.
 func TestStep(t *testing.T) {
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		b, model, now := &plantest.Bucket{Plan: p}, new(storetest.Model), int64(plantest.Start)
@@ -38,8 +38,8 @@ func TestStep(t *testing.T) {
 	})
 }
 
-// TestEmptyAt: a state equals the empty state at the microsecond that EmptyAt says, and
-// not one before. ResetAfter says the same.
+// TestEmptyAt: a state equals the empty state at the microsecond that EmptyAt returns, and not one microsecond
+// earlier. ResetAfter agrees.
 func TestEmptyAt(t *testing.T) {
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		used := 0
@@ -75,9 +75,8 @@ func TestEmptyAt(t *testing.T) {
 	})
 }
 
-// TestBound holds every algorithm to what it promises never to exceed, in any interval of
-// a random history. Intervals of meters and windows are those of the ticks in which
-// decisions are made, those of logs are of the clock.
+// TestBound checks the bounds that every algorithm guarantees for any interval of a random history. Intervals of
+// meters and windows are in ticks of the decisions, those of logs in time of the clock.
 func TestBound(t *testing.T) {
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		admitted, refused := 0, 0
@@ -105,7 +104,7 @@ func TestBound(t *testing.T) {
 
 type taken struct{ tick, now, cost int64 }
 
-// bounds say what is wrong with the last of some takes, given those before it.
+// bounds return the error of the last of some takes, given the earlier ones.
 var bounds = map[sluice.Algorithm]func(p *sluice.Plan, all []taken) string{
 	sluice.TokenBucket:           meterBound,
 	sluice.LeakyBucket:           meterBound,
@@ -194,8 +193,8 @@ func sumSince(all []taken, tick int64) (sum int64) {
 	return sum
 }
 
-// refusedReceipt returns what b says of a cost at now in a Take that is refused: nothing is
-// kept, and what would fit is not in what is used.
+// refusedReceipt returns b's receipt for a cost at now in a denied Take: nothing is kept, and a cost that would fit
+// is not part of the use.
 func refusedReceipt(b *plantest.Bucket, now, cost int64) (r kernel.Receipt) {
 	if b.Kernel.Log() {
 		return b.Log.Look(&b.Plan.Plan, now, cost)
@@ -206,7 +205,7 @@ func refusedReceipt(b *plantest.Bucket, now, cost int64) (r kernel.Receipt) {
 	return r
 }
 
-// oldest returns when the oldest unit of a log expires, as a tick, or 0 where it has none.
+// oldest returns the tick at which the oldest unit of a log expires, or 0 for an empty log.
 func oldestOf(b *plantest.Bucket, now int64) int64 {
 	d := refusedReceipt(b, now, b.Capacity)
 	if d.Fits || d.Used == 0 {
@@ -216,8 +215,8 @@ func oldestOf(b *plantest.Bucket, now int64) int64 {
 	return refusedReceipt(b, now, b.Capacity-d.Used+1).Wait
 }
 
-// TestSnapshot: what a receipt has told of a state answers later charges as the state itself
-// does, or says that it cannot.
+// TestSnapshot: a snapshot of a receipt answers later charges as the state itself does, or reports that the answer
+// is unknown.
 func TestSnapshot(t *testing.T) {
 	answered, unknown := map[kernel.Kind]int{}, map[kernel.Kind]int{}
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
@@ -248,7 +247,7 @@ func TestSnapshot(t *testing.T) {
 				}
 				want := refusedReceipt(b, later, cost)
 				if p.Kernel.Log() && got.Fits && oldest == 0 {
-					// Nothing is taken to have expired, and the wait is left open.
+					// The snapshot assumes that no unit has expired, and leaves the wait open.
 					if !want.Fits || got.Used < want.Used {
 						t.Fatalf("at %d, %d later: %+v, the log says %+v", now, later-now, got, want)
 					}
@@ -286,7 +285,7 @@ func TestSnapshotRemaining(t *testing.T) {
 	})
 }
 
-// TestLifetime: after that long nothing is left of a state, whatever it was.
+// TestLifetime: after its Lifetime, any state is empty.
 func TestLifetime(t *testing.T) {
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		history(p, rng, func(b *plantest.Bucket, now int64) {

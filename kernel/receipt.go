@@ -8,7 +8,7 @@ import (
 // All is the negative cost that gives back everything taken.
 const All = -1 << 63
 
-// Receipt is the state of a key after a step. Implementations that saw the same history give the same receipts.
+// Receipt is the state of a key after a step. After the same history, all implementations return the same receipts.
 type Receipt struct {
 	// Now is the time of the step, in microseconds since the Unix epoch.
 	Now int64
@@ -18,16 +18,16 @@ type Receipt struct {
 	// Used is the level of a meter at Now, the count of this window or of the log, the number
 	// of penalties, or how many permits or values are held. It includes the cost if it was committed.
 	Used int64
-	// Prev is the count of the previous window, if that counts, or when penalties are forgotten. Of
-	// a Queue it is the level at the end of a turn that is not the last of the queue, or 0. Of a distinct
-	// value it is until when this one was held before the step, or 0.
+	// Prev is the count of the previous window, if that counts, or when penalties are forgotten. For a Queue, it is
+	// the level at the end of a turn that is not the last of the queue, or 0. For a distinct value, it is when the
+	// value would have expired before the step, or 0.
 	Prev int64
-	// Wait is, for a log only, the tick at which the cost would fit, or, where it
-	// does fit, at which one more unit would. Zero means at once, or never. Of distinct values it is when one
-	// that is new fits, or, where it fits now, when the least recently used expires.
+	// Wait is, for a log only, the tick at which the cost would fit, or, where it does fit, at which one more unit
+	// would. Zero means at once, or never. For distinct values, it is when a new value fits, or, if a new value
+	// fits now, when the least recently used value expires.
 	Wait int64
-	// Cut is how many units of an owed cost were not committed, because the state then
-	// holds the plan's Most. A fraction of a unit counts as one.
+	// Cut is the number of units of an owed cost that were not committed, because the state has reached the plan's
+	// Most. A fraction of a unit counts as one.
 	Cut int64
 	// Fits means that the cost fits.
 	Fits bool
@@ -44,14 +44,14 @@ func (r *Receipt) TurnEnd() int64 {
 }
 
 // Answer returns what a receipt means: how many units remain, rounded down; how long it takes until nothing is
-// used, or a penalty is forgotten; and how long until so many units fit. The last is 0 if they fit now, are more
-// than Capacity, or if that is not known: permits have no times.
+// used, or a penalty is forgotten; and how long until the given units fit. The last is 0 if they fit now, if they
+// are more than Capacity, or if the time is unknown, as for permits.
 func (p *Plan) Answer(r *Receipt, units int64) (remaining int64, resetAfter, fitsAfter time.Duration) {
 	tick, at := p.Ticks(r.Now), r.Wait
 	var reset int64
 	switch p.Kernel {
 	case Meter:
-		remaining = max(0, div(p.Size-r.Used, p.Unit)) // more may be owed than the limit holds
+		remaining = max(0, div(p.Size-r.Used, p.Unit)) // the key may be in debt
 		reset = tick + ceilDiv(r.Used, p.Drain)
 	case Window:
 		w := r.window()
@@ -98,9 +98,8 @@ func (p *Plan) Until(tick, now int64) time.Duration {
 	return time.Duration(min(max(0, tick*p.Tick-now), most)) * time.Microsecond
 }
 
-// Owed returns by how many units a state is above the plan's Capacity, rounded
-// up: as many have to drain, or expire, before any can fit. It is 0 where nothing is owed ([Plan.Owe]),
-// and for penalties and permits.
+// Owed returns the number of units by which a state is above the plan's Capacity, rounded up. These have to drain
+// or expire before any unit can fit. It is 0 if nothing is owed ([Plan.Owe]), and for penalties and permits.
 func (p *Plan) Owed(r *Receipt) int64 {
 	switch p.Kernel {
 	case Meter:
@@ -114,11 +113,11 @@ func (p *Plan) Owed(r *Receipt) int64 {
 }
 
 // Spend changes the receipt of a charge that took nothing to the receipt of a Take with the cost, which must fit.
-// Receipts of penalties stay. A receipt does not contain when a log forgets its next units, and which value is the least
-// recently used: Spend assumes both against the client.
+// Receipts of penalties stay. A receipt does not contain when the next units of a log expire, or which value is the
+// least recently used. For both, Spend assumes the worst case for the client.
 func (p *Plan) Spend(r *Receipt, cost int64) {
 	switch {
-	case p.Kernel == Lock, p.Queue && r.Prev > 0: // Prev: it takes a turn before the last
+	case p.Kernel == Lock, p.Queue && r.Prev > 0: // Prev: the charge takes a turn before the last
 		return
 	case p.Kernel == Distinct:
 		p.spendValue(r)

@@ -5,13 +5,13 @@ import (
 	"unsafe"
 )
 
-// runs are a [history] at any distance in time: 16 bytes for each tick in which some were taken.
+// runs are a [history] of any length of time: 16 bytes for each tick with units.
 type runs struct {
-	runs []run // ticks and sums grow from run to run
-	head int   // how many runs have been dropped, and only wait to be overwritten
+	runs []run // ticks and sums increase from run to run
+	head int   // number of dropped runs, which are still in the slice
 }
 
-// run holds the units of one tick: its sum less the sum of the run before it.
+// run has the units of one tick: its sum minus the sum of the previous run.
 type run struct{ at, sum int64 }
 
 func (r *runs) newest() (int64, bool) {
@@ -57,7 +57,7 @@ func (r *runs) push(tick, n int64) {
 		return
 	}
 	sum := r.before(last+1) + n
-	// The last dropped run stays, for its sum.
+	// The last dropped run stays, because its sum is needed.
 	if spare := r.head - 1; len(r.runs) == cap(r.runs) && worthMoving(spare, len(r.runs)) {
 		r.runs = slices.Delete(r.runs, 0, spare)
 		r.head = 1
@@ -65,12 +65,12 @@ func (r *runs) push(tick, n int64) {
 	r.runs = append(r.runs, run{tick, sum})
 }
 
-// few are moved faster than memory for more of them is found.
+// Up to few runs, moving them is faster than allocating more memory.
 const few = 256
 
-// worthMoving reports whether what is kept, all but spare, should move over what was dropped,
-// or else may grow: where that would move many for little. So a push costs the same however
-// long a log is, and what it holds on to is no more than twice what it once had.
+// worthMoving reports whether the kept elements should move over the spare dropped ones. Otherwise the slice grows,
+// because many would move to gain little. So the cost of a push does not depend on the length of a log, and a log
+// takes at most twice the memory of its largest contents.
 func worthMoving(spare, all int) bool { return spare > max(0, (all-few)/8) }
 
 func (r *runs) pop(n int64) {

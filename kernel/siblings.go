@@ -13,8 +13,8 @@ type Siblings struct {
 	most  map[uint64]int64
 }
 
-// Most remembers p, and returns the largest Most of the plans that share its states, or its own where that
-// is fixed.
+// Most remembers p, and returns the largest Most of the plans that share its states, or its own Most if that is
+// Fixed.
 func (s *Siblings) Most(p *Plan) int64 {
 	if p.Kernel != Meter {
 		return p.Most

@@ -43,11 +43,10 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	return s
 }
 
-// Receipt returns the receipt of a charge at now in a Take that is refused, as if nothing had
-// happened since the snapshot, and whether it is known. The plan must have the fingerprint of the one
-// that made the snapshot. A log whose oldest unit is unknown is treated as if nothing had expired:
-// its receipt is known if the charge fits. Permits are treated as if none had become free
-// and none were the one requested, so no charge may be denied on that receipt.
+// Receipt returns the receipt of a charge at now in a denied Take, as if nothing had happened since the snapshot,
+// and whether it is known. The plan must have the fingerprint of the plan that made the snapshot. A log whose
+// oldest unit is unknown is treated as if nothing had expired: its receipt is known if the charge fits. Permits are
+// treated as if none had become free and none were the one requested, so no charge may be denied on that receipt.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():
@@ -59,7 +58,7 @@ func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	}
 	if p.Kernel == Meter {
 		if _, above := p.level(s.state, p.Ticks(s.Now)); above {
-			return r, false // a plan with a larger Most has taken it
+			return r, false // a plan with a larger Most has raised the level
 		}
 	}
 	if next := p.Step(s.state, now, cost, &r); p.Kernel == Lock && next != s.state {

@@ -6,12 +6,12 @@ import (
 	"unsafe"
 )
 
-// stamps are a [history] of two bytes a unit: the low bits of its tick. The tick of the newest
-// is known in full, and no other is as much as 2^16 before it, because no span is so long.
+// stamps are a [history] of two bytes a unit: the low bits of its tick. The newest tick is kept in full, and all
+// others are less than 2^16 ticks before it, because all spans are shorter.
 type stamps struct {
 	last   int64
 	stamps []uint16
-	head   int // how many have been dropped, and only wait to be overwritten
+	head   int // number of dropped units, which are still in the slice
 }
 
 func (s *stamps) newest() (int64, bool) { return s.last, len(s.stamps) > 0 }
@@ -22,7 +22,7 @@ func (s *stamps) since(tick int64) (first int, n int64) {
 	return first, int64(len(s.stamps) - first)
 }
 
-// age returns by how many ticks stamp i is older than the newest.
+// age returns the number of ticks by which stamp i is older than the newest.
 func (s *stamps) age(i int) int64 { return int64(uint16(s.last) - s.stamps[i]) }
 
 func (s *stamps) tick(first int, n int64) int64 { return s.last - s.age(first+int(n)-1) }

@@ -1,21 +1,21 @@
 package kernel
 
-// State is what a store keeps for one key of a [Meter], [Window] or [Lock] plan. The zero
-// State is the empty one, and is not worth keeping.
+// State is what a store keeps for one key of a [Meter], [Window] or [Lock] plan. The zero State is the empty state,
+// and need not be stored.
 type State struct {
 	// Tick is the tick of a meter's level, the number of this window since the epoch, or the
 	// end of a penalty.
 	Tick int64
 	// Used is the level of a meter, the count of this window, or the number of penalties in a row.
 	Used int64
-	// Prev is the count of the window before, or when penalties are forgotten. Of a meter it is the
-	// Tick of the plan that made the state, or 0 for 1: plans of another Tick convert it.
+	// Prev is the count of the window before, or when penalties are forgotten. For a meter, it is the Tick of the
+	// plan that made the state, or 0 for a Tick of 1: plans with another Tick convert the state.
 	Prev int64
 }
 
-// Step is the arithmetic of a Meter, Window or Lock plan: it asks for cost units at now, in
-// microseconds since the Unix epoch, writes the receipt to r, and returns the state to
-// keep. Cost 0 peeks and always fits; a negative cost gives back, never below empty.
+// Step is the arithmetic of a Meter, Window or Lock plan: it charges cost units at now, in microseconds since the
+// Unix epoch, if they fit, writes the receipt to r, and returns the state to keep. A cost of 0 changes nothing and
+// always fits. A negative cost gives units back, at most those that are used.
 //
 // A cost that does not fit leaves s as it is, with one exception: a clock that has
 // stepped back further than the plan's states can hold (Most) moves the state along with it.
@@ -32,8 +32,8 @@ func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	return s
 }
 
-// Owe is [Plan.Step] for a cost that is due in any case, such as the rest of the cost of a request that has passed.
-// If it does not fit, Fits of r is false, but the state keeps the cost, up to Most.
+// Owe is like [Plan.Step], but charges the cost even if it does not fit, such as the rest of the cost of a request
+// that has passed. Then Fits of r is false, and the state keeps the cost up to Most.
 func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
 	s = p.Step(s, now, cost, r)
 	if r.Fits || cost <= 0 || p.Kernel == Lock {
@@ -46,7 +46,7 @@ func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
 	landed := min(cost, max(0, room))
 	r.Cut = cost - landed
 	if r.Used += p.Level(landed); p.Kernel == Meter && r.Cut > 0 {
-		r.Used = p.most // and a part of a unit more
+		r.Used = p.most // includes a part of another unit
 	}
 	switch {
 	case r.Used == before:
@@ -57,8 +57,8 @@ func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
 	return r.window()
 }
 
-// EmptyAt returns when s equals the empty state, in microseconds since the epoch, so that
-// a store may forget it. It is the expiry of a key.
+// EmptyAt returns when s will equal the empty state, in microseconds since the epoch. A store may then forget it:
+// this is the expiry of a key.
 func (p *Plan) EmptyAt(s State) int64 {
 	switch {
 	case s.Used == 0 && s.Prev == 0:
@@ -76,7 +76,7 @@ func (p *Plan) EmptyAt(s State) int64 {
 	return (s.Tick + 1) * p.Span * p.Tick
 }
 
-// Level returns how much units add to the Used of a receipt or a state.
+// Level returns the amount that units add to the Used of a receipt or a state.
 func (p *Plan) Level(units int64) int64 {
 	if p.Kernel == Meter {
 		return units * p.Unit

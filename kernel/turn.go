@@ -13,7 +13,7 @@ type Point struct {
 // Span is the time of one or several turns in a queue.
 type Span struct{ From, To Point }
 
-// Before reports whether p is before q, of plans with the [Plan.SameTurns].
+// Before reports whether p is before q. Both must be from plans with the [Plan.SameTurns].
 func (p Point) Before(q Point) bool { return p.Tick < q.Tick || p.Tick == q.Tick && p.Part < q.Part }
 
 // Ceil returns the first tick that is not before the point.
@@ -24,10 +24,11 @@ func (p Point) Ceil() int64 {
 	return p.Tick
 }
 
-// PointAt returns when a level, at least 0, at a tick has drained.
+// PointAt returns when a level at a tick will have drained. The level must not be negative.
 func (p *Plan) PointAt(tick, level int64) Point { return Point{tick + level/p.Drain, level % p.Drain} }
 
-// LevelAt returns what drains between a tick and a point, or MaxInt64 if it is more than Size.
+// LevelAt returns the level that drains between a tick and a point, or MaxInt64 if it is more than that of Most
+// units.
 func (p *Plan) LevelAt(at Point, tick int64) int64 {
 	if at.Tick-tick > p.full {
 		return math.MaxInt64
@@ -35,7 +36,7 @@ func (p *Plan) LevelAt(at Point, tick int64) int64 {
 	return (max(at.Tick-tick, -p.full-1))*p.Drain + at.Part
 }
 
-// Turn returns the turn of so many units from a point on.
+// Turn returns the turn of units that starts at a point.
 func (p *Plan) Turn(from Point, units int64) Span {
 	return Span{from, p.PointAt(from.Tick, from.Part+units*p.Unit)}
 }
@@ -47,8 +48,8 @@ func (p *Plan) TurnOf(cost int64, r *Receipt) (_ Span, waits bool) {
 	return p.Turn(p.PointAt(p.Ticks(r.Now), max(0, level)), cost), level > 0
 }
 
-// Delay returns how long an admitted charge of cost units waits for its turn: a whole number of ticks. The
-// turn comes early by the time in which a level of so much drains.
+// Delay returns how long an admitted charge of cost units waits for its turn: a whole number of ticks. The real
+// turn is earlier, by the time in which a level of early drains.
 func (p *Plan) Delay(cost int64, r *Receipt) (_ time.Duration, early int64) {
 	level := max(0, r.TurnEnd()-max(0, cost)*p.Unit)
 	ticks := ceilDiv(level, p.Drain)

@@ -29,7 +29,7 @@ func (p *Plan) stepWindow(s State, tick, cost int64, r *Receipt) State {
 	return w
 }
 
-// windowTick returns the tick of a time in microseconds, which may be a month.
+// windowTick returns the tick of a time in microseconds. For a monthly plan, it is the number of the month.
 func (p *Plan) windowTick(now int64) int64 {
 	if p.monthly() {
 		return p.month(now)
@@ -37,10 +37,9 @@ func (p *Plan) windowTick(now int64) int64 {
 	return p.Ticks(now)
 }
 
-// rolled returns s as it stands at tick. If the clock has stepped back by less than a
-// window, time stands still at the beginning of the window in s. If by more, the
-// counts move to the clock's window, so that no key waits for the length of the
-// jump, and moved is true.
+// rolled returns s as of tick. If the clock has stepped back by less than a window, time stands still at the
+// beginning of the window of s. If it has stepped back further, the counts move to the clock's window, and moved is
+// true. So no key waits for the length of a jump.
 func (p *Plan) rolled(s State, tick int64) (w State, moved bool) {
 	n := tick / p.Span
 	empty := s.Used == 0 && s.Prev == 0
@@ -59,19 +58,18 @@ func (p *Plan) rolled(s State, tick int64) (w State, moved bool) {
 	return s, false
 }
 
-// windowRoom returns the room for more units, times Span. It is negative if the limit
-// was lowered or more is owed.
+// windowRoom returns the room for more units, times Span. It is negative if the limit was lowered or the key is in
+// debt.
 func (p *Plan) windowRoom(w State, tick int64) int64 {
 	return (p.Capacity-w.Used)*p.Span - w.Prev*p.left(w.Tick, tick)
 }
 
-// left returns the ticks to the end of window n, at most Span: all of it where the
-// clock has not reached it yet.
+// left returns the number of ticks to the end of window n: Span if the clock has not reached the window yet.
 func (p *Plan) left(n, tick int64) int64 {
 	return min(p.Span, (n+1)*p.Span-tick)
 }
 
-// windowFitsAt returns the tick at which so many units fit, which do not fit now.
+// windowFitsAt returns the tick at which need units will fit, which do not fit now.
 func (p *Plan) windowFitsAt(r *Receipt, need int64) int64 {
 	end := (r.Tick + 1) * p.Span
 	if room := (p.Capacity - r.Used - need) * p.Span; room >= 0 {
@@ -81,6 +79,6 @@ func (p *Plan) windowFitsAt(r *Receipt, need int64) int64 {
 	if !p.Sliding {
 		return end
 	}
-	// In the next one, where the count of this one is the previous.
+	// In the next window, in which this window's count is the previous one.
 	return end + p.Span - (p.Capacity-need)*p.Span/r.Used
 }

@@ -17,7 +17,7 @@ const (
 	free = 0
 	busy = 1
 
-	reserved = busy // states are above
+	reserved = busy // words up to this value are not states
 )
 
 // bucket is a cache line: what a processor reads at once.
@@ -34,12 +34,12 @@ func at(first, second *bucket, tag uint64) *cell {
 	return &first[(i|j)&3]
 }
 
-// index returns the number of the cell of a tag, and 4 more, or 0 if the tag has no cell.
+// index returns 4 plus the index of the tag's cell, or 0 if the tag has no cell.
 func (b *bucket) index(tag uint64) int {
 	return 4*b[0].has(tag) | 5*b[1].has(tag) | 6*b[2].has(tag) | 7*b[3].has(tag)
 }
 
-// has returns 1 if that is the tag, else 0.
+// has returns 1 if the cell has the tag, else 0.
 func (c *cell) has(tag uint64) (n int) {
 	if c.tag.Load() == tag {
 		n = 1
@@ -47,9 +47,9 @@ func (c *cell) has(tag uint64) (n int) {
 	return n
 }
 
-// mixed turns a packed state into the word of a tag and back. It keeps a late compare-and-swap
-// from mistaking the state of another key, which has moved into the cell since, for the one that
-// was read: mixed, the two would have to agree in all 64 bits.
+// mixed turns a packed state into the word of a tag and back. Without it, a late compare-and-swap could succeed on
+// an equal state of another key that has moved into the cell since. With it, the two mixed words would have to
+// agree in all 64 bits.
 func mixed(word, tag uint64) uint64 { return word ^ tag*0x9e3779b97f4a7c15 }
 
 // load returns the word once it is not busy.
@@ -60,8 +60,8 @@ func (c *cell) load() uint64 {
 	return c.wait()
 }
 
-// wait waits for the end of a claim, which is the end of a decision. It yields, since the
-// goroutine that decides may be waiting for this processor.
+// wait waits until the claim of the cell ends, which is when a decision ends. It yields, because the goroutine that
+// decides may be waiting for this processor.
 func (c *cell) wait() uint64 {
 	for {
 		runtime.Gosched()
@@ -71,10 +71,10 @@ func (c *cell) wait() uint64 {
 	}
 }
 
-// claim makes the word busy and returns what it was, or free if it is that.
+// claim sets the word to busy, and returns the previous word. A free cell stays free, and claim returns free.
 func (c *cell) claim() uint64 { return c.exchange(busy) }
 
-// take makes the cell free and returns what its word was.
+// take makes the cell free, and returns the previous word.
 func (c *cell) take() uint64 { return c.exchange(free) }
 
 func (c *cell) exchange(to uint64) uint64 {
@@ -85,7 +85,7 @@ func (c *cell) exchange(to uint64) uint64 {
 	}
 }
 
-// commit writes the next word if the cell still has the one that it follows from.
+// commit replaces word by next if the cell still contains word, and reports whether it does.
 func (c *cell) commit(word, next uint64) bool {
 	if next == word {
 		return c.word.Load() == word
@@ -99,8 +99,8 @@ func (c *cell) put(word, tag uint64) {
 	c.word.Store(word)
 }
 
-// move moves the state in a cell to a free one. While it is in neither, readers of it wait for the lock, which the
-// caller has.
+// move moves the state in a cell to a free one. While the state is in neither cell, its readers wait for the lock
+// of the stripe, which the caller holds.
 func (c *cell) move(to *cell) {
 	if w := c.take(); w != free {
 		to.put(w, c.tag.Load())

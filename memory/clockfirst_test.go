@@ -10,12 +10,12 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// taking is a store, seeded or not.
+// taking is a store with or without a seed.
 type taking interface {
 	take(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 
-// fill has a store with so many keys that takeClockFirst is asked first: at now, which may be own.
+// fill adds so many keys to a store that takeFast tries takeClockFirst first. now may be own.
 func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 	t.Helper()
 	p := plantest.Of(t, sluice.Limit{Count: 1, Period: 1000 * time.Hour})
@@ -33,7 +33,7 @@ func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 	return s
 }
 
-// NewFilled is fill for the tests outside of the package.
+// NewFilled is fill for tests outside of the package.
 func NewFilled(t *testing.T) *Store {
 	s := NewSize(256 << 10)
 	return fill(t, s, s.stripes, own)
@@ -45,8 +45,8 @@ func TestDifferentialClockFirst(t *testing.T) {
 	storetest.Differential(t, fill(t, s, s.stripes, 20_000*86_400_000_000), new(storetest.Model), Steps(4_000), 4)
 }
 
-// TestFarTimes has somebody take at a time that was read before others took at a later one. What
-// fits then is taken, and what does not is left to be looked at again, with nothing changed.
+// TestClockFirst takes at a time that was read before another Take at a later time. A cost that fits is taken;
+// otherwise nothing changes, and the charge has to be decided again.
 func TestClockFirst(t *testing.T) {
 	t.Parallel()
 	const size, ms, later = 10, 1000, 20_000 * 86_400_000_000
@@ -62,7 +62,7 @@ func TestClockFirst(t *testing.T) {
 			var r sluice.Receipt
 			first, second := s.tables.buckets(hash>>stripeShift, l.tag(hash))
 			got := s.takeClockFirst(later-behind*ms, first, second, l, l.tag(hash), 1, &r)
-			// Of a unit that drains in a millisecond there was one more a millisecond ago.
+			// A unit drains in a millisecond, so a millisecond ago the level was one unit higher.
 			if fits := level+behind+1 <= size; got != fits {
 				t.Errorf("level %d, %d ms behind: %t, want %t", level, behind, got, fits)
 			} else if fits {
@@ -82,7 +82,7 @@ func TestClockFirst(t *testing.T) {
 	}
 }
 
-// Who is refused is known to be, and neither those who are admitted nor new keys take their place.
+// Denied keys are remembered, and neither admitted nor new keys replace them.
 func TestLimited(t *testing.T) {
 	t.Parallel()
 	p := plantest.Of(t, sluice.Limit{Count: 2, Period: 1000 * time.Hour})

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// sized is the full size of a test where SLUICE_DELUGE is set, and else a part of it that takes seconds.
+// sized returns the full size of a test if SLUICE_DELUGE is set, and otherwise a fraction of it that takes seconds.
 func sized(short, full int) int {
 	if os.Getenv("SLUICE_DELUGE") != "" {
 		return full
@@ -30,8 +30,8 @@ func TestLongDeluge(t *testing.T) {
 	t.Run("64 MiB", func(t *testing.T) { deluges(t, int64(sized(2<<20, 64<<20)), 1000, sized(120_000, 100_000_000)) })
 }
 
-// TestLongNearlyAllLimited holds that nobody is freed where those who are limited take most of the
-// room: some eight tenths of the cells, or 97 of 100 of what fits the overflow.
+// TestLongNearlyAllLimited checks that no limited key is evicted while limited keys take most of the room: some
+// eight tenths of the cells, or 97 percent of the overflow.
 func TestLongNearlyAllLimited(t *testing.T) {
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestLongNearlyAllLimited(t *testing.T) {
 			}
 			s = memory.NewSeededSize(t, size)
 			clients := fits * 92 / 100
-			if fits < int(size)/2/16/2 { // they are in the overflow
+			if fits < int(size)/2/16/2 { // the states are in the overflow
 				clients = fits * 97 / 100
 			}
 			for i := range clients {
@@ -64,8 +64,8 @@ func TestLongNearlyAllLimited(t *testing.T) {
 	}
 }
 
-// TestLongSevenTenthsLimited holds that nobody is freed where those who are limited take seven tenths of
-// the room, in small stores too, whose tables are filled less evenly.
+// TestLongSevenTenthsLimited checks that no limited key is evicted while limited keys take seven tenths of the
+// room, also in small stores, whose tables fill less evenly.
 func TestLongSevenTenthsLimited(t *testing.T) {
 	p, flood := plan(t, "10/day", sluice.TokenBucket), sized(25_000, 100_000)
 	for _, size := range []int64{64 << 10, 180_000, 550_000} {
@@ -80,7 +80,7 @@ func TestLongSevenTenthsLimited(t *testing.T) {
 	}
 }
 
-// randomKeys takes one unit of n keys that nobody has used before.
+// randomKeys takes one unit of each of n unused keys.
 func randomKeys(tb testing.TB, s storetest.TimedStore, now int64, p *sluice.Plan, n int) {
 	tb.Helper()
 	charges := []sluice.Charge{{Plan: p, Cost: 1}}

@@ -14,14 +14,14 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// deluge floods a store with new keys, among which clients come who use up their limit, and
-// holds that none of these is freed: what they are told afterwards is what the model tells them.
+// deluge floods a store with new keys. In between, clients use up their limits. It checks that none of these is
+// evicted: later answers for them equal those of the model.
 type deluge struct {
 	store    *memory.Seeded
-	plans    []*sluice.Plan // of new keys and clients in turn
+	plans    []*sluice.Plan // for new keys and clients in turn
 	clients  int
 	keys     int
-	lasting  int64 // microseconds, in which the clock also steps back now and then
+	lasting  int64 // duration in microseconds; the clock also steps back sometimes
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
 }
@@ -34,7 +34,7 @@ func (d *deluge) take(t *testing.T, s storetest.TimedStore, now int64, key strin
 	return d.receipts[0]
 }
 
-// now returns the time of key i: every thousandth is half a second behind.
+// now returns the time of key i. For every thousandth key, the clock is half a second behind.
 func (d *deluge) now(i int) int64 {
 	now := midday + d.lasting*int64(i)/int64(d.keys)
 	if i%1000 == 999 {
@@ -95,7 +95,7 @@ func (d *deluge) check(t *testing.T, model *storetest.Model, limited int) {
 	}
 }
 
-// deluges are the floods of TestFlood and TestLongDeluge: of each algorithm alone, and of all.
+// deluges are the floods of TestFlood and TestLongDeluge: one for each algorithm, and one for all together.
 func deluges(t *testing.T, size int64, clients, keys int) {
 	run := func(name string, c memory.Config, plans ...*sluice.Plan) {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func deluges(t *testing.T, size int64, clients, keys int) {
 			if stats := d.store.StatsAt(midday); stats.Bytes > size {
 				t.Errorf("%+v, want at most %d bytes", stats, size)
 			}
-			// What the test and the runtime keep beside a small store would hide it.
+			// The memory of the test and the runtime would hide that of a small store.
 			if heap := int64(after.HeapAlloc) - int64(before.HeapAlloc); size >= 1<<20 && heap > size+size/50 {
 				t.Errorf("%d bytes are in use, want at most %d", heap, size)
 			}
@@ -126,14 +126,12 @@ func deluges(t *testing.T, size int64, clients, keys int) {
 	run("mixed", memory.Config{}, all...)
 }
 
-// TestFlood holds that no flood of keys frees those who are limited, nor takes more
-// memory than was allowed.
+// TestFlood checks that a flood of keys neither evicts limited keys nor takes more memory than allowed.
 func TestFlood(t *testing.T) {
 	deluges(t, 128<<10, 250, 8000)
 }
 
-// TestFloodTogether has many callers flood a store, whose clocks differ, while others use up
-// their limits.
+// TestFloodTogether floods a store from many callers with different clocks, while others use up their limits.
 func TestFloodTogether(t *testing.T) {
 	const callers, keys, size = 8, 5_000, 256 << 10
 	s := memory.NewSeededSize(t, size)
@@ -166,8 +164,8 @@ func TestFloodTogether(t *testing.T) {
 	}
 }
 
-// TestMoreThanFit holds that a store in which more are limited than fit says so, or, if it was
-// told to, refuses new keys and keeps who is limited.
+// TestMoreThanFit checks a store with more limited keys than fit: it counts the evictions or, with RefuseNew,
+// refuses new keys and keeps the limited ones.
 func TestMoreThanFit(t *testing.T) {
 	t.Parallel()
 	for _, tt := range limits {
@@ -206,8 +204,8 @@ func TestMoreThanFit(t *testing.T) {
 	}
 }
 
-// TestRefuseNew holds what a store that refuses new keys tells them, and that there is room
-// again when others have drained.
+// TestRefuseNew checks the answers for new keys of a store that refuses them, and that there is room again when
+// others have drained.
 func TestRefuseNew(t *testing.T) {
 	t.Parallel()
 	month := limits[3]

@@ -19,15 +19,15 @@ func (s *Store) TakeEach(_ context.Context, calls []sluice.TakeCall) {
 	}
 }
 
-// place is where the state of a single charge is, unless it moves.
+// place is the location of the state of a single charge, unless the state moves.
 type place struct {
 	layout        *layout // nil: the charge is not of the usual kind
 	hash          uint64
 	first, second *bucket
 }
 
-// takeGroup has the processor fetch all states while it reads the clock. Each is asked at that time
-// first: see takeClockFirst.
+// takeGroup has the processor fetch all states while it reads the clock. Each charge is taken at that time first:
+// see takeClockFirst.
 func (s *Store) takeGroup(calls []sluice.TakeCall) {
 	var places [atOnce]place
 	for i := range calls {
@@ -46,7 +46,7 @@ func (s *Store) takeGroup(calls []sluice.TakeCall) {
 	}
 }
 
-// takePlaced takes a charge of the usual kind, and returns at what time.
+// takePlaced takes a charge of the usual kind, and returns the time at which it was taken.
 func (s *Store) takePlaced(now int64, p *place, c *sluice.Charge, r *sluice.Receipt) int64 {
 	l, tag := p.layout, p.layout.tag(p.hash)
 	if !s.takeClockFirst(now, p.first, p.second, l, tag, c.Cost, r) &&

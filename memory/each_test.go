@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/internal/plantest"
 )
 
-// Lists that are taken at the same time, of the same keys, are given what there is and no more.
+// Concurrent lists with the same keys get all available units, and no more.
 func TestEachAtOnce(t *testing.T) {
 	const keys, size, callers = 5, 1000, 8
 	p := plantest.Of(t, sluice.Limit{Count: 1, Period: 100 * time.Hour, Burst: size})
@@ -47,7 +47,7 @@ func TestEachAtOnce(t *testing.T) {
 	}
 }
 
-// In a list nobody is told an earlier time than those before, whatever is refused.
+// In a list, times never go back from one receipt to the next, whatever is denied.
 func TestEachTime(t *testing.T) {
 	narrow := plantest.Of(t, sluice.Limit{Count: 1, Period: time.Hour})
 	wide := plantest.Of(t, sluice.Limit{Count: 1_000_000, Period: time.Hour})

@@ -2,9 +2,8 @@ package memory
 
 import "sync/atomic"
 
-// summary is what is known of a stripe's overflow without its lock: how many records there are,
-// that none had a priority below lowest when it was last changed, and that none drains before
-// soonest.
+// summary describes a stripe's overflow to readers without its lock: n is the number of records, none had a
+// priority below lowest when it was last changed, and none drains before soonest.
 type summary struct{ n, lowest, soonest atomic.Int64 }
 
 func (s *Store) summary(hash uint64) *summary { return &s.overflow.summaries[hash>>stripeShift] }
@@ -15,7 +14,7 @@ func (sm *summary) set(n int, lowest priority, soonest int64) {
 	sm.soonest.Store(soonest)
 }
 
-// add has a summary cover one more record, or one that has changed. The caller has the lock of the stripe.
+// add extends a summary to a new or changed record. The caller holds the lock of the stripe.
 func (sm *summary) add(n int, r priority, until int64) {
 	sm.n.Store(int64(n))
 	if int64(r) < sm.lowest.Load() {
@@ -26,8 +25,8 @@ func (sm *summary) add(n int, r priority, until int64) {
 	}
 }
 
-// evictOverflow evicts records below a priority until they take no more than so many bytes, and
-// reports whether it could. The caller has no stripe locked.
+// evictOverflow evicts records below a priority until the overflow takes no more than the given bytes, and reports
+// whether it succeeded. The caller has no stripe locked.
 func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
 	for s.overflow.bytes.Load() > bytes {
 		i, r := s.victimStripe(now)
@@ -38,12 +37,12 @@ func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
 	return true
 }
 
-// sampleSize is how many summaries are read, unless all of these are above a half.
+// sampleSize is the number of summaries that are read, unless all of these have only records above overHalf.
 const sampleSize = 64
 
 // victimStripe returns the stripe with the overflow of the lowest priority, and that priority as far as it is known
-// without locks. It reads the summaries of some stripes, and of all if these have only records that have used more
-// than half: so such records go last, wherever the others are.
+// without locks. It reads the summaries of some stripes; if these have only records that have used more than half
+// of their limits, it reads all. So such records are evicted last, wherever the others are.
 func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 	summaries := s.overflow.summaries
 	first := int(s.overflow.hand.Add(1) % uint64(len(summaries)))
@@ -57,7 +56,7 @@ func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 		if summaries[i].soonest.Load() <= now {
 			r = drained
 		}
-		// Of equals the fullest stripe loses one, so that none grows without end.
+		// Among equal priorities, the fullest stripe loses a record, so that no stripe grows without bound.
 		if r < lowest || r == lowest && summaries[i].n.Load() > summaries[at].n.Load() {
 			at, lowest = i, r
 		}
@@ -68,7 +67,7 @@ func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 	if lowest < overHalf || lowest == unevictable {
 		return at, lowest
 	}
-	// Some may have become lower since they were last changed.
+	// Some priorities may have become lower since the records were last changed.
 	for n := range 2 {
 		i := (2*first + n) % len(summaries)
 		if r := s.refresh(i, now); r < lowest {
@@ -91,9 +90,9 @@ func (s *Store) refresh(i int, now int64) priority {
 	return r
 }
 
-// evictRecord evicts a stripe's record of lowest priority, and reports false if that is not below
-// the one given. If it is higher than expected the record stays, since it may be another stripe's
-// turn.
+// evictRecord evicts a stripe's record of lowest priority. It reports false if that priority is not lower than
+// below. If the priority is higher than expected, the record stays, because another stripe may now have a lower
+// one.
 func (s *Store) evictRecord(i int, expected, below priority, now int64) bool {
 	st := &s.stripes[i]
 	st.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// Limiters share a store: what they count is kept apart by their names.
+// Limiters can share a store: their names keep their counts separate.
 func Example() {
 	store := memory.NewSize(16 << 20)
 	limit, err := sluice.ParseLimit("3/minute")

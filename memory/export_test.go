@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Seed returns what decides about places and evictions in a test: SLUICE_SEED, or 1. A test
-// that fails prints it.
+// Seed returns the seed that determines positions and evictions in a test: SLUICE_SEED, or 1. A failing test prints
+// it.
 func Seed(t testing.TB) uint64 {
 	seed, err := strconv.ParseUint(os.Getenv("SLUICE_SEED"), 10, 64)
 	if err != nil {
@@ -20,7 +20,7 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Steps is how long a random history is: SLUICE_STEPS, or short.
+// Steps returns the length of a random history: SLUICE_STEPS, or short.
 func Steps(short int) int {
 	if n, err := strconv.Atoi(os.Getenv("SLUICE_STEPS")); err == nil {
 		return n
@@ -28,17 +28,17 @@ func Steps(short int) int {
 	return short
 }
 
-// Seeded is a Store whose hashes follow from a seed. Else they come from the runtime, which
-// makes them differ from process to process.
+// Seeded is a Store whose hashes follow from a seed. Otherwise, they come from the runtime, and differ between
+// processes.
 type Seeded struct {
 	*Store
 	seed uint64
 }
 
-// NewSeeded returns a store of a test.
+// NewSeeded returns a store for a test.
 func NewSeeded(t testing.TB, c Config) *Seeded { return &Seeded{c.New(), Seed(t)} }
 
-// NewSeededSize is [NewSize] for a test.
+// NewSeededSize is [NewSize] for tests.
 func NewSeededSize(t testing.TB, maxBytes int64) *Seeded {
 	return NewSeeded(t, Config{MaxBytes: max(minBytes, maxBytes)})
 }

@@ -48,7 +48,7 @@ const (
 	mostLimited = 1024
 )
 
-// limitedFor returns an empty limited for a store with so many stripes.
+// limitedFor returns an empty limited for a store with the given number of stripes.
 func limitedFor(stripes int) limited {
 	return make(limited, min(mostLimited, 16<<bits.Len(uint(stripes-1))))
 }
@@ -80,11 +80,11 @@ func (s *Store) takeStateFirst(now int64, stripe uint64, l *layout, tag uint64, 
 // seldom in the processor's caches.
 const manyBuckets = 16
 
-// takeClockFirst takes from a meter at a time that was read before its state. Reading the clock waits for all reads
-// before it, though not for a prefetch; this way round, the processor fetches the state meanwhile, and while it
-// goes on to the next key. Others may have taken meanwhile, at later times: what fits at this time also fits at
-// theirs, but a refusal must be decided again at a time read after the state. takeClockFirst reports false for
-// that, and for all rare cases.
+// takeClockFirst takes from a meter at a time that was read before its state. Reading the clock waits for all
+// earlier reads, but not for a prefetch. In this order, the processor fetches the state while it reads the clock,
+// and while it goes on to the next key. Other goroutines may have taken units meanwhile, at later times: a cost
+// that fits at this time also fits at theirs, but a denial has to be decided again at a time that is read after the
+// state. In that case, and in all rare cases, takeClockFirst reports false.
 func (s *Store) takeClockFirst(now int64, first, second *bucket, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
 	c := at(first, second, tag)
 	word := c.word.Load()
@@ -99,8 +99,8 @@ func (s *Store) takeClockFirst(now int64, first, second *bucket, l *layout, tag 
 	return next > reserved && c.word.CompareAndSwap(word, next)
 }
 
-// takeAllFast is takeFast for several charges. It claims the cells of all but the last in the order
-// of their hashes, so that there is no deadlock. The write of the last commits them all.
+// takeAllFast is takeFast for several charges. It claims the cells of all charges but the last in the order of
+// their hashes, which prevents deadlocks. The write to the last cell commits all charges.
 func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) bool {
 	for i := range ops {
 		o := &ops[i]
@@ -153,14 +153,15 @@ func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluic
 	return true
 }
 
-// release ends the claims of ops.
+// release ends the claims on the cells of ops.
 func release(ops []op, order []int32) {
 	for _, i := range order {
 		ops[i].cell.word.Store(ops[i].word)
 	}
 }
 
-// stepFast works out receipts and the next words of ops, and reports whether it could.
+// stepFast computes the receipts and the next words of ops. It reports false if a next state does not fit in a
+// cell.
 func stepFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op) bool {
 	admitted := true
 	for i := range ops {

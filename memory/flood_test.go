@@ -13,7 +13,7 @@ import (
 
 const aDay = 86_400_000_000
 
-// midday is a time far from the edges of windows.
+// midday is a time that is far from the edges of windows.
 const midday = 20_000*aDay + aDay/2
 
 // takeAt takes cost units of one key and reports whether they fit.
@@ -22,7 +22,7 @@ func takeAt(tb testing.TB, s storetest.TimedStore, now int64, key string, p *slu
 	return plantest.OneAt(tb, s, now, key, p, cost).Fits
 }
 
-// limits has one for each kind of state and each place where it is kept.
+// limits has a limit for each kind of state and each place where states are kept.
 var limits = []struct {
 	name, limit string
 	algorithm   sluice.Algorithm
@@ -36,7 +36,7 @@ var limits = []struct {
 	{"exact log", "10/day", sluice.SlidingWindowLogExact},
 }
 
-// TestGrowingLogs holds to the bound where few logs remember more and more moments.
+// TestGrowingLogs checks the bound of memory while a few logs grow.
 func TestGrowingLogs(t *testing.T) {
 	t.Parallel()
 	const size, logs, moments = 256 << 10, 16, 2000 // 16 bytes for each, twice what there is
@@ -58,11 +58,10 @@ func TestGrowingLogs(t *testing.T) {
 	}
 }
 
-// TestLogBytes holds that a log that is always full takes as much memory as the store counts,
-// and no more than it has to: some 2 bytes a unit, or 150 in all where the limit is large, or
-// 16 a unit where times are exact, and what a place in the store takes.
+// TestLogBytes checks that a full log takes as much memory as the store counts, and no more than necessary: some 2
+// bytes a unit, or 150 in all for a large limit, or 16 a unit for exact times, and the entry in the store.
 func TestLogBytes(t *testing.T) {
-	const keys, place = 300, 64 + 58 + 60 // and its share of what a part of the store takes
+	const keys, place = 300, 64 + 58 + 60 // and its fraction of a stripe
 	for _, tt := range []struct {
 		limit     string
 		algorithm sluice.Algorithm
@@ -103,9 +102,8 @@ func TestLogBytes(t *testing.T) {
 	}
 }
 
-// TestDrainedMakesRoom holds that what has drained costs next to nothing: a store in which the keys
-// change each day does not grow beyond a sixteenth of the half that is for meters and windows, and
-// evicts nobody.
+// TestDrainedMakesRoom checks that drained states cost almost nothing: a store whose keys change each day does not
+// grow beyond a sixteenth of the half for meters and windows, and evicts no key.
 func TestDrainedMakesRoom(t *testing.T) {
 	t.Parallel()
 	for _, tt := range limits {
@@ -130,7 +128,7 @@ func TestDrainedMakesRoom(t *testing.T) {
 	}
 }
 
-// TestGivenBack holds that a state that was given back takes no room.
+// TestGivenBack checks that a state takes no room after all units were given back.
 func TestGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, tt := range limits {
@@ -143,7 +141,7 @@ func TestGivenBack(t *testing.T) {
 				takeAt(t, s, midday, fmt.Sprint(i), p, 3)
 				takeAt(t, s, midday, fmt.Sprint(i), p, sluice.All)
 			}
-			// Tables are made where keys come, but need not grow.
+			// Tables are allocated when keys come, but need not grow.
 			if stats := s.StatsAt(midday); stats.Keys != 0 || stats.Evicted != 0 || stats.Bytes > empty.Bytes+64*(128+200) {
 				t.Errorf("%+v, and before %+v", stats, empty)
 			}

@@ -13,9 +13,9 @@ import (
 	"github.com/sluicehq/sluice/internal/plantest"
 )
 
-// TestCountsWhileGrowing holds that nothing is lost and nothing counts twice while tables grow from
-// two buckets to nearly all that they may have: all callers bring the same new keys at about the
-// same time, and take of known ones, alone and in pairs, most often of a few that all of them take.
+// TestCountsWhileGrowing checks that no unit is lost or counted twice while tables grow from two buckets to nearly
+// their maximum. All callers add the same new keys at about the same time, and take units of known keys, alone and
+// in pairs, mostly of a few hot ones.
 func TestCountsWhileGrowing(t *testing.T) {
 	for _, size := range []int64{minBytes, 100_000, 192 << 10} {
 		g := newGrowth(t, size, uint64(size))
@@ -24,7 +24,7 @@ func TestCountsWhileGrowing(t *testing.T) {
 	}
 }
 
-// growth has what callers were told of each key.
+// growth has the answers that callers got for each key.
 type growth struct {
 	*testing.T
 	store *Seeded
@@ -35,10 +35,10 @@ type growth struct {
 type grown struct {
 	charge  sluice.Charge
 	taken   atomic.Int64
-	refused atomic.Bool // whether it has not fitted once
+	refused atomic.Bool // a charge was denied
 }
 
-const hotKeys = 3 // the first ones
+const hotKeys = 3 // the first keys
 
 const growthNow = 20_000 * 86_400_000_000
 
@@ -71,7 +71,7 @@ func (g *growth) run() {
 				g.take(rng.IntN(i + 1))
 				g.take(rng.IntN(hotKeys))
 				for _, other := range []int{rng.IntN(hotKeys), rng.IntN(i + 1)} {
-					if i != other { // which the first of them makes of a new key and a known one
+					if i != other { // the first pair is a new key and a known one
 						g.take(i, other)
 					}
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/internal/plantest"
 )
 
-// TakeOne does what Take does, for states in cells and for others.
+// TakeOne equals Take, for states in cells and elsewhere.
 func TestTakeOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ type record struct {
 	plan  *sluice.Plan
 	state kernel.State
 	log   kernel.Log
-	held  *kernel.Permits // nil of all others
+	held  *kernel.Permits // nil except for permits
 }
 
 // changes reports whether states of p are changed in place, and never fit a cell.
@@ -26,7 +26,7 @@ func (a *record) permits() *kernel.Permits {
 	return a.held
 }
 
-// empty reports whether nothing is kept, of a state that changes in place.
+// empty reports whether a state that changes in place is empty.
 func (a *record) empty() bool {
 	if a.plan.Kernel.Permits() {
 		return a.permits().EmptyAt() == 0
@@ -38,14 +38,14 @@ func (a *record) empty() bool {
 type overflow struct {
 	max       int64
 	bytes     atomic.Int64
-	hand      atomic.Uint64 // which summary is read first
-	summaries []summary     // of each stripe
+	hand      atomic.Uint64 // chooses the first summary to read
+	summaries []summary     // one for each stripe
 
 	crowdedUntil atomic.Int64 // see crowded
 }
 
-// What is counted besides the bytes of a log: a record itself, what the allocator rounds up, and the
-// table of a stripe that has any.
+// Bytes that are counted in addition to those of a log: the record itself, rounding by the allocator, and the table
+// of a stripe with records.
 const (
 	recordBytes        = int64(unsafe.Sizeof(record{})+15) &^ 15
 	permitsBytes       = int64(unsafe.Sizeof(kernel.Permits{})+15) &^ 15
@@ -91,7 +91,7 @@ func (o *op) findRecord() *record {
 	return nil
 }
 
-// setRecord keeps the state of an op that has been changed in place, and answered with r.
+// setRecord stores the state of an op that was changed in place. r is its receipt.
 func (s *Store) setRecord(o *op, c *sluice.Charge, r *sluice.Receipt) {
 	if o.full {
 		return
@@ -113,7 +113,7 @@ func (s *Store) setRecord(o *op, c *sluice.Charge, r *sluice.Receipt) {
 	}
 }
 
-// setState keeps the state of an op, which fits no cell.
+// setState stores the state of an op that does not fit in a cell.
 func (s *Store) setState(o *op, p *sluice.Plan, r *sluice.Receipt) {
 	if o.held > 0 {
 		o.record.plan, o.record.state = p, o.new
@@ -147,16 +147,15 @@ func (s *Store) removeRecord(o *op) {
 	s.removeAt(o.overflow, o.overflow.find(o.hash, o.record), o.held)
 }
 
-// removeAt removes the record at an index, which has so many bytes.
+// removeAt removes the record at an index. bytes is the record's size.
 func (s *Store) removeAt(sa *overflowTable, at int, bytes int64) {
 	before := sa.bytes()
 	sa.remove(at)
 	s.overflow.bytes.Add(sa.bytes() - before - bytes)
 }
 
-// sweep drops the records that have drained. It runs each time their number has doubled, so that
-// it costs each of them little. No op may be under way in the stripe, since it could hold one of
-// them.
+// sweep drops the records that have drained. It runs each time the number of records has doubled, so its cost per
+// record is small. No op may be running in the stripe, because it could use one of the records.
 func (s *Store) sweep(st *stripe, now int64) {
 	sa := st.overflow
 	if sa == nil || sa.n < sa.sweep {

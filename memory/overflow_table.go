@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// entry is a record with what searches look for in it, so that they read one stretch of memory.
+// entry is a record with copies of the fields that searches read, so that a search reads one stretch of memory.
 type entry struct {
 	hash     uint64
-	priority priority // when it was last changed: since then it can only have become lower
-	until    int64    // when it is empty, in microseconds since the epoch
+	priority priority // as of the record's last change; it can only have become lower since
+	until    int64    // when the record will be empty, in microseconds since the epoch
 	record   *record
 }
 
-// at returns the priority at a time: drained, if it has by then, and the least of others for a
-// penalty that is over and only remembered.
+// at returns the priority at a time: drained if the record has drained by then, or the lowest other priority for a
+// penalty that has ended and is only remembered.
 func (e *entry) at(now int64) priority {
 	switch {
 	case e.until <= now:
@@ -25,17 +25,17 @@ func (e *entry) at(now int64) priority {
 	return e.priority
 }
 
-// overflowTable has the records of a stripe, under its lock: a hash table with linear probing, in
-// which a removal moves up what follows.
+// overflowTable contains the records of a stripe, under the stripe's lock. It is a hash table with linear probing,
+// without tombstones: a removal moves later entries up.
 type overflowTable struct {
-	entries []entry // those without a record are free
-	n       int     // how many are not
-	sweep   int     // the n at which those that have drained are looked for
+	entries []entry // an entry without a record is free
+	n       int     // number of entries in use
+	sweep   int     // the n at which drained records are searched for
 }
 
 const (
 	minEntries = 4
-	minSweep   = 8 // how many records are worth a sweep
+	minSweep   = 8 // the smallest number of records worth a sweep
 )
 
 func newOverflowTable() *overflowTable {
@@ -46,7 +46,7 @@ func newOverflowTable() *overflowTable {
 
 func (sa *overflowTable) bytes() int64 { return int64(cap(sa.entries)) * entryBytes }
 
-// home returns where a hash is looked for first. The higher bits have chosen the stripe.
+// home returns the index at which the search for a hash starts. The higher bits have already chosen the stripe.
 func (sa *overflowTable) home(hash uint64) int {
 	return int(uint64(uint32(hash)) * uint64(len(sa.entries)) >> 32)
 }
@@ -58,7 +58,7 @@ func (sa *overflowTable) next(i int) int {
 	return 0
 }
 
-// add adds an entry. At most four of five places are used.
+// add adds an entry. At most four fifths of the table are used.
 func (sa *overflowTable) add(e entry) {
 	if 5*(sa.n+1) > 4*len(sa.entries) {
 		sa.rebuild(sa.entries, sa.n+1)
@@ -75,7 +75,7 @@ func (sa *overflowTable) put(e entry) {
 	sa.entries[i] = e
 }
 
-// find returns the index of a record that is there.
+// find returns the index of a record, which must be in the table.
 func (sa *overflowTable) find(hash uint64, a *record) int {
 	i := sa.home(hash)
 	for sa.entries[i].record != a {
@@ -84,10 +84,10 @@ func (sa *overflowTable) find(hash uint64, a *record) int {
 	return i
 }
 
-// rebuild makes a table with room for n, and half as many again, of what is in entries.
+// rebuild makes a table of the given entries, with room for n and half as many again.
 func (sa *overflowTable) rebuild(entries []entry, n int) {
 	larger := slices.Grow([]entry(nil), max(minEntries, n+n/2+1))
-	sa.entries = larger[:cap(larger)] // the allocator rounds up, and it is ours
+	sa.entries = larger[:cap(larger)] // use what the allocator rounds up to
 	clear(sa.entries)
 	for _, e := range entries {
 		if e.record != nil {
@@ -99,7 +99,7 @@ func (sa *overflowTable) rebuild(entries []entry, n int) {
 // remove removes the entry at an index. A table that is nearly empty becomes smaller.
 func (sa *overflowTable) remove(at int) {
 	for i := sa.next(at); sa.entries[i].record != nil; i = sa.next(i) {
-		// What is at i may move to at unless its home is behind that.
+		// The entry at i may move to at, unless its home is after at.
 		home := sa.home(sa.entries[i].hash)
 		behind := at < home && home <= i
 		if i < at {
@@ -116,8 +116,8 @@ func (sa *overflowTable) remove(at int) {
 	}
 }
 
-// victim returns the index of the lowest priority, that priority, and when the first record drains.
-// If all had used more than half when they were last changed, it looks at what they are now.
+// victim returns the index of the record with the lowest priority, that priority, and when the first record drains.
+// If all records had used more than half when they were last changed, it updates their priorities first.
 func (sa *overflowTable) victim(now int64) (at int, r priority, soonest int64) {
 	at, r, soonest = sa.scan(now)
 	if r < overHalf || r == unevictable {

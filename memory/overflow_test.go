@@ -13,10 +13,10 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// A charge of a Take must not forget the state that another charge of it has found.
+// A charge must not drop the state that another charge of the same Take has found.
 func TestTakeKeepsWhatItHolds(t *testing.T) {
 	t.Parallel()
-	meter, err := sluice.NewPlan(sluice.Limit{Count: 9973, Period: 60e9, Burst: 3}) // fits no cell
+	meter, err := sluice.NewPlan(sluice.Limit{Count: 9973, Period: 60e9, Burst: 3}) // does not fit in a cell
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 			for i := range others {
 				take(beside(fmt.Sprint("other", i)))
 			}
-			now += 60e6 // all have drained, and nothing has been forgotten yet
+			now += 60e6 // all states have drained, and none was dropped yet
 			if !take(beside("new"), "hot") {
 				t.Fatal("there is room, and no room was found")
 			}
@@ -59,8 +59,8 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 	}
 }
 
-// TestOverflowDifferential has takes of several charges whose states are all in the overflow, in few
-// stripes, and drain all the time. A prime count has the largest numbers.
+// TestOverflowDifferential makes Takes of several charges whose states are all in the overflow, in few stripes, and
+// drain all the time. A prime count has the largest numbers.
 func TestOverflowDifferential(t *testing.T) {
 	t.Parallel()
 	var plans []*sluice.Plan
@@ -69,7 +69,7 @@ func TestOverflowDifferential(t *testing.T) {
 		if a <= sluice.GCRA {
 			l.Burst = 3
 		} else {
-			// One of each way to keep a log.
+			// One for each kind of log.
 			logs := []sluice.Limit{
 				{Count: 3, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog},
 				{Count: 5000, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog},
@@ -124,7 +124,7 @@ func TestOverflowDifferential(t *testing.T) {
 	}
 }
 
-// countOverflow counts what overflow.bytes should be.
+// countOverflow computes the expected overflow.bytes.
 func (s *Store) countOverflow() (bytes int64) {
 	for i := range s.stripes {
 		st := &s.stripes[i]
@@ -138,7 +138,7 @@ func (s *Store) countOverflow() (bytes int64) {
 	return bytes
 }
 
-// TestOneHash holds that a take of keys of one hash, which share what there is, ends.
+// TestOneHash checks that a Take of keys with one hash, which share a state, ends.
 func TestOneHash(t *testing.T) {
 	t.Parallel()
 	s := NewSize(0)

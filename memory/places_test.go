@@ -12,9 +12,8 @@ import (
 
 var inFlight = plantest.InFlight
 
-// TestHeldIsNotEvicted holds that a flood of keys that have used little, of whatever kind, frees no key from a
-// penalty and no place of a key that has most of its places taken, and that what is over, or held no more, is
-// room for others.
+// TestHeldIsNotEvicted checks that a flood of little used keys of any kind ends no penalty, and frees no permit of
+// a key that has most of its permits taken; and that ended penalties and released permits make room for others.
 func TestHeldIsNotEvicted(t *testing.T) {
 	t.Parallel()
 	const busy, size = 20, 256 << 10
@@ -86,7 +85,7 @@ func TestHeldIsNotEvicted(t *testing.T) {
 	}
 }
 
-// TestPenaltyWithoutRoom holds that a key without a penalty needs no room for one.
+// TestPenaltyWithoutRoom checks that a key without a penalty needs no room for one.
 func TestPenaltyWithoutRoom(t *testing.T) {
 	t.Parallel()
 	lock := plantest.Lock(t, sluice.Penalty{First: time.Hour})
@@ -107,8 +106,8 @@ func TestPenaltyWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestPlacesWithoutRoom holds that a store which refuses new keys says of their places that all are
-// taken, and that whoever holds one of a known key goes on.
+// TestPlacesWithoutRoom checks that a store that refuses new keys reports all their permits as taken, and that
+// permits of known keys can still be extended.
 func TestPlacesWithoutRoom(t *testing.T) {
 	t.Parallel()
 	s, now, p := NewSeeded(t, Config{MaxBytes: minBytes, RefuseNew: true}), int64(1e15), inFlight(t, 1)
@@ -153,7 +152,7 @@ func TestPlacesWithoutRoom(t *testing.T) {
 	for key := range keys / 4 {
 		take(place(fmt.Sprint(key), 1, -1))
 	}
-	now += 10_000 // for as long the search for room is not repeated
+	now += 10_000 // the time for which the search for room is not repeated
 	if r := take(place("new", 1, 1)); !r[0].Fits || r[0].Used != 1 {
 		t.Errorf("when there is room: %+v", r)
 	}

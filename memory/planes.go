@@ -9,22 +9,22 @@ import (
 
 const (
 	bucketBytes   = 64
-	planeBytes    = 8 // what a plane takes besides
+	planeBytes    = 8 // what a plane takes in addition to its buckets
 	firstBuckets  = 2
-	growthBuckets = 16 // by which the tables grow, once they have as many
-	smallShare    = 16 // the part, one in so many, that a table may grow to for states that have drained
+	growthBuckets = 16 // the tables grow by this many, once they have as many
+	smallShare    = 16 // a table grows up to one in smallShare of its maximum rather than forget drained states
 )
 
-// tables are those of all stripes. They lie in planes: the first buckets of all tables one after
-// another, then the second ones, and so on. So a table grows where it is, by linear hashing: each
-// bucket that is added takes over a part of one other. And the address of a bucket follows from
-// the size of its table, so that what a look-up reads besides fits the processor's first cache.
+// tables are the tables of all stripes. They lie in planes: the first buckets of all tables one after another, then
+// the second ones, and so on. So a table grows in place, by linear hashing: each added bucket takes over a part of
+// one other bucket. And the address of a bucket follows from the size of its table, so apart from the bucket, a
+// look-up reads only data that fits in the processor's first-level cache.
 type tables struct {
 	sizes  []atomic.Uint32          // of each table: see size
-	planes []atomic.Pointer[bucket] // as many as a table may have; nil until allocated
+	planes []atomic.Pointer[bucket] // the maximum number that a table may have; nil until allocated
 
 	grow sync.Mutex
-	made atomic.Uint32 // how many planes there are
+	made atomic.Uint32 // number of allocated planes
 }
 
 func (t *tables) init(n, maxBuckets int) {
@@ -56,15 +56,15 @@ func (z size) place(hash uint32) uint32 {
 	return i
 }
 
-// places returns the numbers of the two buckets of a tag. One is even and the other odd, so that
-// they are never the same.
+// places returns the numbers of the two buckets of a tag. One number is even and the other odd, so they always
+// differ.
 func (z size) places(tag uint64) (first, second uint32) {
 	a, b := uint32(tag>>48), uint32(tag>>32)&0xffff
 	return z.place(a), z.place(b&^1 | a&1 ^ 1)
 }
 
-// add makes more planes, unless there are more than so many, and reports false if there may be
-// no more.
+// add allocates more planes, unless there are already more than n. It reports false if the tables have reached
+// their maximum.
 func (t *tables) add(n uint32) bool {
 	t.grow.Lock()
 	defer t.grow.Unlock()
@@ -84,11 +84,11 @@ func (t *tables) add(n uint32) bool {
 	return true
 }
 
-// full reports whether a table of that size can grow no more.
+// full reports whether a table of the given size cannot grow.
 func (t *tables) full(size uint32) bool { return int(size) == len(t.planes) }
 
-// small reports whether a table of that size grows rather than forget a state that has drained: it is seldom the
-// last of its key, and to insert it again takes locks and several times as long as to find it.
+// small reports whether a table of the given size grows rather than forget a drained state. Such a state is seldom
+// its key's last, and inserting it again takes locks, and several times as long as finding it.
 func (t *tables) small(size uint32) bool { return int(size) < len(t.planes)/smallShare }
 
 func (t *tables) bytes() int64 { return int64(t.made.Load()) * int64(len(t.sizes)) * bucketBytes }
@@ -106,15 +106,15 @@ func (t *tables) buckets(stripe, tag uint64) (first, second *bucket) {
 	return t.bucket(stripe, a), t.bucket(stripe, b)
 }
 
-// find returns the cell of a tag and its word, or nil. It needs no lock. A state is put into its
-// first bucket where there is room, so the second is read only if it is not there.
+// find returns the cell of a tag and its word, or nil. It needs no lock. A new state is put into its first bucket
+// if there is room, so the second bucket is read only if the state is not in the first.
 func (t *tables) find(stripe, tag uint64) (*cell, uint64) {
 	i, second := t.size(stripe).places(tag)
 	for {
 		b := t.bucket(stripe, i)
 		for j := range b {
 			if c := &b[j]; c.tag.Load() == tag {
-				// The tag has not changed, so the word is that tag's.
+				// The tag has not changed, so the word belongs to it.
 				if w := c.load(); w != free && c.tag.Load() == tag {
 					return c, w
 				}

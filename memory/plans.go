@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// maxPlans is how many plans the 16 bits beside a hash tell apart.
+// maxPlans is the number of plans that the 16 bits of a tag can distinguish.
 const maxPlans = 1 << 16
 
 // layout is the packing of the states of a plan into a word that is never 0: a meter as tick·Drain + level, a
@@ -18,9 +18,9 @@ const maxPlans = 1 << 16
 type layout struct {
 	plan  *sluice.Plan
 	index uint64
-	fits  bool  // else no state is packed
+	fits  bool  // if false, no state is packed
 	most  int64 // the largest cost that add can add
-	// Of a window, how many bits each count has, and how many both.
+	// For a window: the bits of each count, and of both together.
 	bits, shift uint8
 
 	siblings *siblings
@@ -28,10 +28,10 @@ type layout struct {
 }
 
 // siblings are the plans of one fingerprint, which share states.
-type siblings struct{ most atomic.Int64 } // the largest Most of them
+type siblings struct{ most atomic.Int64 } // the largest Most of these plans
 
-// stepping returns the plan to step states by: l.plan, a meter raised to the largest Most of its
-// siblings. It is to be called after the state has been read: what a sibling put there is then not cut.
+// stepping returns the plan to step states by: l.plan, for a meter raised to the largest Most of its siblings. Call
+// it after the state has been read: then a level that a sibling has put there is not cut.
 func (l *layout) stepping() *kernel.Plan {
 	if l.plan.Kernel != kernel.Meter {
 		return &l.plan.Plan
@@ -45,14 +45,14 @@ func (l *layout) stepping() *kernel.Plan {
 	return p
 }
 
-// never is the layout of plans that have none.
+// never is the layout of plans whose states are not packed.
 var never = &layout{}
 
 func newLayout(p *sluice.Plan, index uint64) *layout {
 	l := &layout{plan: p, index: index, siblings: new(siblings)}
 	l.raised.Store(&p.Plan)
 	if p.Kernel == kernel.Lock {
-		return l // few keys have one
+		return l // few keys have a penalty
 	}
 	last := uint64(maxTime-1) / uint64(p.Tick)
 	if p.Kernel == kernel.Meter {
@@ -63,14 +63,14 @@ func newLayout(p *sluice.Plan, index uint64) *layout {
 		}
 		return l
 	}
-	// If there are too few bits for all that may be owed, what is owed is in the overflow.
+	// If there are too few bits for the largest debt, states with debts are kept in the overflow.
 	if !l.setBits(p.Most) {
 		l.setBits(p.Capacity)
 	}
 	return l
 }
 
-// setBits divides the word of a window for counts of up to so many units, and reports whether they fit.
+// setBits divides the word of a window for counts of up to count units, and reports whether they fit.
 func (l *layout) setBits(count int64) bool {
 	l.bits = uint8(bits.Len64(uint64(count)))
 	l.shift = l.bits
@@ -98,8 +98,8 @@ func (l *layout) pack(s kernel.State) (word uint64, ok bool) {
 	return uint64(s.Tick)<<l.shift | uint64(s.Prev)<<l.bits | uint64(s.Used), true
 }
 
-// unpack returns the state in a word: of a meter, as it is at now. That is as good for
-// [kernel.Plan.Step], to which level and tick are one number.
+// unpack returns the state in a word; for a meter, the state as of now. For [kernel.Plan.Step], this is equivalent,
+// because the level and the tick of a meter are one number.
 func (l *layout) unpack(word uint64, now int64) kernel.State {
 	if l.plan.Kernel != kernel.Meter {
 		return l.unpackWindow(word)
@@ -139,7 +139,7 @@ func (l *layout) word(s kernel.State, tag uint64) (word uint64, ok bool) {
 	return word, true
 }
 
-// step is [kernel.Plan.Step] from word to word. It reports false if the next state fits none.
+// step is [kernel.Plan.Step] for packed states. It reports false if the next state does not fit in a word.
 func (l *layout) step(word, tag uint64, now, cost int64, r *sluice.Receipt) (next uint64, ok bool) {
 	if cost > 0 && cost <= l.most {
 		if next := l.add(mixed(word, tag), now, cost, r); next != 0 {
@@ -156,8 +156,8 @@ func (l *layout) step(word, tag uint64, now, cost int64, r *sluice.Receipt) (nex
 	return l.word(s, tag)
 }
 
-// add is the step of most takes, of a meter in microseconds: of one addition and one comparison,
-// since its word is one number. It returns 0 if there is more to it.
+// add is step for the most common case, a meter whose tick is a microsecond: one addition and one comparison,
+// because the word of a meter is one number. It returns 0 in all other cases.
 func (l *layout) add(word uint64, now, cost int64, r *sluice.Receipt) uint64 {
 	p := l.plan
 	drained := uint64(now) * uint64(p.Drain)
@@ -177,15 +177,15 @@ func (l *layout) add(word uint64, now, cost int64, r *sluice.Receipt) uint64 {
 	return 0
 }
 
-// plans gives each plan that a store meets a layout. Plans that decide alike are one. There is no
-// removal: the plans of a process are few. If there are more than maxPlans over time, the states of
-// the last ones are in the overflow.
+// plans assigns a layout to each plan that a store is used with. Plans that decide alike share a layout. Layouts
+// are never removed, because the plans of a process are few. After maxPlans plans, the states of further plans are
+// kept in the overflow.
 type plans struct {
 	mu       sync.Mutex
 	siblings map[uint64]*siblings // by fingerprint
 	// A hash table with linear probing, at most half full, replaced when it grows.
 	table atomic.Pointer[[]atomic.Pointer[layout]]
-	// By index. Earlier lists share its array, and their readers stay within their length.
+	// All layouts, by index. Earlier lists share the array, and their readers stay within the length of their list.
 	list atomic.Pointer[[]*layout]
 }
 
@@ -204,7 +204,7 @@ func (ps *plans) find(p *sluice.Plan) *layout {
 	return nil
 }
 
-// probe returns the place of a plan, which is empty if it is not in the table.
+// probe returns the slot of a plan, which is empty if the plan is not in the table.
 func probe(table []atomic.Pointer[layout], p *sluice.Plan) *atomic.Pointer[layout] {
 	mask := uint64(len(table) - 1)
 	for i := p.Fingerprint + uint64(p.Capacity)*0x9e3779b97f4a7c15>>40; ; i++ {
@@ -252,7 +252,7 @@ func (ps *plans) add(p *sluice.Plan) *layout {
 	return l
 }
 
-// grown returns the table with room for one more.
+// grown returns a table with room for one more plan.
 func (ps *plans) grown(list []*layout) *[]atomic.Pointer[layout] {
 	t := ps.table.Load()
 	if t != nil && 2*len(list) < len(*t) {
@@ -266,7 +266,7 @@ func (ps *plans) grown(list []*layout) *[]atomic.Pointer[layout] {
 	return &grown
 }
 
-// layoutOf returns the layout of what has a tag, which is most often l.
+// layoutOf returns the layout of the state with a tag, which is most often l.
 func (s *Store) layoutOf(tag uint64, l *layout) *layout {
 	if i := tag & (maxPlans - 1); l == never || i != l.index {
 		return (*s.plans.list.Load())[i]

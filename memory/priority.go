@@ -8,37 +8,36 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// priority orders states by what is lost with them; the lowest is evicted first. What counts first
-// is how much of the limit is used, in steps of a factor of two. Among those that have used more
-// than half, the first to drain goes first, so that a limit of one a second, which a single
-// request uses up, does not outweigh what counts for an hour. Among the others, where it is
-// known, the least recently used goes first.
+// priority orders states by what would be lost with them; the lowest is evicted first. First comes how much of the
+// limit is used, in steps of a factor of two. Among those that have used more than half, the first to drain goes
+// first, so that a limit of one a second, which a single request uses up, does not outweigh a limit for an hour.
+// Among the others, the least recently used goes first, if that is known.
 //
-// From the highest bit: 4 of the step, 52 of that time in microseconds, 7 of the share.
+// From the highest bit: 4 bits for the step, 52 for the time in microseconds, 7 for the fraction within the step.
 type priority int64
 
 const (
-	vacant      priority = -1 // of a free cell
+	vacant      priority = -1 // a free cell
 	drained     priority = 0
-	unevictable priority = math.MaxInt64 // of what must stay, and of nothing
+	unevictable priority = math.MaxInt64 // a state that must stay, or no state
 
 	stepShift = 59
 	timeShift = 7
 	latest    = 1<<(stepShift-timeShift) - 1
 
-	// negligible is the highest priority of a state that has used at most an eighth of its limit:
-	// it may go without a search for a lower one.
+	// negligible is the highest priority of a state that has used at most an eighth of its limit. Such a state is
+	// evicted without a search for a lower priority.
 	negligible priority = 8<<stepShift - 1
 	// overHalf is the lowest priority of a state that has used more than half of its limit.
 	overHalf priority = 10 << stepShift
 )
 
-// time returns the time in a priority: of one that is at least overHalf, when the state is empty, or
+// time returns the time in a priority. If the priority is at least overHalf, it is when the state will be empty, or
 // the end of a penalty.
 func (p priority) time() int64 { return int64(p>>timeShift) & latest }
 
-// priorityOf returns the priority of a state, from a receipt for it and when it was last asked for,
-// and when it is empty.
+// priorityOf returns the priority of a state, and when it will be empty. r is a receipt for the state, and asked is
+// when it was last used.
 func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
 	if p.Kernel == kernel.InFlight {
 		return priorityOfPlaces(p, r, asked)
@@ -49,7 +48,7 @@ func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, unt
 	}
 	until = min(r.Now+d.ResetAfter.Microseconds(), latest)
 	ends := until
-	if p.Kernel == kernel.Lock { // that is what is lost with it
+	if p.Kernel == kernel.Lock { // with the state, the rest of the penalty is lost
 		ends = r.Tick
 	}
 	used := p.Capacity - d.Remaining
@@ -59,7 +58,7 @@ func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, unt
 	return newPriority(used, p.Capacity, asked, ends), until
 }
 
-// priorityOfPlaces is priorityOf for places, of which a receipt does not say when they are free.
+// priorityOfPlaces is priorityOf for permits. Their receipts do not contain when they expire.
 func priorityOfPlaces(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
 	if r.Used == 0 {
 		return drained, 0
@@ -67,7 +66,7 @@ func priorityOfPlaces(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priorit
 	return newPriority(r.Used, p.Capacity, asked, r.Now+p.Span), min(r.Now+p.Lifetime(), latest)
 }
 
-// newPriority returns the priority of a state that has used so many units of a capacity.
+// newPriority returns the priority of a state with used units of a capacity.
 func newPriority(used, capacity, asked, until int64) priority {
 	share := min(max(1, used<<10/capacity), 1<<10) - 1 // in 1024ths, from 0 to 1023
 	step := bits.Len64(uint64(share))                  // from 0 to 10
@@ -77,7 +76,7 @@ func newPriority(used, capacity, asked, until int64) priority {
 	return max(1, priority(int64(step)<<stepShift|asked<<timeShift|share<<(10-step)>>2&(1<<timeShift-1)))
 }
 
-// priority returns the priority of a word in a cell. A busy one is in use, and must stay.
+// priority returns the priority of a word in a cell. A busy cell is in use, and must stay.
 func (s *Store) priority(word, tag uint64, now int64) priority {
 	switch word {
 	case free:
@@ -87,7 +86,7 @@ func (s *Store) priority(word, tag uint64, now int64) priority {
 	}
 	l := s.layoutOf(tag, never)
 	p, state := l.plan, l.unpack(mixed(word, tag), now)
-	if p.Kernel == kernel.Meter && state.Used > 0 && !p.Once { // its level is that of now
+	if p.Kernel == kernel.Meter && state.Used > 0 && !p.Once { // unpack has returned its level as of now
 		return newPriority((min(state.Used, p.Size)+p.Unit-1)/p.Unit, p.Capacity, 0, p.EmptyAt(state))
 	}
 	r, _ := priorityOfState(p, state, now)

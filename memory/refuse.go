@@ -5,19 +5,18 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// A store that is made to refuse new keys asks, before it decides about one, whether there is
-// room for it without evicting a state that has used more than half of its limit.
+// If a store is configured to refuse new keys, it checks before it decides about a new key whether there is room
+// without evicting a state that has used more than half of its limit.
 
 const (
-	// spare is the part of the overflow's bytes, one in so many, that new records leave to those
-	// that grow.
+	// One in spare of the overflow's bytes is left to records that grow: new records do not use it.
 	spare = 16
-	// crowdedFor is for how long, in microseconds, a failed search for room is believed.
+	// crowdedFor is the time in microseconds for which a failed search for room is not repeated.
 	crowdedFor = 10_000
 )
 
 // crowded reports whether a charge may need room in the overflow for a new key while the overflow is full. It makes
-// room where it can. The caller has no stripe locked.
+// room if it can. The caller has no stripe locked.
 func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 	most := s.overflow.max - s.overflow.max/spare
 	if s.overflow.bytes.Load() <= most || !s.anyOverflows(charges) {

@@ -5,12 +5,12 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// takeSlow takes any charges, of new keys and of states in the overflow too, with the locks of their
+// takeSlow takes any charges, including those of new keys and of states in the overflow, with the locks of their
 // stripes.
 func (s *Store) takeSlow(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	crowded := s.refuse && s.crowded(s.at(now), charges)
 	lock(ops, order)
-	var before *op // of several of one hash, the one that has claimed their cell
+	var before *op // among ops with one hash, the one that has claimed their cell
 	for _, i := range order {
 		o := &ops[i]
 		if s.read(o, before, &charges[i]); !o.twin || o.cell != nil {
@@ -56,11 +56,11 @@ func lock(ops []op, order []int32) {
 	}
 }
 
-// read finds the state of a charge, and claims it if it is in a cell. Two keys of one hash, which
-// follow one another, share a claim and a state.
+// read finds the state of a charge, and claims it if it is in a cell. Two ops with one hash, which follow one
+// another, share a claim and a state.
 func (s *Store) read(o, before *op, c *sluice.Charge) {
 	p := c.Plan
-	o.tag, o.word = 0, free // takeAllFast has used them
+	o.tag, o.word = 0, free // takeAllFast may have set them
 	o.twin = before != nil && before.hash == o.hash
 	if !changes(p) {
 		o.layout = s.plans.layout(p)
@@ -72,7 +72,7 @@ func (s *Store) read(o, before *op, c *sluice.Charge) {
 		if o.word != free {
 			return
 		}
-		o.cell = nil // it was given back just now
+		o.cell = nil // its claim ended just now
 	}
 	if o.overflow == nil {
 		return
@@ -82,7 +82,7 @@ func (s *Store) read(o, before *op, c *sluice.Charge) {
 	}
 }
 
-// stepAll works out receipts and new states: all or nothing.
+// stepAll computes the receipts and new states: all charges are taken, or none.
 func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op) {
 	for i := range ops {
 		if o := &ops[i]; o.cell != nil {
@@ -114,8 +114,7 @@ func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 	}
 }
 
-// step asks for cost units, which may be owed: of a copy of the state, but of what changes in place
-// itself.
+// step takes cost units, which may be owed. It changes a copy of the state, except for states that change in place.
 func (o *op) step(now int64, c *sluice.Charge, cost int64, owe bool, r *sluice.Receipt) {
 	r.Origin = sluice.ByStore
 	switch p := o.stepping(c.Plan); {
@@ -134,7 +133,7 @@ func (o *op) step(now int64, c *sluice.Charge, cost int64, owe bool, r *sluice.R
 	}
 }
 
-// stepping returns the plan to step the state by.
+// stepping returns the plan to step the op's state by.
 func (o *op) stepping(p *sluice.Plan) *kernel.Plan {
 	if p.Kernel != kernel.Meter || o.layout == never {
 		return &p.Plan
@@ -142,7 +141,7 @@ func (o *op) stepping(p *sluice.Plan) *kernel.Plan {
 	return o.layout.stepping()
 }
 
-// try is step for a charge that might have to be undone: it leaves what changes in place as it is.
+// try is step for a charge that might have to be undone: states that change in place stay as they are.
 func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
 	r.Origin = sluice.ByStore
 	switch p, cost := c.Plan, c.CostAt(now); {
@@ -163,8 +162,8 @@ func (o *op) changed(p *sluice.Plan) *record {
 	return o.record
 }
 
-// replace writes the state of an op that has claimed a cell. If it no longer fits the cell, the op
-// has none afterwards and has to be inserted.
+// replace writes the state of an op that has claimed a cell. If the state no longer fits, the op has no cell
+// afterwards, and has to be inserted.
 func (o *op) replace() {
 	if o.new == o.old {
 		o.cell.word.Store(o.word)
@@ -181,7 +180,7 @@ func (o *op) replace() {
 	}
 }
 
-// insert keeps the state of an op that has no cell: in one, or in the overflow.
+// insert stores the state of an op without a cell: in a cell, or in the overflow.
 func (s *Store) insert(o *op, now int64, c *sluice.Charge, r *sluice.Receipt) {
 	p := c.Plan
 	if changes(p) {

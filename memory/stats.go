@@ -26,7 +26,6 @@ func (s *Store) Losses() Losses {
 	return Losses{Evicted: s.evicted.Load(), Freed: s.freed.Load(), Refused: s.refused.Load()}
 }
 
-// countEvicted counts a state that was evicted.
 func (s *Store) countEvicted(r priority) {
 	if r > drained {
 		s.evicted.Add(1)

@@ -38,15 +38,16 @@ const (
 	defaultBytes = 64 << 20
 	minBytes     = 64 << 10
 	maxStripes   = 1 << 16
-	stripeBytes  = 32 << 10 // what a stripe's table may grow to, unless that makes too many stripes: the
-	// fewer, the closer the fullest, for which all planes are made, is to the others
+	// stripeBytes is the maximum size of a stripe's table, unless that makes too many stripes. The fewer stripes
+	// there are, the less the fullest, for which planes are made, differs from the others.
+	stripeBytes = 32 << 10
 )
 
 // Store is a [sluice.Store] in memory. It is safe for concurrent use, has no goroutines
 // and need not be closed. Make one with [New] or [NewSize].
 type Store struct {
 	base time.Time // when the store was made
-	wall int64     // the same in microseconds since the epoch
+	wall int64     // base in microseconds since the epoch
 
 	seed     maphash.Seed
 	plans    plans
@@ -54,7 +55,7 @@ type Store struct {
 	stripes  []stripe
 	overflow overflow
 	limited  limited
-	refuse   bool // new keys, rather than evict what has used more than half
+	refuse   bool // refuse new keys, rather than evict states that have used more than half
 
 	evicted, freed, refused atomic.Int64
 }
@@ -119,8 +120,8 @@ func (c Config) New() *Store {
 	return s
 }
 
-// stripesFor returns into how many stripes to divide so many bytes. Their tables then have nearly a
-// power of two of buckets: in between, linear hashing fills them less evenly.
+// stripesFor returns the number of stripes for size bytes. The number of buckets of a table is then just below a
+// power of two: in between, linear hashing fills tables less evenly.
 func stripesFor(size int64) int {
 	each := int64(stripeBytes)
 	for size > each*maxStripes {
@@ -175,12 +176,11 @@ var (
 	errPlan = errors.New("memory: a charge has no plan, or one that was not made by sluice.NewPlan")
 )
 
-// own stands for the time of the store's own clock. It is read after the states: read before,
-// the states of faster goroutines would look as if the clock had stepped back. takeClockFirst is
-// the exception.
+// own stands for the time of the store's own clock. The clock is read after the states: if it were read before,
+// states changed by faster goroutines would look as if the clock had stepped back. takeClockFirst is the exception.
 const own = -1
 
-// at returns the time that now stands for.
+// at returns now, or the time of the store's own clock if now is own.
 func (s *Store) at(now int64) int64 {
 	if now == own {
 		return s.now()
@@ -210,7 +210,6 @@ func (s *Store) takeOnly(now int64, c *sluice.Charge, r *sluice.Receipt) error {
 	return nil
 }
 
-// takeMany takes any number of charges.
 func (s *Store) takeMany(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if err := sluice.CheckCharges(charges, receipts); err != nil {
 		return err
@@ -250,7 +249,7 @@ func (s *Store) hashed(charges []sluice.Charge, ops []op) []op {
 	return ops
 }
 
-// takeAll takes charges with hashes in ops.
+// takeAll takes charges. Their hashes are in ops.
 func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	if len(ops) > 1 {
 		for i := range ops {
@@ -263,17 +262,17 @@ func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 	}
 }
 
-// hash returns what stands for the state of a charge: the number of its stripe, and below it the 48
-// bits that are kept in a cell.
+// hash returns the identity of a charge's state: the number of its stripe, and in the lower 48 bits the hash that
+// is kept in a cell.
 func (s *Store) hash(c *sluice.Charge) uint64 {
 	return s.placed(maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint)
 }
 
-// stripeShift is that of a hash, for the number of its stripe.
+// stripeShift is the position of the stripe's number in a hash.
 const stripeShift = 48
 
-// placed has the number of the stripe follow from all bits, since the 16 above the others would give
-// some of many stripes twice what they give the rest.
+// placed derives the number of the stripe from all bits of a hash. The 16 highest bits alone would give some of
+// many stripes twice as many keys as the others.
 func (s *Store) placed(hash uint64) uint64 {
 	stripe, _ := bits.Mul64(hash, uint64(len(s.stripes)))
 	return stripe<<stripeShift | hash&(1<<stripeShift-1)
@@ -286,22 +285,22 @@ func (s *Store) find(hash, tag uint64) (*cell, uint64) {
 	return s.tables.find(hash>>stripeShift, tag)
 }
 
-// op is a charge under way.
+// op is a charge in progress.
 type op struct {
 	*stripe
 	hash      uint64
 	layout    *layout
-	cell      *cell   // where the state is, or
-	record    *record // where it is, or both nil
-	tag, word uint64  // of cell
-	next      uint64  // the word to come, without a lock
-	held      int64   // the bytes of record, 0 if it is not kept yet
+	cell      *cell   // contains the state, unless record does
+	record    *record // contains the state; both are nil for a new key
+	tag, word uint64  // tag and word of cell
+	next      uint64  // the next word, if taken without a lock
+	held      int64   // the bytes of record; 0 if it is not stored yet
 	old, new  kernel.State
-	twin      bool // has the hash of another
+	twin      bool // another op has the same hash
 	full      bool // for permits: a new key has no room, so all its permits count as taken
 }
 
-// sortByHash puts the numbers of ops in order, the same for everybody.
+// sortByHash sorts the indexes of ops by hash, an order that is the same for all callers.
 func sortByHash(order []int32, ops []op) {
 	if len(order) > 8 {
 		for i := range order {

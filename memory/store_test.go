@@ -22,7 +22,7 @@ func TestVectors(t *testing.T) {
 	storetest.RunVectors(t, "../testdata/vectors", func(*testing.T) storetest.TimedStore { return memory.New() })
 }
 
-// The contract is kept in the least memory that there is, and with so many keys that the clock is read first.
+// The store keeps its contract with the minimum of memory, and with so many keys that the clock is read first.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for name, newStore := range map[string]func(t *testing.T) sluice.Store{
@@ -84,8 +84,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestClock holds that the store's clock starts at the wall's, so that windows begin
-// where the calendar says, and goes on with the time that passes.
+// TestClock checks that the store's clock starts at the wall clock, so that windows are aligned to the calendar,
+// and then follows elapsed time.
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := memory.New(), plan(t, "1/minute", sluice.FixedWindow)
@@ -107,7 +107,7 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// What no store is asked for by a caller that keeps to the contract is an error.
+// Arguments that break the contract are errors.
 func TestBadArguments(t *testing.T) {
 	s, p := memory.New(), plan(t, "1/minute", sluice.TokenBucket)
 	for _, test := range []struct {
@@ -120,14 +120,14 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// TestManyPlans has more plans than cells can tell apart. Each of them counts.
+// TestManyPlans uses more plans than cells can distinguish. Each of them counts.
 func TestManyPlans(t *testing.T) {
 	t.Parallel()
 	s := memory.New()
 	const plans = 1<<16 + 500
 	for i := range plans {
 		p := plantest.Of(t, sluice.Limit{Count: 1, Period: time.Hour, Burst: int64(i + 1)})
-		// All of them have one fingerprint, and each two of them a key.
+		// All plans have one fingerprint, and two plans share each key.
 		if key := strconv.Itoa(i / 2 * 2); !takeAt(t, s, midday, key, p, 1) {
 			t.Fatalf("plan %d: refused", i)
 		}
@@ -140,9 +140,8 @@ func TestManyPlans(t *testing.T) {
 	}
 }
 
-// TestLinearizable holds that takes of some keys at once look as if they had come one after the
-// other, while their tables grow and their cells move, with few keys and with so many that the clock is
-// read first.
+// TestLinearizable checks that concurrent Takes of some keys look as if they came one after the other, while tables
+// grow and cells move, with few keys and with so many that the clock is read first.
 func TestLinearizable(t *testing.T) {
 	for name, newStore := range map[string]func() *memory.Store{
 		"few keys":  func() *memory.Store { return memory.NewSize(256 << 10) },
@@ -162,7 +161,7 @@ func TestLinearizable(t *testing.T) {
 			store := newStore()
 			var others sync.WaitGroup
 			var done atomic.Bool
-			others.Go(func() { // brings new keys
+			others.Go(func() { // adds new keys
 				others := newTaker(store, plantest.Plan(t, "1/5us"))
 				for i := 0; !done.Load(); i++ {
 					others.one(fmt.Sprint("other ", i))

@@ -6,15 +6,14 @@ import (
 	"sync"
 )
 
-// stripe is a bucketized cuckoo hash table. A key may be in either of two buckets, which follow
-// from its tag, so that a state can move without its key being known. The lock is for everything
-// but the states of known keys: see cell.
+// stripe is a bucketized cuckoo hash table. A key may be in either of two buckets, which follow from its tag, so a
+// state can move although its key is unknown. The lock protects everything but the states of known keys: see cell.
 type stripe struct {
 	mu       sync.Mutex
-	tables   *tables // in which the buckets are
+	tables   *tables // contain the buckets
 	overflow *overflowTable
 	number   uint32
-	stuck    bool // displacing found no free cell, and will not until the table grows
+	stuck    bool // displace found no free cell, and will find none until the table grows
 }
 
 func (st *stripe) size() uint32 { return st.tables.size(uint64(st.number)).buckets() }
@@ -39,9 +38,9 @@ func (st *stripe) findHash(hash uint64) *cell {
 	return nil
 }
 
-// cellFor returns a cell for a new tag: a free one, else one that has drained, else one of a
-// larger table, which comes before one that has drained while tables are small, else the victim's. It returns nil if the victim has used more than half of its
-// limit and the store refuses new keys instead.
+// cellFor returns a cell for a new tag. In this order, it uses a free cell, a cell whose state has drained, a cell
+// of a larger table, or the victim's cell. While tables are small, it makes a larger table before it uses a drained
+// cell. It returns nil if the victim has used more than half of its limit and the store refuses new keys instead.
 func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 	for {
 		if c := st.freeCell(tag); c != nil {
@@ -59,7 +58,7 @@ func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 		at, r := s.victim(st, tag, now)
 		switch {
 		case r > drained && st.tables.add(st.size()):
-		case at.cell == nil: // all are busy, which does not last
+		case at.cell == nil: // all cells are busy, for a short time
 			runtime.Gosched()
 		case r >= overHalf && s.refuse:
 			return nil
@@ -70,8 +69,8 @@ func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 	}
 }
 
-// full reports whether cellFor would have to evict a state that has used more than half. It moves
-// nothing, since the caller has claimed cells, and to move one waits for the end of its claim.
+// full reports whether cellFor would have to evict a state that has used more than half. It moves nothing: the
+// caller has claimed cells, and moving a claimed cell would wait for the end of the claim.
 func (s *Store) full(st *stripe, tag uint64, now int64) bool {
 	if !st.tables.full(st.size()) || st.freeCell(tag) != nil {
 		return false
@@ -80,9 +79,8 @@ func (s *Store) full(st *stripe, tag uint64, now int64) bool {
 	return r >= overHalf && r != unevictable
 }
 
-// victim is a cell to evict, and its word when it was chosen. It may be one or two moves away from
-// the new key: then the state in via[1] moves to cell, and that in via[0] to via[1], or to cell
-// if via[1] is nil.
+// victim is a cell to evict, and its word when it was chosen. It may be one or two moves away from the new key:
+// then the state in via[1] moves to cell, and the state in via[0] moves to via[1], or to cell if via[1] is nil.
 type victim struct {
 	cell *cell
 	word uint64
@@ -103,11 +101,11 @@ func (v victim) makeWay() *cell {
 	return v.cell
 }
 
-// victim returns the state of lowest priority that could give way to a tag: in its own two
-// buckets; if nothing there may go at once, in the buckets that their states could move to; and
-// if all of these have used more than half, in those one move further, some 170 cells in all. So
-// nothing that has used more than half is evicted while such states fill seven tenths of a store,
-// or eight of a large one, and few while they fill nine.
+// victim returns the state of lowest priority that could give way to a tag. It searches the tag's own two buckets;
+// if they have no state that can go at once, the buckets that their states could move to; and if all of these
+// states have used more than half, the buckets one move further, some 170 cells in all. So no state that has used
+// more than half is evicted while such states fill up to seven tenths of a store (eight tenths of a large one), and
+// few are evicted while they fill nine tenths.
 func (s *Store) victim(st *stripe, tag uint64, now int64) (victim, priority) {
 	first, second := st.buckets(tag)
 	l := search{priority: unevictable, from: int(tag >> 16), now: now}
@@ -138,8 +136,8 @@ func (s *Store) victim(st *stripe, tag uint64, now int64) (victim, priority) {
 	return l.victim, l.priority
 }
 
-// search is the victim so far. Each bucket is searched from another cell on, so that of equals
-// any may go.
+// search is the best victim so far. In each bucket, the search starts at a cell that depends on the tag, so among
+// equal priorities any may go.
 type search struct {
 	victim
 	priority priority
@@ -151,7 +149,7 @@ type search struct {
 func (s *Store) consider(l *search, b *bucket, via [2]*cell) {
 	for i := range b {
 		c := &b[(l.from+i)&(len(b)-1)]
-		word := c.word.Load() // the one that evict compares with: it must not be busy
+		word := c.word.Load() // evict compares with this word: it must not be busy
 		if r := s.priority(word, c.tag.Load(), l.now); r < l.priority {
 			l.victim, l.priority = victim{c, word, via}, r
 		}
@@ -177,8 +175,8 @@ func (st *stripe) grow() bool {
 	return size < made
 }
 
-// split adds bucket n, and moves into it what belongs there, all of which is in one other bucket. Meanwhile, calls
-// for a state in either bucket wait for the lock.
+// split adds bucket n, and moves the states into it that belong there. All of these are in one other bucket.
+// Meanwhile, calls for a state in either bucket wait for the lock.
 func (st *stripe) split(n uint32) {
 	t, stripe := st.tables, uint64(st.number)
 	from := uint32(1)<<(bits.Len32(n)-1) ^ n
@@ -196,7 +194,7 @@ func (st *stripe) split(n uint32) {
 	}
 }
 
-// freeCell returns a free cell of a tag, or nil.
+// freeCell returns a free cell for a tag, or nil.
 func (st *stripe) freeCell(tag uint64) *cell {
 	first, second := st.buckets(tag)
 	if c := first.freeCell(); c != nil {
@@ -214,10 +212,9 @@ func (b *bucket) freeCell() *cell {
 	return nil
 }
 
-// displace frees a cell of a tag by moving its state to its alternate bucket, after another there
-// if need be, and returns the cell, or nil. Once that has failed it is not tried again until the
-// table grows. It looks at what takes one move first: the buckets to look at are then known at
-// once, and the processor fetches them together.
+// displace frees a cell for a tag, and returns it, or nil. It moves the cell's state to its alternate bucket; if
+// that is full, it first moves a state out of there. After a failure, it does not try again until the table grows.
+// It looks for a single move first: the buckets for that are known at once, so the processor fetches them together.
 func (st *stripe) displace(tag uint64) *cell {
 	if st.stuck {
 		return nil
@@ -244,7 +241,7 @@ func (st *stripe) displace(tag uint64) *cell {
 	return nil
 }
 
-// vacate frees a cell of a bucket with one move, and returns it or nil.
+// vacate frees a cell of a bucket with one move, and returns the cell, or nil.
 func (st *stripe) vacate(b *bucket) *cell {
 	for i := range b {
 		if to := st.alternate(&b[i], b).freeCell(); to != nil {

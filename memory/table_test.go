@@ -25,10 +25,10 @@ func newStripe(buckets, maxBuckets int) *stripe {
 	return st
 }
 
-// at returns a cell, of all in the order of their buckets.
+// at returns the nth cell, in the order of the buckets.
 func (st *stripe) at(i int) *cell { return &st.tables.bucket(uint64(st.number), uint32(i/4))[i%4] }
 
-// TestTable fills a stripe through all its sizes, and finds everything in it at each.
+// TestTable fills a stripe through all its sizes, and finds all keys at each size.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	s := NewSize(minBytes)
@@ -42,7 +42,7 @@ func TestTable(t *testing.T) {
 	for n := uint64(1); s.evicted.Load() == 0; n++ {
 		hash := rng.Uint64()
 		tag := hash<<16 | layout.index
-		s.cellFor(st, tag, now).put(mixed(now+n, tag), tag) // it is found again, and nothing else
+		s.cellFor(st, tag, now).put(mixed(now+n, tag), tag) // exactly this tag is found again
 		hashes = append(hashes, hash)
 		sizes[int(st.size())] = true
 		lost := 0
@@ -64,7 +64,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestLeastGoes holds that what is evicted has the least debt of all that could be.
+// TestLeastGoes checks that the evicted state has used least of all that could be evicted.
 func TestLeastGoes(t *testing.T) {
 	t.Parallel()
 	s := NewSeededSize(t, minBytes)
@@ -101,14 +101,14 @@ func TestLeastGoes(t *testing.T) {
 			high++
 		}
 	}
-	// There is room for half of them: for all that owe most.
+	// There is room for half of the keys: those that have used most.
 	if kept < 1900 || lostHigh*50 > high {
 		t.Errorf("%d are kept and %d lost, among them %d of the %d that owe most", kept, lost, lostHigh, high)
 	}
 }
 
-// TestOfEqualsTheSoonestGoes holds that of states that have used more than half, the one goes
-// that would be empty first: it is worth least.
+// TestOfEqualsTheSoonestGoes checks that among states that have used more than half, the one that would be empty
+// first is evicted, because it is worth least.
 func TestOfEqualsTheSoonestGoes(t *testing.T) {
 	t.Parallel()
 	s := NewSize(minBytes)
@@ -139,7 +139,7 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 	}
 }
 
-// TestTakesWhileCellsMove holds that no take is lost while its state is moved, or its table grows.
+// TestTakesWhileCellsMove checks that no Take is lost while its state moves or its table grows.
 func TestTakesWhileCellsMove(t *testing.T) {
 	p := plantest.Of(t, sluice.Limit{Count: 1e9, Period: 24 * time.Hour, Algorithm: sluice.FixedWindow})
 	const now = 20_000 * 86_400_000_000
@@ -199,8 +199,8 @@ func TestTakesWhileCellsMove(t *testing.T) {
 	}
 }
 
-// TestOverflowShrinksEvenly holds that a flood leaves each stripe its share of logs. If it were
-// small stripes that lose most, they would in the end lose what should stay.
+// TestOverflowShrinksEvenly checks that a flood leaves each stripe a proportional number of logs. If small stripes
+// lost most, they would finally lose logs that should stay.
 func TestOverflowShrinksEvenly(t *testing.T) {
 	t.Parallel()
 	s := NewSeededSize(t, 256<<10)
@@ -219,9 +219,8 @@ func TestOverflowShrinksEvenly(t *testing.T) {
 	}
 }
 
-// TestFullBesideClaims holds that a store that refuses new keys can look for room for one while
-// the same decision has claimed the cells beside it. It must not move them: that waits for the
-// end of their claims.
+// TestFullBesideClaims checks that a store that refuses new keys can look for room for a key while the same
+// decision has claimed neighboring cells. It must not move these, because a move waits for the end of the claim.
 func TestFullBesideClaims(t *testing.T) {
 	t.Parallel()
 	s := Config{MaxBytes: minBytes, RefuseNew: true}.New()
@@ -262,8 +261,8 @@ func TestFullBesideClaims(t *testing.T) {
 	}
 }
 
-// TestLateSwap holds that who has read a state does not write that of another key, which has come
-// into its cell since and counts the same.
+// TestLateSwap checks that a Take that has read a state does not overwrite the equal state of another key that has
+// moved into the cell since.
 func TestLateSwap(t *testing.T) {
 	t.Parallel()
 	p := plantest.Of(t, sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.FixedWindow})
@@ -289,8 +288,8 @@ func TestLateSwap(t *testing.T) {
 	}
 }
 
-// TestStripesAreEven holds that the fullest stripe, for which all planes are made, gets hardly more
-// keys than the others, however many there are.
+// TestStripesAreEven checks that the fullest stripe, for which planes are made, has hardly more keys than the
+// others, whatever the number of stripes.
 func TestStripesAreEven(t *testing.T) {
 	t.Parallel()
 	const each = 300
@@ -309,8 +308,7 @@ func TestStripesAreEven(t *testing.T) {
 	}
 }
 
-// TestPackedStates holds that a state tells the same after it was packed, whatever the
-// clock does between.
+// TestPackedStates checks that packing does not change the meaning of a state, whatever the clock does in between.
 func TestPackedStates(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -365,7 +363,7 @@ func TestPackedStates(t *testing.T) {
 	}
 }
 
-// TestCommonLimitsPack holds that the limits of ordinary life take 16 bytes.
+// TestCommonLimitsPack checks that common limits take 16 bytes.
 func TestCommonLimitsPack(t *testing.T) {
 	t.Parallel()
 	for _, a := range sluice.Algorithms()[:5] {

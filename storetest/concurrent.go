@@ -14,7 +14,7 @@ import (
 
 const callers = 16
 
-// together calls f from as many goroutines as there are callers, and waits for them.
+// together calls f once from each of callers goroutines, and waits for all of them.
 func together(f func(caller int)) {
 	var group sync.WaitGroup
 	for i := range callers {
@@ -39,7 +39,7 @@ func testConcurrentLayers(t *testing.T, s takes) {
 		}
 		var users [callers]atomic.Int64
 		var tenants [3]atomic.Int64
-		var kept sync.Map // by key, turns in queues that refused Takes were given
+		var kept sync.Map // by key, the turns in queues that denied Takes keep
 		keep := func(c sluice.Charge, r sluice.Receipt) {
 			if c.Plan.Limit.Algorithm == sluice.LeakyBucket && r.Prev > 0 {
 				n, _ := kept.LoadOrStore(c.Key, new(atomic.Int64))
@@ -86,7 +86,7 @@ func testConcurrentLayers(t *testing.T, s takes) {
 			unused += turns(tenant(i))
 		}
 		expectUsed(t, s, global, total+turns(global))
-		// Three tenants of 90 takes each are the tightest layer, and are used up.
+		// The tightest layer is three tenants with 90 takes each, and all are used up.
 		if unused += turns(global); total > 270 || total < 270-unused {
 			t.Errorf("%d takes were admitted, want 270, but for %d turns that are kept", total, unused)
 		}
@@ -105,16 +105,15 @@ func testConcurrentTotal(t *testing.T, s takes) {
 				}
 			}
 		})
-		// 1,860 units were asked for; callers that ask for one use up the last.
+		// All requests together are for 1,860 units; requests for single units use up the last ones.
 		if n := total.Load(); n != 500 || s.used(t.Name(), p) != n {
 			t.Errorf("%d units were admitted and %d are used, want 500", n, s.used(t.Name(), p))
 		}
 	})
 }
 
-// testRate lets a limit refill while many callers ask for more than it gives. A store
-// that decides at a moment that was read before it had the state to itself, so that one
-// decision is older than the one before it, lets too much pass here.
+// testRate lets a limit refill while many callers charge more than it allows. If a store reads the clock before it
+// has locked the state, a decision can use an earlier time than the one before it, and too many units pass here.
 func testRate(t *testing.T, s takes) {
 	each(t, sluice.Limit{Count: 20, Period: time.Millisecond}, func(t *testing.T, p *sluice.Plan) {
 		s := takes{t, s.store}
@@ -147,7 +146,7 @@ func tooMany(l sluice.Limit, admitted []int64) string {
 	for i, now := range admitted {
 		switch l.Algorithm {
 		case sluice.TokenBucket, sluice.LeakyBucket, sluice.GCRA:
-			// From unit a to unit b: b-a+1 <= Burst + (time of b - time of a)·Count/Period.
+			// For all units a and b: b-a+1 <= Burst + (time of b - time of a)·Count/Period.
 			lowest = min(lowest, int64(i)*period-now*l.Count)
 			if int64(i+1)*period-now*l.Count-lowest > l.Burst*period {
 				return fmt.Sprintf("unit %d, %d µs after the first, is above the rate", i+1, now-admitted[0])

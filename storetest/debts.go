@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// withMost returns p with states of up to so many units.
+// withMost returns p with units as its Most.
 func withMost(t testing.TB, p *sluice.Plan, units int64) *sluice.Plan {
 	t.Helper()
 	with, err := p.WithMost(units)
@@ -23,8 +23,8 @@ func withMost(t testing.TB, p *sluice.Plan, units int64) *sluice.Plan {
 	return with
 }
 
-// testOwed charges what does not fit: it lands up to Most, refuses nothing beside it, refuses all that
-// comes after it, and is no offence.
+// testOwed charges owed costs that do not fit. They are committed up to Most, they deny no other charge of their
+// Take, they make later charges not fit, and they are not an offence.
 func testOwed(t *testing.T, s takes) {
 	lock, err := sluice.Penalty{First: time.Hour}.Plan()
 	if err != nil {
@@ -48,7 +48,7 @@ func testOwed(t *testing.T, s takes) {
 		if d := s.one(key, p, 1); d.Allowed || d.Remaining != 0 || d.RetryAfter <= 0 {
 			t.Errorf("a take with 12 of 10 used: %+v", d)
 		}
-		// Neither a peek nor a refusal has cut it.
+		// Neither a peek nor a denial has cut the level.
 		expect("11 owed with 12 used", owe(11), false, 20, 3)
 		s.one(key, p, -8)
 		expect("nothing after 8 were given back", sluice.Charge{Key: key, Plan: p}, true, 12, 0)
@@ -62,7 +62,7 @@ func testOwed(t *testing.T, s takes) {
 	})
 }
 
-// testConcurrentDebts owes and takes at the same time: every unit that is owed lands.
+// testConcurrentDebts makes owed and other charges at the same time: every owed unit is committed.
 func testConcurrentDebts(t *testing.T, s takes) {
 	each(t, still(300), func(t *testing.T, p *sluice.Plan) {
 		s := takes{t, s.store}
@@ -88,8 +88,8 @@ func testConcurrentDebts(t *testing.T, s takes) {
 	})
 }
 
-// testBursts charges one state by two bursts: neither a peek nor a refusal under the smaller lets
-// the larger take more.
+// testBursts charges one state under two bursts. Neither a peek nor a denial under the smaller burst gives the
+// larger burst more room.
 func testBursts(t *testing.T, s takes) {
 	for a := sluice.TokenBucket; a <= sluice.GCRA; a++ {
 		t.Run(a.String(), func(t *testing.T) {
@@ -114,8 +114,8 @@ func testBursts(t *testing.T, s takes) {
 	}
 }
 
-// testAlternatingBursts has a client that may use two bursts of one rate try to pass more than the
-// larger lets through.
+// testAlternatingBursts alternates between two bursts of one rate, and checks that no more passes than the larger
+// burst allows.
 func testAlternatingBursts(t *testing.T, store TimedStore) {
 	for a := sluice.TokenBucket; a <= sluice.GCRA; a++ {
 		t.Run(a.String(), func(t *testing.T) {
@@ -143,8 +143,8 @@ func testAlternatingBursts(t *testing.T, store TimedStore) {
 	}
 }
 
-// testManyBursts charges one state by 1,000 bursts of one rate, and holds each answer to exact numbers
-// that are never cut.
+// testManyBursts charges one state under 1,000 bursts of one rate, and compares each answer with exact numbers that
+// are never cut.
 func testManyBursts(t *testing.T, store TimedStore) {
 	for _, l := range []sluice.Limit{
 		{Count: 60, Period: time.Hour},
@@ -216,7 +216,7 @@ func testManyBursts(t *testing.T, store TimedStore) {
 	}
 }
 
-// testDebts has callers, for an hour, with requests that cost more than was charged for them, and charges the rest
+// testDebts makes requests for an hour. Their costs are higher than their first charges, and the rest is charged
 // afterwards.
 func testDebts(t *testing.T, store TimedStore) {
 	for _, count := range []int64{500, 5000} {
@@ -230,7 +230,7 @@ func testDebts(t *testing.T, store TimedStore) {
 					most = 2 * p.Capacity
 				}
 				if p.Kernel.Log() && callers > 1 {
-					continue // for more it forgets
+					continue // with more callers, its Most would cut debts
 				}
 				d := debts{timed: &timed{store: store, now: 1_700_000_000_000_000, takes: takes{t: t}}, plan: withMost(t, p, most), estimate: estimate, overrun: overrun}
 				d.key = fmt.Sprint(t.Name(), callers)
@@ -241,7 +241,7 @@ func testDebts(t *testing.T, store TimedStore) {
 	}
 }
 
-// debts are requests of an hour, and when their units landed.
+// debts are the requests of an hour, and when their units were committed.
 type debts struct {
 	*timed
 	key               string
@@ -250,7 +250,7 @@ type debts struct {
 	landed            []entry // in microseconds
 }
 
-// ask is what a caller does next: it takes, or pays the rest of what it took.
+// ask is the next action of a caller: a new request, or the rest of the cost of its last one.
 type ask struct {
 	at  int64
 	owe int64 // or 0
@@ -297,12 +297,12 @@ func (d *debts) run(callers int) {
 	}
 }
 
-// check holds what landed to what can be promised.
+// check compares the committed units with the guaranteed bounds.
 func (d *debts) check(callers int64) {
 	period, total, most := d.plan.Limit.Period.Microseconds(), int64(0), int64(0)
 	for i, e := range d.landed {
 		total += e.units
-		in := int64(0) // the window of this one, or a period from it on
+		in := int64(0) // the units in the window of e, or in a period that starts at e
 		for _, o := range d.landed[i:] {
 			if d.plan.Kernel == kernel.Window && o.tick/period != e.tick/period || o.tick >= e.tick+period {
 				break
@@ -327,7 +327,8 @@ func (d *debts) check(callers int64) {
 	}
 }
 
-// testOwedWait: what is refused in debt fits when that was promised, and not a tick earlier.
+// testOwedWait checks that a charge that is denied because of a debt fits at the promised time, and not a tick
+// earlier.
 func testOwedWait(t *testing.T, s *timed, p *sluice.Plan) {
 	units := p.Capacity + p.Capacity/2 + 1
 	p, err := p.WithMost(units)

@@ -6,9 +6,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Decide answers by search what [sluice.Plan.Decide] derives: it asks the account what
-// would fit, and when, until it knows. It is valid directly after the TakeAt of this one
-// charge that returned r.
+// Decide finds by search what [sluice.Plan.Decide] derives: it tries which costs would fit in the account, and
+// when. Call it directly after the TakeAt of this one charge that returned r.
 func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,7 +39,7 @@ func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 			drained := integer(later - tick)
 			return drained.Mul(drained, t.rate).Cmp(ahead) >= 0
 		})
-		if ahead.Sign() > 0 { // what drains after the turn, in the same tick
+		if ahead.Sign() > 0 { // the level that drains after the turn, in the same tick
 			drained := integer((r.Now+d.Delay.Microseconds())/t.tick - tick)
 			early := drained.Sub(drained.Mul(drained, t.rate), ahead)
 			d.Early = early.Mul(early, integer(c.Plan.Unit)).Num().Int64()
@@ -49,7 +48,7 @@ func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	return d
 }
 
-// search looks for a moment at which something becomes true, and stays so.
+// search finds the first moment at which a condition is true, if the condition stays true from then on.
 type search struct {
 	account account
 	terms   *terms
@@ -63,7 +62,7 @@ func (s search) first(ok func(tick int64) bool) time.Duration {
 	return time.Duration(max(0, (tick+n)*s.terms.tick-s.now)) * time.Microsecond
 }
 
-// least returns the least number from 0 that is ok, or n if none below it is. It is sort.Search for int64, because
+// least returns the smallest number from 0 to n-1 that is ok, or n if none is. It is sort.Search for int64, because
 // int may have 32 bits.
 func least(n int64, ok func(int64) bool) int64 {
 	from := int64(0)

@@ -10,20 +10,19 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Differential drives two stores with one random history of steps takes and fails at
-// the first receipt in which they differ, printing what led there. The same seed gives
-// the same history. It holds takes of one to eight charges with all algorithms,
-// refunds, shadows and peeks, clocks that step and jump both ways, periods from a
-// microsecond to thirty days, months of the calendar, penalties, places in flight, distinct values, refunds that come
-// too late, and limits that change while they are in use. A state that has drained may be forgotten:
-// where the clock then steps back, one store may have it empty and the other as it was. Both stores
-// have to be fresh. From 10,000 steps on it also fails if the history turns out to be too tame to
-// tell much.
+// Differential makes the same random history of steps Takes in two stores. It fails at the first receipt in which
+// they differ, and prints the history of that key. The same seed gives the same history. The history has Takes of
+// one to eight charges with all algorithms, refunds, shadows and peeks, clocks that step and jump both ways,
+// periods from a microsecond to thirty days, calendar months, penalties, permits in flight, distinct values,
+// refunds that come too late, and limits that change while they are in use. A store may forget a state that has
+// drained: if the clock then steps back, the state may be empty in one store and as it was in the other. Both
+// stores must be fresh. With 10,000 steps or more, Differential also fails if the history does not try each of
+// these things often enough.
 func Differential(t testing.TB, a, b TimedStore, steps int, seed uint64) {
 	t.Helper()
 	h := newHistory(seed)
 	var seen coverage
-	var past []step // since the subjects were chosen anew
+	var past []step // since the last new scene
 	gone := forgotten{a: a, b: b}
 	for n := range steps {
 		if n%stepsPerScene == 0 {
@@ -57,14 +56,14 @@ func Differential(t testing.TB, a, b TimedStore, steps int, seed uint64) {
 	}
 }
 
-// step is one take and what came of it.
+// step is one Take and its receipts.
 type step struct {
 	now      int64
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
 }
 
-// replay writes down every take of a state.
+// replay returns a text with every Take of the state that a charge has.
 func replay(past []step, of sluice.Charge) string {
 	var b strings.Builder
 	for _, s := range past {
@@ -83,18 +82,18 @@ func replay(past []step, of sluice.Charge) string {
 	return b.String()
 }
 
-// coverage counts what a history has tried.
+// coverage counts the kinds of charges and results in a history.
 type coverage struct {
 	takes, refused, mixed, stepsBack int
 	shadows, refunds, peeks          int
-	coarse, coarseUnfit              int    // logs above FineLogCount
-	months, monthsUnfit              int    // by the calendar
+	coarse, coarseUnfit              int    // logs with a Count above FineLogCount
+	months, monthsUnfit              int    // windows of calendar months
 	charged, unfit                   [7]int // by algorithm
 	locks, locked, offences          int
 	places, placesUnfit, placesBack  int
-	values, valuesUnfit, valuesAgain int // distinct ones
+	values, valuesUnfit, valuesAgain int // distinct values
 	late                             int // refunds that come too late
-	owed, owedUnfit, cut, above      int // costs that are owed, and levels and counts above the capacity
+	owed, owedUnfit, cut, above      int // owed costs; levels and counts above the capacity
 	latest                           int64
 }
 
@@ -168,7 +167,7 @@ func (v *coverage) add(s step) {
 	}
 }
 
-// addLock is add for a charge of a penalty. Offences are those that have just begun one.
+// addLock is add for a charge of a penalty. It counts an offence if the charge has just started a penalty.
 func (v *coverage) addLock(s step, i int) {
 	r := s.receipts[i]
 	v.locks++
@@ -181,7 +180,7 @@ func (v *coverage) addLock(s step, i int) {
 	}
 }
 
-// addPlace is add for a charge of a place in flight.
+// addPlace is add for a charge of a permit in flight.
 func (v *coverage) addPlace(c sluice.Charge, r sluice.Receipt) {
 	v.places++
 	switch {
@@ -203,7 +202,7 @@ func (v *coverage) addValue(c sluice.Charge, r sluice.Receipt) {
 	}
 }
 
-// check fails where something has hardly been tried.
+// check fails if the history has hardly tried something.
 func (v *coverage) check(t testing.TB) {
 	t.Helper()
 	share := func(what string, n, of int, least, most float64) {

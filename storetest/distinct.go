@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// testValuesEnd holds that a value counts for a period after its last use, and that a refusal has the exact time when
-// the least recently used expires.
+// testValuesEnd checks that a value counts for a period after its last use, and that a denial has the exact time at
+// which the least recently used value expires.
 func testValuesEnd(t *testing.T, store TimedStore) {
 	const start, hour = int64(1_700_000_000_123_457), int64(3600e6)
 	take := func(values int64, now int64, number uint64, cost int64) (sluice.Receipt, sluice.Decision) {
@@ -27,7 +27,7 @@ func testValuesEnd(t *testing.T, store TimedStore) {
 		fits          bool
 		used          int64
 		newest, room  int64 // after the start
-		before        int64 // the same; 0: it was not held
+		before        int64 // after the start; 0 if the value was not held
 	}{
 		{2, 0, 1, 0, true, 0, 0, 0, 0},
 		{2, 0, 1, 1, true, 1, 0, hour, 0},
@@ -39,7 +39,7 @@ func testValuesEnd(t *testing.T, store TimedStore) {
 		{2, hour + 9, 3, 1, false, 2, 30, hour + 10, 0},
 		{2, hour + 10, 3, 1, true, 2, hour + 10, hour + 30, 0},
 		{3, hour + 11, 4, 1, true, 3, hour + 11, hour + 30, 0},    // a larger limit
-		{1, hour + 12, 5, 1, false, 3, hour + 11, 2*hour + 11, 0}, // and a smaller: all have to expire
+		{1, hour + 12, 5, 1, false, 3, hour + 11, 2*hour + 11, 0}, // a smaller limit: all values have to expire
 		{1, hour + 12, 4, 1, true, 3, hour + 12, 2*hour + 12, 2*hour + 11},
 		{2, hour + 12, 5, 1, false, 3, hour + 12, 2*hour + 10, 0},
 		{2, hour + 29, 1, -1, true, 2, hour + 12, 2*hour + 10, hour + 30},

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// testMany compares lists of Takes with the same ones by one, in the model.
+// testMany compares lists of Takes with the same Takes made one by one in the model.
 func testMany(t *testing.T, s takes) {
 	seed := seed.Of(t)
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -31,7 +31,7 @@ func testMany(t *testing.T, s takes) {
 	for list := range 60 {
 		calls := make([]sluice.TakeCall, rng.IntN(50))
 		for i := range calls {
-			tag := fmt.Sprintf("{%s/%d}", t.Name(), rng.IntN(4)) // all of a Take have one slot
+			tag := fmt.Sprintf("{%s/%d}", t.Name(), rng.IntN(4)) // all keys of a Take have one slot
 			var charges []sluice.Charge
 			for n := range 1 + rng.IntN(3) {
 				p := plans[rng.IntN(len(plans))]
@@ -61,8 +61,8 @@ func testMany(t *testing.T, s takes) {
 			for j := range want {
 				got, p := c.Receipts[j], c.Charges[j].Plan
 				left, least := p.Decide(0, got).Remaining, p.Decide(0, want[j]).Remaining
-				// Beside a refusal that is remembered, what the list has taken before it may be missing,
-				// from what it refuses as from the others.
+				// If a denial comes from a deny cache, the receipts of its Take may lack the units that the list
+				// has taken before.
 				stale := got.Origin == sluice.ByDenyCache && !admitted && left >= least && (got.Fits || !want[j].Fits)
 				if (got.Fits != want[j].Fits || left != least) && !stale {
 					t.Fatalf("seed %d, list %d, Take %d, charge %d of %+v: %+v, one by one %+v", seed, list, i, j, c.Charges, got, want[j])
@@ -80,7 +80,7 @@ func testMany(t *testing.T, s takes) {
 	}
 }
 
-// testOnce has many ask the same at the same time.
+// testOnce makes the same Take many times at the same time.
 func testOnce(t *testing.T, s takes) {
 	once, err := sluice.NewOnce(24 * time.Hour)
 	if err != nil {

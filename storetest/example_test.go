@@ -11,8 +11,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// A store of one's own is held to the contract by a test like this one, with its constructor in place
-// of memory.New.
+// A test like this one checks your store against the contract. Use its constructor in place of memory.New.
 func ExampleRun() {
 	testStore := func(t *testing.T) {
 		storetest.Run(t, func(*testing.T) sluice.Store { return memory.New() })
@@ -20,7 +19,7 @@ func ExampleRun() {
 	_ = testStore
 }
 
-// The model says what the definitions do, to compare with what a store says at the same time.
+// The model decides by the definitions, for comparison with a store's answers at the same time.
 func ExampleModel() {
 	plan, err := sluice.NewPlan(sluice.Limit{Count: 2, Period: time.Minute})
 	if err != nil {

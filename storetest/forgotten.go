@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// forgotten knows which states have drained since they were last asked for. A store may have
-// forgotten them, so that they are empty where the clock steps back, too, or may not.
+// forgotten knows which states have drained since they were last charged. If the clock then steps back, such a
+// state may be empty, because the store has forgotten it, or as it was.
 type forgotten struct {
 	a, b   TimedStore
 	latest int64
@@ -20,15 +20,15 @@ type stateID struct {
 	fingerprint uint64
 }
 
-// drain records when a state becomes empty, and whether it has been empty since the last request for it.
+// drain records when a state becomes empty, and whether it has been empty since its last charge.
 type drain struct {
 	at      int64
 	drained bool
-	permits *kernel.Permits // nil of all other plans; because receipts do not contain when each expires
+	permits *kernel.Permits // for plans with permits, because receipts do not contain when each expires; otherwise nil
 }
 
-// agree has both stores forget what one of them has forgotten and may have, of what a step asks
-// for. It fails where they differ and neither has.
+// agree resets a state of a step in both stores if one of them has forgotten the state, and was allowed to. It
+// fails if the stores differ and neither has forgotten the state.
 func (f *forgotten) agree(t testing.TB, s step) {
 	t.Helper()
 	for _, c := range s.charges {
@@ -63,7 +63,7 @@ func (f *forgotten) one(t testing.TB, s TimedStore, now int64, c sluice.Charge) 
 	return r[0]
 }
 
-// learn notes what a step has come to.
+// learn records the results of a step.
 func (f *forgotten) learn(s step) {
 	f.latest = max(f.latest, s.now)
 	admitted := sluice.Admitted(s.charges, s.receipts)
@@ -71,7 +71,7 @@ func (f *forgotten) learn(s step) {
 		id := stateID{c.Key, c.Plan.Fingerprint}
 		if c.Plan.Kernel.Permits() {
 			f.keys[id] = f.keys[id].step(s.now, c, admitted)
-			f.keys[id].drained = s.receipts[i].Used == 0 // also of a clock that is too far back
+			f.keys[id].drained = s.receipts[i].Used == 0 // also if the clock is too far back
 			continue
 		}
 		d := c.Plan.Decide(c.Cost, s.receipts[i])
@@ -82,7 +82,7 @@ func (f *forgotten) learn(s step) {
 	}
 }
 
-// step follows permits, from what was known of them, if anything was.
+// step returns the record of permits after a charge. d is nil before the first charge.
 func (d *drain) step(now int64, c sluice.Charge, admitted bool) *drain {
 	permits := new(kernel.Permits)
 	if d != nil {

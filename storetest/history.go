@@ -13,27 +13,27 @@ import (
 
 const (
 	stepsPerScene        = 1000
-	scenesPerMonthly     = 5 // in which fixed windows are months of the calendar
-	scenesPerPlaces      = 4 // in which periods are about as long as a place in flight lasts
+	scenesPerMonthly     = 5 // in one scene of 5, fixed windows are calendar months
+	scenesPerPlaces      = 4 // in one scene of 4, periods are about as long as a permit lasts
 	subjectsPerAlgorithm = 3
 	longestPeriod        = 30 * 24 * time.Hour
 	earliest, latest     = 1_000_000_000_000_000, 2_000_000_000_000_000 // 2001 to 2033
 )
 
-// history makes up takes. A scene has few subjects with periods of one order of magnitude, so that all of them are
-// often near their limit.
+// history generates random Takes. A scene has few subjects with periods of one order of magnitude, so all of them
+// are often near their limit.
 type history struct {
 	rng      *rand.Rand
 	now      int64
 	scene    int
 	monthly  bool
 	subjects []*subject
-	locks    map[string][]*sluice.Plan // by the keys that have one
+	locks    map[string][]*sluice.Plan // by key
 	once     *sluice.Plan
-	places   []*subject // with places in flight, or distinct values
-	held     []taken    // when places and values were taken
-	promised int64      // when a charge that was refused will fit
-	tick     int64      // of that charge
+	places   []*subject // subjects with permits in flight or distinct values
+	held     []taken    // the permits and values that were taken last
+	promised int64      // when a denied charge will fit
+	tick     int64      // the tick of that charge's plan
 }
 
 // subject is a key with a limit that changes now and then.
@@ -51,10 +51,10 @@ func newHistory(seed uint64) *history {
 	return &history{rng: rand.New(rand.NewPCG(seed, seed)), now: 1_700_000_000_000_000}
 }
 
-// taken is when a place or a value was taken, and for how long it is held, in microseconds.
+// taken is when a permit or a value was taken, and how long it is held, in microseconds.
 type taken struct{ at, lasts int64 }
 
-// newScene chooses the subjects anew, under keys that were not used before.
+// newScene chooses new subjects, with keys that were not used before.
 func (h *history) newScene() {
 	h.scene++
 	h.subjects = h.subjects[:0]
@@ -72,7 +72,7 @@ func (h *history) newScene() {
 		for i := range subjectsPerAlgorithm {
 			s := h.newSubject(a, scale)
 			s.key = fmt.Sprintf("scene %d, subject %d", h.scene, i)
-			// The first of each algorithm have the key in common where they can.
+			// The first subjects of all algorithms share a key, unless they would share a state.
 			if i > 0 || slices.ContainsFunc(h.subjects, s.same) {
 				s.key += ", " + a.String()
 			}
@@ -82,7 +82,7 @@ func (h *history) newScene() {
 			}
 		}
 	}
-	// The first have a key in common with limits.
+	// The first subject with permits, and all with values, share keys with limits.
 	h.places, h.held = h.places[:0], h.held[:0]
 	for i := range subjectsPerAlgorithm {
 		key := h.subjects[0].key
@@ -97,8 +97,8 @@ func (h *history) newScene() {
 	}
 }
 
-// newValues chooses how many distinct values a key may have in a period about scale microseconds long, and other
-// numbers for later.
+// newValues chooses how many distinct values a key may have in a period of about scale microseconds, and
+// alternative numbers for later.
 func (h *history) newValues(key string, scale float64) *subject {
 	period := min(max(int64(h.spread(scale/10, scale*10)), 1), longestPeriod.Microseconds())
 	return h.newPermits(key, func(n int64) (*sluice.Plan, error) {
@@ -106,15 +106,15 @@ func (h *history) newValues(key string, scale float64) *subject {
 	})
 }
 
-// lasts is how long a place in flight is held, in microseconds.
+// lasts is how long a permit is held, in microseconds.
 const lasts = int64(kernel.PermitLasts / time.Microsecond)
 
-// newPlaces chooses how many places there are under a key, and other numbers for later.
+// newPlaces chooses the number of permits of a key, and alternative numbers for later.
 func (h *history) newPlaces(key string) *subject {
 	return h.newPermits(key, sluice.NewInFlight)
 }
 
-// newPermits chooses how many permits a key has, and other numbers for later.
+// newPermits chooses the number of permits or values of a key, and alternative numbers for later.
 func (h *history) newPermits(key string, plan func(n int64) (*sluice.Plan, error)) *subject {
 	s := &subject{key: key}
 	for len(s.plans) < 4 {
@@ -129,8 +129,8 @@ func (h *history) newPermits(key string, plan func(n int64) (*sluice.Plan, error
 	return s
 }
 
-// place makes up a charge of a place in flight, or a value: mostly of one of a few more than there are, so that
-// numbers are taken again, and refused.
+// place generates a charge of a permit or a value. It picks from slightly more numbers than the limit allows, so
+// that some are taken again and some are denied.
 func (h *history) place() sluice.Charge {
 	s := h.places[h.rng.IntN(len(h.places))]
 	if h.rng.IntN(50) == 0 {
@@ -158,8 +158,8 @@ func (h *history) place() sluice.Charge {
 	return c
 }
 
-// nearEnd moves the clock to where a place or a value ends, or so far back that it does, if that is not far for a
-// limit of a period.
+// nearEnd moves the clock to the moment at which a permit or value expires, or so far back that it is free. It does
+// nothing if the permit's time and the period differ too much.
 func (h *history) nearEnd(period int64) {
 	if len(h.held) == 0 {
 		return
@@ -174,8 +174,7 @@ func (h *history) nearEnd(period int64) {
 	}
 }
 
-// newSubject chooses a limit with a period about scale microseconds long, and more of
-// the same fingerprint.
+// newSubject chooses a limit with a period of about scale microseconds, and more limits with the same fingerprint.
 func (h *history) newSubject(a sluice.Algorithm, scale float64) *subject {
 	s := new(subject)
 	for s.plan == nil {
@@ -193,7 +192,7 @@ func (h *history) newSubject(a sluice.Algorithm, scale float64) *subject {
 			s.plans = append(s.plans, p)
 		}
 	}
-	if h.rng.IntN(2) == 0 { // some hold debts
+	if h.rng.IntN(2) == 0 { // some plans keep debts
 		for i, p := range s.plans {
 			if with, err := p.WithMost(p.Capacity + h.upTo(4*p.Capacity)); err == nil {
 				s.plans[i] = with
@@ -204,7 +203,7 @@ func (h *history) newSubject(a sluice.Algorithm, scale float64) *subject {
 	return s
 }
 
-// limit chooses a limit of at most one unit a microsecond, or a log that is not kept by units.
+// limit chooses a limit of at most one unit a microsecond, or a larger log, which does not keep single units.
 func (h *history) limit(a sluice.Algorithm, scale float64) sluice.Limit {
 	period := int64(h.spread(scale/10, scale*10))
 	period = min(max(period, 1), longestPeriod.Microseconds())
@@ -232,7 +231,7 @@ func (h *history) limit(a sluice.Algorithm, scale float64) sluice.Limit {
 // about returns a number of the same order as n, at least 1.
 func (h *history) about(n int64) int64 { return max(1, int64(h.spread(float64(n)/4, float64(n)*4))) }
 
-// spread returns a number between lo and hi, of all orders of magnitude alike.
+// spread returns a number between lo and hi, with all orders of magnitude equally likely.
 func (h *history) spread(lo, hi float64) float64 {
 	return lo * math.Pow(hi/lo, h.rng.Float64())
 }
@@ -240,13 +239,13 @@ func (h *history) spread(lo, hi float64) float64 {
 // upTo returns a number from 0 to n.
 func (h *history) upTo(n int64) int64 { return h.rng.Int64N(n + 1) }
 
-// next makes up a take.
+// next generates a Take.
 func (h *history) next() step {
 	charges := make([]sluice.Charge, 1)
 	if h.rng.IntN(2) == 0 {
 		charges = make([]sluice.Charge, 2+h.rng.IntN(7))
 	}
-	alone := h.rng.IntN(20) == 0 // a place, as when it is held for longer
+	alone := h.rng.IntN(20) == 0 // charge a single permit, as when it is extended
 	for i, n := range h.rng.Perm(len(h.subjects))[:len(charges)] {
 		s := h.subjects[n]
 		if h.rng.IntN(100) == 0 {
@@ -262,7 +261,7 @@ func (h *history) next() step {
 		charges = append(charges, h.asked())
 	case n < 4:
 		c := h.place()
-		c.Shadow = h.rng.IntN(4) > 0 // else it would be what refuses most of the time
+		c.Shadow = h.rng.IntN(4) > 0 // otherwise this charge would cause most of the denials
 		charges = slices.Insert(charges, h.rng.IntN(len(charges)+1), c)
 	}
 	for i := range charges {
@@ -276,7 +275,7 @@ func (h *history) next() step {
 	return step{now: h.now, charges: h.withLocks(charges)}
 }
 
-// asked makes up a charge of something that is asked once.
+// asked generates a charge of an ID that counts once.
 func (h *history) asked() sluice.Charge {
 	c := sluice.Charge{Key: fmt.Sprintf("scene %d, question %d", h.scene, h.rng.IntN(5)), Plan: h.once, Cost: 1}
 	if h.rng.IntN(10) == 0 {
@@ -285,7 +284,7 @@ func (h *history) asked() sluice.Charge {
 	return c
 }
 
-// newOnce chooses how long, about scale microseconds, something is not to be repeated.
+// newOnce chooses a period of at most scale microseconds in which an ID counts once.
 func (h *history) newOnce(scale float64) *sluice.Plan {
 	micros := min(max(1, int64(h.spread(scale*0.01, scale))), longestPeriod.Microseconds())
 	plan, err := sluice.NewOnce(time.Duration(micros) * time.Microsecond)
@@ -295,7 +294,7 @@ func (h *history) newOnce(scale float64) *sluice.Plan {
 	return plan
 }
 
-// newLock chooses a penalty about scale microseconds long.
+// newLock chooses a penalty of about scale microseconds.
 func (h *history) newLock(scale float64) *sluice.Plan {
 	length := func(lo, hi float64) time.Duration {
 		micros := min(max(1, int64(h.spread(scale*lo, scale*hi))), 3*longestPeriod.Microseconds())
@@ -313,7 +312,7 @@ func (h *history) newLock(scale float64) *sluice.Plan {
 	return plan
 }
 
-// withLocks adds the locks of the keys of charges, most of them behind what they watch.
+// withLocks adds the penalties of the keys of charges, mostly after the charges that they depend on.
 func (h *history) withLocks(charges []sluice.Charge) []sluice.Charge {
 	limits := slices.Clone(charges)
 	done := map[string]bool{}
@@ -336,7 +335,7 @@ func (h *history) withLocks(charges []sluice.Charge) []sluice.Charge {
 	return charges
 }
 
-// lockCost returns the cost of a lock beside a limit that costs so much.
+// lockCost returns the cost of a penalty's charge, for a limit's charge of the given cost.
 func (h *history) lockCost(cost int64) int64 {
 	switch n := h.rng.IntN(40); {
 	case n == 0:
@@ -375,7 +374,7 @@ func (h *history) cost(capacity int64) int64 {
 	return sluice.All
 }
 
-// move moves the clock by what means something to a plan.
+// move moves the clock forward or back by an amount that matters to a plan, such as to the edge of a window.
 func (h *history) move(p *sluice.Plan) {
 	period := p.Limit.Period.Microseconds()
 	switch n := h.rng.IntN(1000); {
@@ -406,7 +405,7 @@ func (h *history) move(p *sluice.Plan) {
 	h.now = min(max(h.now, earliest), latest)
 }
 
-// nextEdge returns when the window after that of now begins.
+// nextEdge returns when the window that contains now ends.
 func nextEdge(p *sluice.Plan, now int64) int64 {
 	if day := p.Limit.MonthDay; day > 0 {
 		return monthEdge(monthAt(now, day), day)
@@ -415,7 +414,7 @@ func nextEdge(p *sluice.Plan, now int64) int64 {
 	return now + period - now%period
 }
 
-// learn remembers what was promised to the first charge that does not fit.
+// learn records the promised time of the first charge that does not fit.
 func (h *history) learn(s step) {
 	for i, c := range s.charges {
 		if c.Plan.Kernel.Permits() {

@@ -22,7 +22,7 @@ func TestModel(t *testing.T) {
 	storetest.Differential(t, new(storetest.Model), plantest.NewKernels(), 10_000, 1)
 }
 
-// forgetful is a store with a fault that shows only now and then.
+// forgetful is a store with a fault that shows only sometimes.
 type forgetful struct{ *plantest.Kernels }
 
 func (f forgetful) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
@@ -35,7 +35,7 @@ func (f forgetful) TakeAt(ctx context.Context, now int64, charges []sluice.Charg
 	return err
 }
 
-// failure is a test that is meant to fail.
+// failure is a test that is expected to fail.
 type failure struct {
 	testing.TB
 	message string

@@ -12,41 +12,40 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Model is a [sluice.Store] written from the definitions of the algorithms in rational
-// numbers, without any of the arithmetic that it is there to check: of a plan it reads
-// the Limit and Most only, or the number of its permits, and the Tick where that is no more than how
-// exact its numbers are. It forgets nothing and is slow, and is for tests. The zero value is ready for use.
+// Model is a [sluice.Store] written from the definitions of the algorithms in rational numbers, without any of the
+// arithmetic that it checks. Of a plan, it reads only the Limit and Most, or the number of permits, and the Tick,
+// as the precision of the numbers. It forgets nothing, is slow, and is for tests. The zero value is ready for use.
 type Model struct {
 	mu       sync.Mutex
 	accounts map[identity]account
 	terms    map[*sluice.Plan]*terms
-	most     map[string]int64 // by meaning, the largest Most of a meter's plans
+	most     map[string]int64 // the largest Most of the plans of a meter, by meaning
 }
 
-// identity is what a state belongs to: the key, and the meaning of the numbers.
+// identity identifies a state: by its key, and by the meaning of its numbers.
 type identity struct{ key, meaning string }
 
 // terms are a limit in ticks.
 type terms struct {
 	meaning  string
 	tick     int64    // in microseconds
-	period   int64    // in ticks; of a log until when a unit counts
+	period   int64    // in ticks; for a log, how long a unit counts
 	rate     *big.Rat // units per tick
 	capacity int64
-	most     int64 // units that a state keeps; of a meter those of the plans that share it
+	most     int64 // units that a state keeps; for a meter, the largest of all plans that share the state
 	meter    bool
 	sliding  bool
-	distinct bool // places are values, which expire
-	monthDay int  // of windows that are months of the calendar
+	distinct bool // permits are values, which expire
+	monthDay int  // for windows of calendar months
 	penalty  sluice.Penalty
 	open     func() account
 }
 
-// account is what is kept for an identity. Times are ticks.
+// account is the state of an identity. Times are ticks.
 type account interface {
-	// follow moves what lies impossibly far ahead of a clock that has stepped back.
+	// follow adapts the state to a clock that has stepped back: times that are impossibly far ahead move back, too.
 	follow(t *terms, now int64)
-	// fits reports whether units more would fit.
+	// fits reports whether more units would fit.
 	fits(t *terms, now, units int64) bool
 	// add commits units, or gives back if they are negative.
 	add(t *terms, now, units int64)
@@ -56,9 +55,9 @@ type account interface {
 	fill(t *terms, now, cost int64, r *sluice.Receipt)
 }
 
-// debtor is an account that keeps what does not fit, up to the most that it may hold.
+// debtor is an account that keeps owed units, up to its most.
 type debtor interface {
-	// owe commits units, and returns how many were above that.
+	// owe commits units, and returns the number that is cut because it is above most.
 	owe(t *terms, now, units int64) (cut int64)
 }
 
@@ -113,7 +112,7 @@ func (m *Model) take(ctx context.Context, now int64, charges []sluice.Charge, re
 	return nil
 }
 
-// inTime returns c, or a peek in place of what is given back too late.
+// inTime returns c, with a cost of 0 if it is a refund that comes too late.
 func inTime(c sluice.Charge, now int64) sluice.Charge {
 	if late := c.Until != 0 && c.Until <= now; late {
 		c.Cost = max(c.Cost, 0)
@@ -121,7 +120,7 @@ func inTime(c sluice.Charge, now int64) sluice.Charge {
 	return c
 }
 
-// open returns the account that a charge is about.
+// open returns the account of a charge.
 func (m *Model) open(c sluice.Charge) (account, *terms) {
 	t := m.termsOf(c.Plan)
 	id := identity{c.Key, t.meaning}
@@ -147,7 +146,7 @@ func (m *Model) termsOf(p *sluice.Plan) *terms {
 	return t
 }
 
-// meet learns of a plan, and how much its states may hold.
+// meet records a plan and its Most, and returns its terms.
 func (m *Model) meet(p *sluice.Plan) *terms {
 	if m.terms == nil {
 		m.terms = make(map[*sluice.Plan]*terms)
@@ -193,9 +192,8 @@ func newTerms(p *sluice.Plan) *terms {
 	return t
 }
 
-// setLog sets how exactly a log tells times apart. A unit is known to be no older than the
-// end of its tick, and counts until a period after that: until the next beginning of a tick,
-// as nothing is decided between.
+// setLog sets the precision of a log. A unit counts for a period from the end of its tick, rounded up to the next
+// beginning of a tick, because no decision lies between.
 func (t *terms) setLog(p *sluice.Plan) {
 	period := p.Limit.Period.Microseconds()
 	if p.Limit.Algorithm == sluice.SlidingWindowLog {
@@ -206,24 +204,24 @@ func (t *terms) setLog(p *sluice.Plan) {
 		for t.tick = period / parts; t.tick*parts < period; t.tick++ {
 		}
 	}
-	end := t.tick - 1 // of tick 0, in which a unit was taken
+	end := t.tick - 1 // the end of tick 0, in which a unit was taken
 	for t.period = (end + period) / t.tick; t.period*t.tick < end+period; t.period++ {
 	}
 }
 
-// meterAccount drains at the limit's rate. It knows only when it will be empty, in microseconds.
+// meterAccount drains at the limit's rate. Its state is the time at which it will be empty, in microseconds.
 type meterAccount struct {
-	emptyAt *big.Rat // nil if it is empty at all times
+	emptyAt *big.Rat // nil if it has always been empty
 }
 
-// parts returns how many parts a unit has: the smallest that it and a tick have in common. A level
-// is known to a part, and rounded up to one.
+// parts returns the number of parts of a unit. A part is the largest amount of which a unit and the amount that
+// drains in a tick are both multiples. Levels are rounded up to parts.
 func (t *terms) parts() *big.Int { return t.rate.Denom() }
 
 // micros returns when a tick begins, in microseconds.
 func (t *terms) micros(tick int64) *big.Rat { return new(big.Rat).Mul(integer(tick), integer(t.tick)) }
 
-// exactly returns the units that have not drained yet.
+// exactly returns the units that have not drained yet, rounded up to a part.
 func (a *meterAccount) exactly(t *terms, now int64) *big.Rat {
 	used := new(big.Rat)
 	if a.emptyAt == nil {
@@ -242,8 +240,8 @@ func (a *meterAccount) exactly(t *terms, now int64) *big.Rat {
 	return used.Quo(used.SetInt(up), parts)
 }
 
-// countable returns the largest level that can be told apart from others, 2^52 parts, if another
-// plan may put more there: more than 2^51 parts. Nil stands for a level without bound.
+// countable returns the largest level that is distinguished from larger ones, 2^52 parts, if other plans can raise
+// the level above 2^51 parts. Otherwise, it returns nil: the level is not limited.
 func (t *terms) countable() *big.Rat {
 	most := new(big.Int).Mul(big.NewInt(t.most), t.parts())
 	if most.Cmp(big.NewInt(1<<51)) <= 0 {
@@ -252,7 +250,8 @@ func (t *terms) countable() *big.Rat {
 	return new(big.Rat).SetFrac(big.NewInt(1<<52), t.parts())
 }
 
-// used returns the units that have not drained yet, and whether there are more than can be told.
+// used returns the units that have not drained yet, at most the countable ones. beyond reports whether there are
+// more.
 func (a *meterAccount) used(t *terms, now int64) (used *big.Rat, beyond bool) {
 	used = a.exactly(t, now)
 	if line := t.countable(); line != nil && used.Cmp(line) > 0 {
@@ -261,7 +260,7 @@ func (a *meterAccount) used(t *terms, now int64) (used *big.Rat, beyond bool) {
 	return used, false
 }
 
-// set makes used units the level at now.
+// set sets the level at now to used units.
 func (a *meterAccount) set(t *terms, now int64, used *big.Rat) {
 	if used.Sign() <= 0 {
 		a.emptyAt = nil
@@ -286,8 +285,8 @@ func (a *meterAccount) fits(t *terms, now, units int64) bool {
 func (a *meterAccount) add(t *terms, now, units int64) {
 	level, beyond := a.used(t, now)
 	switch {
-	case units < 0 && level.Sign() == 0: // there is nothing to give back
-	case units < 0 && beyond && units > -1<<52: // of what cannot be told
+	case units < 0 && level.Sign() == 0: // nothing to give back
+	case units < 0 && beyond && units > -1<<52: // the level stays uncountable
 	default:
 		a.set(t, now, level.Add(level, integer(units)))
 	}
@@ -322,7 +321,7 @@ func (a *meterAccount) fill(t *terms, now, _ int64, r *sluice.Receipt) {
 	r.Used = parts.Num().Int64()
 }
 
-// window returns the number of the window that now is in.
+// window returns the number of the window that contains now.
 func (t *terms) window(now int64) int64 {
 	if t.monthDay > 0 {
 		return monthAt(now, t.monthDay)
@@ -343,8 +342,8 @@ type windowAccount struct {
 	window, this, last int64
 }
 
-// at returns the account as it stands at now, and the moment to judge it at: where the
-// clock is behind the window, time stands still at the window's beginning.
+// at returns the account as of now, and the time to use with it: if the clock is behind the window, time stands
+// still at the beginning of the window.
 func (a *windowAccount) at(t *terms, now int64) (windowAccount, int64) {
 	window := t.window(now)
 	switch {
@@ -380,7 +379,7 @@ func (a *windowAccount) fits(t *terms, now, units int64) bool {
 func (a *windowAccount) add(t *terms, now, units int64) {
 	*a, _ = a.at(t, now)
 	if a.this += units; a.this < 0 {
-		// What this window does not have is given back by the previous one.
+		// Units that this window does not have are given back from the previous one.
 		a.this, a.last = 0, max(0, a.last+a.this)
 	}
 }
@@ -401,15 +400,15 @@ func (a *windowAccount) fill(t *terms, now, _ int64, r *sluice.Receipt) {
 	r.Tick, r.Used, r.Prev = w.window, w.this, w.last
 }
 
-// logAccount remembers every unit, oldest first.
+// logAccount keeps every unit, the oldest first.
 type logAccount struct {
 	entries []entry
 }
 
 type entry struct{ tick, units int64 }
 
-// at returns the entries that count at now, and the moment to judge them at: where the
-// clock is behind the newest unit, time stands still there.
+// at returns the entries that count at now, and the time to use with them: if the clock is behind the newest unit,
+// time stands still there.
 func (a *logAccount) at(t *terms, now int64) ([]entry, int64) {
 	if n := len(a.entries); n > 0 {
 		now = max(now, a.entries[n-1].tick)

@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// lockAccount knows when the last penalty ends, how many there were in a row, and when they are
-// forgotten. All are 0 if there was none.
+// lockAccount keeps when the last penalty ends, the number of penalties in a row, and when they are forgotten. All
+// are 0 without a penalty.
 type lockAccount struct {
 	until, penalties, forgotten int64
 }
@@ -20,7 +20,7 @@ func newLockTerms(p sluice.Penalty) *terms {
 	}
 }
 
-// exceeded reports whether a charge with that key, not owed, costs more than its limit has left, and no receipt
+// exceeded reports whether a charge with the given key, which is not owed, does not fit its limit, and no receipt
 // shows that the request was taken before.
 func exceeded(charges []sluice.Charge, receipts []sluice.Receipt, key string) bool {
 	limits, before := 0, 0
@@ -35,8 +35,7 @@ func exceeded(charges []sluice.Charge, receipts []sluice.Receipt, key string) bo
 	return limits > 0 && before == 0
 }
 
-// penaltyOf returns how long the nth penalty in a row is, in microseconds: First·Factor^(n-1), and
-// Most at most.
+// penaltyOf returns the length of the nth penalty in a row, in microseconds: First·Factor^(n-1), at most Most.
 func (t *terms) penaltyOf(n int64) int64 {
 	length := new(big.Int).Exp(big.NewInt(t.penalty.Factor), big.NewInt(n-1), nil)
 	length.Mul(length, big.NewInt(int64(t.penalty.First/1000)))
@@ -44,8 +43,8 @@ func (t *terms) penaltyOf(n int64) int64 {
 	return slices.MinFunc([]*big.Int{length, most}, (*big.Int).Cmp).Int64()
 }
 
-// offend begins a penalty, which is the longer the more there were that are not forgotten. Those
-// that cannot make it longer are not counted.
+// offend starts a penalty. It is longer after each penalty that is not forgotten. Once penalties no longer grow,
+// they are not counted.
 func (a *lockAccount) offend(t *terms, now int64) {
 	before := a.at(now).penalties
 	a.penalties = before + 1
@@ -56,7 +55,7 @@ func (a *lockAccount) offend(t *terms, now int64) {
 	a.forgotten = a.until + int64(t.penalty.Forget/1000)
 }
 
-// at returns the account as it stands at now.
+// at returns the account as of now.
 func (a *lockAccount) at(now int64) lockAccount {
 	if now >= a.forgotten {
 		return lockAccount{}

@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// placesAccount knows which places in flight, or distinct values, were taken, and when.
+// placesAccount keeps which permits or distinct values were taken, and when.
 type placesAccount struct {
 	taken  []taking
-	asked  uint64 // the number that the charge at hand is about
-	before int64  // until when that was held before the Take, or 0
+	asked  uint64 // the number of the current charge
+	before int64  // when asked would have expired before the Take, or 0
 }
 
 type taking struct {
@@ -33,8 +33,8 @@ func newPlacesTerms(p *sluice.Plan) *terms {
 	return t
 }
 
-// at returns what counts at now, the oldest first: what was taken in the last period, or, if the clock
-// has stepped back since, at most a period ahead of it.
+// at returns the permits that count at now, the oldest first: those taken in the last period or, if the clock has
+// stepped back, at most a period ahead of it.
 func (a *placesAccount) at(t *terms, now int64) (count []taking) {
 	for _, o := range a.taken {
 		if age := now - o.at; -t.period <= age && age < t.period {
@@ -45,7 +45,7 @@ func (a *placesAccount) at(t *terms, now int64) (count []taking) {
 	return count
 }
 
-// follow is called before anything is taken.
+// follow records the expiry of the asked number, before anything is taken.
 func (a *placesAccount) follow(t *terms, now int64) {
 	a.before = 0
 	for _, o := range a.at(t, now) {
@@ -95,7 +95,7 @@ func (a *placesAccount) fill(t *terms, now, _ int64, r *sluice.Receipt) {
 	}
 }
 
-// room returns when one of the values that count has expired, or as many as are too many.
+// room returns when a new value will fit: when the oldest value expires, or enough of them if there are too many.
 func (a *placesAccount) room(t *terms, count []taking) int64 {
 	for len(count) > int(t.capacity) {
 		count = count[1:]
@@ -103,13 +103,13 @@ func (a *placesAccount) room(t *terms, count []taking) int64 {
 	return count[0].at + t.period
 }
 
-// decide is [Model.Decide]: when a place is given back is unknown. A value expires.
+// decide is [Model.Decide] for permits and values. It is unknown when a permit will be given back; a value expires.
 func (a *placesAccount) decide(t *terms, c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	d := sluice.Decision{Allowed: r.Fits, Now: r.Now, Origin: r.Origin}
 	count := a.at(t, r.Now)
 	d.Remaining = max(0, t.capacity-int64(len(count)))
 	switch {
-	case !r.Fits && c.Cost > 1: // a place costs 1
+	case !r.Fits && c.Cost > 1: // a permit costs 1
 		d.RetryAfter = sluice.Never
 	case t.distinct && d.Remaining == 0:
 		d.RetryAfter = time.Duration(a.room(t, count)-r.Now) * time.Microsecond

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// hour is a lock so long that it does not end while a test runs.
+// hour returns a penalty that does not end while a test runs.
 func hour(t testing.TB) *sluice.Plan {
 	t.Helper()
 	p, err := sluice.Penalty{First: time.Hour, Factor: 2, Most: 24 * time.Hour}.Plan()
@@ -90,7 +90,7 @@ func testPenaltyOfOthers(t *testing.T, s takes) {
 		t.Errorf("to ask for what never fits is no offence: %+v", r)
 	}
 
-	// Far apart, with what else is refused, and by a shadow.
+	// An offence with other charges in between, with another denial, and one by a shadow.
 	shadow := penalty
 	shadow.Shadow, shadow.Key = true, other
 	if r, ok := s.all(limit, full, shadow, penalty); ok || r[3].Fits || r[2].Fits || r[2].Tick != r[2].Now+time.Hour.Microseconds() {
@@ -104,8 +104,9 @@ func testPenaltyOfOthers(t *testing.T, s takes) {
 
 func testConcurrentPenalty(t *testing.T, s takes) { Penalty(t, s.store) }
 
-// Penalty has 64 callers exceed a limit of ten at the same time, over stores that count together: ten pass, one
-// penalty begins, all callers get the same end of it, and none passes while it lasts, whatever the limit has left.
+// Penalty lets 64 callers exceed a limit of ten at the same time, over stores that count together. Ten charges
+// pass, one penalty starts, and all callers get the same end. While it lasts, no charge passes, even if the limit
+// has room.
 func Penalty(t *testing.T, stores ...sluice.Store) {
 	lock := hour(t)
 	each(t, still(10), func(t *testing.T, p *sluice.Plan) {

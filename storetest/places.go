@@ -28,7 +28,7 @@ func distinct(t testing.TB, values int64, period time.Duration) *sluice.Plan {
 	return p
 }
 
-// ofPermits runs a test for places in flight and for distinct values.
+// ofPermits runs a test for permits in flight and for distinct values.
 func ofPermits(t *testing.T, s takes, test func(t *testing.T, s takes, plan func(n int64) *sluice.Plan)) {
 	t.Run("in flight", func(t *testing.T) {
 		test(t, takes{t, s.store}, func(n int64) *sluice.Plan { return inFlight(t, n) })
@@ -38,8 +38,8 @@ func ofPermits(t *testing.T, s takes, test func(t *testing.T, s takes, plan func
 	})
 }
 
-// testPlaces checks that the number identifies a permit: taken again it is not a second permit, and given back
-// twice it frees no other.
+// testPlaces checks that the number identifies a permit: taking it again takes no second permit, and giving it back
+// twice frees no other.
 func testPlaces(t *testing.T, s takes) {
 	ofPermits(t, s, testPermits)
 }
@@ -95,7 +95,7 @@ func testPermitsBound(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	}
 }
 
-// testPlacesBeside takes places together with limits, all or none.
+// testPlacesBeside takes permits together with limits: all charges or none.
 func testPlacesBeside(t *testing.T, s takes) {
 	ofPermits(t, s, testPermitsBeside)
 }
@@ -152,8 +152,8 @@ func testPermitsBeside(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	})
 }
 
-// testPlacesOfMany has many ask for places: never do more hold one than there are, and at the end
-// all are free.
+// testPlacesOfMany takes permits from many callers: never are more held than the limit allows, and at the end all
+// are free.
 func testPlacesOfMany(t *testing.T, s takes) {
 	ofPermits(t, s, testPermitsOfMany)
 }
@@ -173,7 +173,7 @@ func testPermitsOfMany(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 			if n := holding.Add(1); n > places {
 				t.Errorf("%d hold one of %d places", n, places)
 			}
-			s.all(c) // for longer
+			s.all(c) // extend it
 			holding.Add(-1)
 			c.Cost = -1
 			s.all(c)
@@ -185,7 +185,7 @@ func testPermitsOfMany(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	if took.Load() < places {
 		t.Errorf("%d took a place, and %d were refused", took.Load(), refused.Load())
 	}
-	// The callers that keep their permits.
+	// These callers keep their permits.
 	var last sync.Map
 	together(func(caller int) {
 		c := sluice.Charge{Key: t.Name(), Plan: p, Permit: uint64(caller), Cost: 1}
@@ -200,7 +200,7 @@ func testPermitsOfMany(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	}
 }
 
-// testLate gives back too late, which gives nothing.
+// testLate gives units back too late, which has no effect.
 func testLate(t *testing.T, s takes) {
 	early := func(plan *sluice.Plan, c sluice.Charge) sluice.Charge {
 		r, _ := s.all(sluice.Charge{Key: c.Key, Plan: plan})
@@ -227,7 +227,7 @@ func testLate(t *testing.T, s takes) {
 		s.all(early(p, c), other)
 		expectUsed(t, s, c, 2)
 		c.Cost, c.Until = 1, 1
-		s.all(c) // what is taken is never late
+		s.all(c) // a positive cost is never late
 		expectUsed(t, s, c, 3)
 	})
 	p := inFlight(t, 2)
@@ -242,7 +242,7 @@ func testLate(t *testing.T, s takes) {
 	}
 }
 
-// testPlacesEnd holds that a place is held for as long as it lasts, and no longer.
+// testPlacesEnd checks that a permit is held for as long as it lasts, and no longer.
 func testPlacesEnd(t *testing.T, store TimedStore) {
 	p := inFlight(t, 2)
 	const start = int64(1_700_000_000_123_457)
@@ -265,9 +265,9 @@ func testPlacesEnd(t *testing.T, store TimedStore) {
 	expect(start+lasts/2, 2, 1, true, 2)
 	expect(start+lasts-1, 3, 1, false, 2)
 	expect(start+lasts, 3, 0, true, 1)
-	expect(start+lasts-1, 3, 0, true, 2) // it has not expired yet
+	expect(start+lasts-1, 3, 0, true, 2) // permit 1 has not expired yet
 	expect(start+lasts, 3, 1, true, 2)
-	expect(start+lasts-1, 1, 0, true, 2) // and now it is gone
+	expect(start+lasts-1, 1, 0, true, 2) // now permit 1 is gone
 	expect(start+lasts+lasts/2-1, 2, 1, true, 2)
 	expect(start+2*lasts, 4, 1, true, 2)
 	expect(start+3*lasts, 4, 0, true, 0)

@@ -13,9 +13,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Run holds a store to its contract, on the store's own clock. It calls newStore for
-// each test, and expects an empty store or at least one in which the test's keys, which
-// contain its name, have not been used.
+// Run checks a store against its contract, with the store's own clock. It calls newStore for each test. The store
+// should be empty; at least, the test's keys, which contain the test's name, must be unused.
 func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 	for _, test := range []struct {
 		name string
@@ -54,8 +53,8 @@ func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 	}
 }
 
-// still is a limit so slow that nothing changes by itself while a test runs. No window
-// of that length begins before the year 2052.
+// still returns a limit that is so slow that states do not change by themselves while a test runs. No window of
+// that length begins before the year 2052.
 func still(count int64) sluice.Limit {
 	return sluice.Limit{Count: count, Period: 10_000 * 24 * time.Hour}
 }
@@ -107,8 +106,7 @@ func testRefusal(t *testing.T, s takes) {
 	})
 }
 
-// same reports whether two receipts of a still plan tell of one state. A meter drains a
-// little between them.
+// same reports whether two receipts of a still plan are about the same state. A meter drains a little between them.
 func same(p *sluice.Plan, before, after sluice.Receipt) bool {
 	if p.Kernel == kernel.Meter {
 		elapsed := after.Now/p.Tick - before.Now/p.Tick
@@ -200,7 +198,7 @@ func testFingerprints(t *testing.T, s takes) {
 	for _, c := range charges {
 		expectUsed(t, s, c, c.Cost)
 	}
-	// A burst that changes keeps what was used.
+	// A change of the burst keeps the units used.
 	small, large := still(5), still(5)
 	small.Burst, large.Burst = 5, 8
 	s.one(t.Name()+"/burst", plan(t, small), 3)
@@ -234,7 +232,7 @@ func testKeys(t *testing.T, s takes) {
 	s.one("", p, sluice.All)
 }
 
-// testKeyNotKept reuses the memory of a key, as callers that build keys do.
+// testKeyNotKept reuses the memory of keys, as callers do that build keys in a buffer.
 func testKeyNotKept(t *testing.T, s takes) {
 	each(t, still(100), func(t *testing.T, p *sluice.Plan) {
 		s := takes{t, s.store}
@@ -262,7 +260,7 @@ func testBadArguments(t *testing.T, s takes) {
 		name    string
 		charges []sluice.Charge
 		room    int
-		want    error // nil is any error
+		want    error // nil means any error
 	}{
 		{"no plan", []sluice.Charge{good, {Key: key, Cost: 1}}, 2, nil},
 		{"no room", []sluice.Charge{good}, 0, nil},
@@ -284,8 +282,8 @@ func testBadArguments(t *testing.T, s takes) {
 	}
 }
 
-// testEndedContext reuses everything that it has passed right after Take has returned,
-// so that the race detector sees a store that still holds on to it.
+// testEndedContext reuses its arguments right after Take has returned, so that the race detector finds a store that
+// still uses them.
 func testEndedContext(t *testing.T, s takes) {
 	p := plan(t, still(1000))
 	counted, unknown := int64(0), int64(0)

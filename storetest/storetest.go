@@ -1,4 +1,4 @@
-// Package storetest holds stores to the contract of [sluice.Store].
+// Package storetest checks stores against the contract of [sluice.Store].
 //
 // A store's own tests call [Run], which needs only the store. If tests can set the store's clock, they also call
 // [RunTimed] and [RunVectors], and compare it with another store by [Differential]: after the same history, two
@@ -18,17 +18,16 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// TimedStore is a store with a clock that a test sets. Keep TakeAt out of reach of production.
+// TimedStore is a store with a clock that a test sets. Production code must not be able to call TakeAt.
 type TimedStore interface {
 	sluice.Store
-	// TakeAt is Take at now, in microseconds since the Unix epoch. The clock may go
-	// back from one call to the next, to where a state that is empty by now counts
-	// again. A store in a test therefore has to have room for every state, and must not
-	// forget one because it is empty.
+	// TakeAt is Take at now, in microseconds since the Unix epoch. The clock may step back between calls, to a time
+	// at which a state that is now empty counts again. So in a test, a store needs room for every state, and must
+	// not forget a state because it is empty.
 	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 
-// plan compiles a limit that the suite itself has chosen.
+// plan compiles a limit of the suite.
 func plan(t testing.TB, l sluice.Limit) *sluice.Plan {
 	t.Helper()
 	p, err := sluice.NewPlan(l)
@@ -44,7 +43,7 @@ type takes struct {
 	store sluice.Store
 }
 
-// all takes several charges at once, and checks what is true of every receipt.
+// all makes a Take of several charges, and checks the invariants of the receipts.
 func (s takes) all(charges ...sluice.Charge) (receipts []sluice.Receipt, admitted bool) {
 	s.t.Helper()
 	receipts = spoilt(len(charges))
@@ -66,13 +65,13 @@ func (s takes) one(key string, p *sluice.Plan, cost int64) sluice.Decision {
 	return p.Decide(cost, receipts[0])
 }
 
-// used returns the units that do not remain.
+// used returns the units that are used.
 func (s takes) used(key string, p *sluice.Plan) int64 {
 	s.t.Helper()
 	return p.Capacity - s.one(key, p, 0).Remaining
 }
 
-// spoilt returns receipts full of what a store has to overwrite.
+// spoilt returns receipts with invalid values, which a store has to overwrite.
 func spoilt(n int) []sluice.Receipt {
 	receipts := make([]sluice.Receipt, n)
 	for i := range receipts {
@@ -81,7 +80,7 @@ func spoilt(n int) []sluice.Receipt {
 	return receipts
 }
 
-// misshapen returns a message about a receipt that is wrong after any history.
+// misshapen returns a message if a receipt is impossible after any history, and "" otherwise.
 func misshapen(c sluice.Charge, r sluice.Receipt) string {
 	switch {
 	case r.Now <= 0:
@@ -110,7 +109,7 @@ func misshapen(c sluice.Charge, r sluice.Receipt) string {
 	return ""
 }
 
-// equal reports whether two receipts tell the same, from a deny cache or not.
+// equal reports whether two receipts are the same, whether they come from a deny cache or not.
 func equal(a, b sluice.Receipt) bool {
 	if a.Origin.Degraded() == b.Origin.Degraded() {
 		a.Origin = b.Origin
@@ -118,7 +117,7 @@ func equal(a, b sluice.Receipt) bool {
 	return a == b
 }
 
-// each runs a test for a plan of every algorithm: count units in a period.
+// each runs a test for every algorithm, with a plan for the count and period of l.
 func each(t *testing.T, l sluice.Limit, test func(t *testing.T, p *sluice.Plan)) {
 	for _, a := range sluice.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// RunTimed tests a store with a clock that it sets: a denied cost fits after exactly the promised wait, a state is
-// gone at the promised time, and a clock that jumps locks no key.
+// RunTimed tests a store with a clock that the test sets: a denied cost fits after exactly the promised wait, a
+// state is empty at the promised time, and a jump of the clock locks out no key.
 func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 	for _, test := range []struct {
 		name string
@@ -52,7 +52,7 @@ func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 	t.Run("turns", func(t *testing.T) { testTurns(t, newStore(t)) })
 }
 
-// timed is a store at a moment.
+// timed is a store with the time of its clock.
 type timed struct {
 	takes
 	store TimedStore
@@ -66,7 +66,7 @@ func (s *timed) one(p *sluice.Plan, cost int64) sluice.Decision {
 	return s.takes.one(s.t.Name(), p, cost)
 }
 
-// at is a store with a clock that stands still.
+// at is a store whose clock stands still.
 type at struct {
 	store TimedStore
 	now   int64
@@ -123,8 +123,7 @@ func testReset(t *testing.T, s *timed, p *sluice.Plan) {
 	}
 }
 
-// testStepBack steps back a little, where a state is what it was when the clock is
-// back.
+// testStepBack steps the clock back a little and forward again: then a state is what it was before.
 func testStepBack(t *testing.T, s *timed, p *sluice.Plan) {
 	period := p.Limit.Period.Microseconds()
 	s.now = nextEdge(p, s.now+period)
@@ -142,7 +141,8 @@ func testStepBack(t *testing.T, s *timed, p *sluice.Plan) {
 	}
 }
 
-// testJumpBack jumps back by ten periods: no key waits longer than if its capacity had been used up at that moment.
+// testJumpBack moves the clock back by ten periods: no key waits longer than if its capacity had been used up at
+// that moment.
 func testJumpBack(t *testing.T, s *timed, p *sluice.Plan) {
 	s.fill(p)
 	s.now -= 10*p.Limit.Period.Microseconds() + 1
@@ -164,7 +164,7 @@ func testJumpForward(t *testing.T, s *timed, p *sluice.Plan) {
 	}
 }
 
-// mostOwed is how long a limit that is used up takes to be empty again.
+// mostOwed returns how long a limit that is used up takes to be empty again.
 func mostOwed(p *sluice.Plan) time.Duration {
 	switch {
 	case p.Limit.Algorithm == sluice.SlidingWindowCounter:
@@ -172,5 +172,5 @@ func mostOwed(p *sluice.Plan) time.Duration {
 	case p.Kernel.Log():
 		return time.Duration(p.Span*p.Tick) * time.Microsecond
 	}
-	return p.Limit.Period // of a meter, because its burst is its count
+	return p.Limit.Period // for a meter, too, because its burst is its count
 }

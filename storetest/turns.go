@@ -14,27 +14,26 @@ import (
 	"github.com/sluicehq/sluice/internal/turns"
 )
 
-// fleet is up to four processes that share a store, in virtual time. Some of the callers that wait in
-// a queue leave it. The processes are in a bubble of synctest, and the store, which may be a real server,
-// is outside.
+// fleet is up to four processes that share a store, in virtual time. Some of the callers that wait in a queue leave
+// it. The processes run in a bubble of synctest. The store, which may be a real server, is outside.
 type fleet struct {
 	*testing.T
 	*rand.Rand
 	store  func(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 	now    int64
-	turns  []*sluice.Turns // of each process
+	turns  []*sluice.Turns // one for each process
 	queue  *sluice.Plan
-	costs  int64     // the largest
-	inUse  []turn    // sorted by when they come
-	events departure // of callers that wait
+	costs  int64     // the largest cost
+	inUse  []turn    // sorted by time
+	events departure // the waiting callers
 	passed int64     // units
 	left   int
 }
 
-// turn is that of a caller which has passed or waits.
+// turn is the turn of a caller that has passed or is waiting.
 type turn struct{ at, cost int64 }
 
-// caller waits for its turn, and leaves or passes at a time.
+// caller is a waiting caller, which passes or leaves at a time.
 type caller struct {
 	at      int64
 	process int
@@ -43,7 +42,7 @@ type caller struct {
 	turn    turns.Turn
 }
 
-// departure is a heap of callers by when they go.
+// departure is a heap of callers, by the time at which they pass or leave.
 type departure []caller
 
 func (d departure) Len() int           { return len(d) }
@@ -62,7 +61,7 @@ func (f *fleet) Take(_ context.Context, charges []sluice.Charge, receipts []slui
 	return f.store(f.now, charges, receipts)
 }
 
-// pass lets time pass in which callers go.
+// pass lets time pass, and callers pass or leave.
 func (f *fleet) pass(micros int64) {
 	until := f.now + micros
 	for len(f.events) > 0 && f.events[0].at <= until {
@@ -79,13 +78,13 @@ func (f *fleet) pass(micros int64) {
 	f.advance(until)
 }
 
-// advance sets the clock of the store and that of the processes.
+// advance sets the clocks of the store and of the processes.
 func (f *fleet) advance(now int64) {
 	time.Sleep(time.Duration(now-f.now) * time.Microsecond)
 	f.now = now
 }
 
-// ask has a caller ask one of the processes.
+// ask makes a request of a new caller to one of the processes.
 func (f *fleet) ask(key string, others ...sluice.Charge) {
 	charges := append([]sluice.Charge{{Key: key, Plan: f.queue, Cost: 1 + f.Int64N(f.costs)}}, others...)
 	f.Shuffle(len(charges), func(i, j int) { charges[i], charges[j] = charges[j], charges[i] })
@@ -106,7 +105,7 @@ func (f *fleet) ask(key string, others ...sluice.Charge) {
 		f.Fatalf("a turn in %v: %t", d.Delay, waits)
 	}
 	c.at = c.told.at
-	if f.Float64() < 0.4 { // it waits for no longer than some part of a full queue
+	if f.Float64() < 0.4 { // the caller waits only for a fraction of the time of a full queue
 		if gives := f.now + f.Int64N(f.queue.Size/f.queue.Drain*f.queue.Tick); gives < c.told.at {
 			c.leaves, c.at = true, gives
 		}
@@ -128,7 +127,8 @@ func (f *fleet) use(t turn) {
 	f.inUse = slices.Insert(f.inUse, i, t)
 }
 
-// testTurns holds turns in a queue to the limit, whichever callers leave, and the queue to being full.
+// testTurns checks that the turns of a queue keep to the limit, whichever callers leave, and that the queue uses
+// the limit fully.
 func testTurns(t *testing.T, store TimedStore) {
 	ctx, calls, done := t.Context(), make(chan func()), make(chan struct{})
 	defer close(calls)
@@ -163,11 +163,11 @@ func holdTurns(t *testing.T, store func(int64, []sluice.Charge, []sluice.Receipt
 			}
 			key := t.Name() + text + string(rune('1'+processes))
 			beside := sluice.Charge{Key: key, Plan: plan(t, sluice.Limit{Algorithm: sluice.FixedWindow, Count: l.Count, Period: l.Period / 10}), Cost: 1}
-			gap := l.Period.Microseconds() / l.Count // several times as much is asked for as passes
+			gap := l.Period.Microseconds() / l.Count // several times as many requests are made as pass
 			var begun, counted int64
 			for step := range 1500 {
 				var others []sluice.Charge
-				if step < 200 { // while it fills up, others refuse now and then
+				if step < 200 { // while the queue fills up, other limits deny some Takes
 					others = []sluice.Charge{beside}
 				} else if begun == 0 {
 					begun, counted = f.now, f.passed
@@ -178,7 +178,7 @@ func holdTurns(t *testing.T, store func(int64, []sluice.Charge, []sluice.Receipt
 			share := float64(f.passed-counted) * float64(l.Period.Microseconds()) / float64(l.Count) / float64(f.now-begun)
 			t.Logf("%v, %d processes, costs up to %d: %d left, and %.3f of the limit has passed", l, processes+1, f.costs, f.left, share)
 			least := 0.95
-			if f.costs > 1 { // then some of what is left is too short
+			if f.costs > 1 { // then some abandoned turns are too short to be used
 				least = 0.9
 			}
 			if f.left < 50 || share < least || share > 1.03 {

@@ -11,11 +11,10 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Vector is a file of testdata/vectors: what any implementation has to answer to takes of
-// one charge each under one key, or of two if there is a penalty. The README there describes the
-// fields.
+// Vector is a file of testdata/vectors: the answers that any implementation has to give to Takes of one charge
+// under one key, or of two charges with a penalty. The README there describes the fields.
 type Vector struct {
-	Name    string        `json:"-"` // of the file
+	Name    string        `json:"-"` // the name of the file
 	What    string        `json:"what"`
 	Limit   VectorLimit   `json:"limit"`
 	Penalty VectorPenalty `json:"penalty,omitzero"`
@@ -31,15 +30,15 @@ type VectorPenalty struct {
 	Forget int64 `json:"forget,omitempty"`
 }
 
-// VectorLimit is a [sluice.Limit] with its period in microseconds, or a MonthDay. The algorithm
-// "in_flight" stands for Count places of [sluice.NewInFlight], and "distinct" for [sluice.NewDistinct].
+// VectorLimit is a [sluice.Limit] with its period in microseconds, or a MonthDay. The algorithm "in_flight" stands
+// for Count permits of [sluice.NewInFlight], and "distinct" for [sluice.NewDistinct].
 type VectorLimit struct {
 	Algorithm string `json:"algorithm"`
 	Count     int64  `json:"count"`
 	Period    int64  `json:"period,omitempty"`
 	Burst     int64  `json:"burst,omitempty"`
 	MonthDay  int    `json:"month_day,omitempty"`
-	// Most is that of [sluice.Plan.WithMost], if it is not 0.
+	// Most is the argument of [sluice.Plan.WithMost], if it is not 0.
 	Most int64 `json:"most,omitempty"`
 }
 
@@ -53,16 +52,16 @@ type VectorPlan struct {
 	Capacity int64 `json:"capacity"`
 }
 
-// VectorStep is a take and its answer: of a [sluice.Receipt] and the [sluice.Decision]
-// that follows from it. Times are in microseconds, and a RetryAfter of -1 is never.
+// VectorStep is a Take and its answer: the fields of a [sluice.Receipt] and of the [sluice.Decision] that follows
+// from it. Times are in microseconds. A RetryAfter of -1 means never.
 type VectorStep struct {
 	Now  int64 `json:"now"`
 	Cost int64 `json:"cost"`
 	Owe  bool  `json:"owe,omitempty"`
-	// Count and Burst are in place of the limit's, if they are not 0.
+	// Count and Burst replace those of the limit, if they are not 0.
 	Count int64 `json:"count,omitempty"`
 	Burst int64 `json:"burst,omitempty"`
-	// Place and Until are those of the charge.
+	// Place and Until are the Permit and the Until of the charge.
 	Place      uint64 `json:"place,omitempty"`
 	Until      int64  `json:"until,omitempty"`
 	Fits       bool   `json:"fits"`
@@ -75,8 +74,7 @@ type VectorStep struct {
 	RetryAfter int64  `json:"retry_after,omitempty"`
 	ResetAfter int64  `json:"reset_after,omitempty"`
 	Delay      int64  `json:"delay,omitempty"`
-	// Lock is the answer to the charge of the penalty, which costs 1 where Cost is above 0, and
-	// else Cost.
+	// Lock is the answer to the charge of the penalty. That charge costs 1 if Cost is above 0, and otherwise Cost.
 	Lock VectorLock `json:"lock,omitzero"`
 }
 
@@ -142,7 +140,7 @@ func (s VectorStep) Compile(t testing.TB, v Vector, p *sluice.Plan) *sluice.Plan
 	return v.Compile(t)
 }
 
-// charges returns the take of a step under a key: of the limit and, if it is not nil, the lock.
+// charges returns the charges of a step under a key: for the limit and, if it is not nil, for the lock.
 func (s VectorStep) charges(key string, p, lock *sluice.Plan) []sluice.Charge {
 	charges := []sluice.Charge{{Key: key, Plan: p, Cost: s.Cost, Owe: s.Owe, Permit: s.Place, Until: s.Until}}
 	if lock != nil {
@@ -167,8 +165,7 @@ func (v Vector) Lock(t testing.TB) *sluice.Plan {
 	return lock
 }
 
-// RunVectors holds a store, and what is derived from its receipts, to the vectors in a
-// directory.
+// RunVectors checks a store, and the decisions derived from its receipts, against the vectors in a directory.
 func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore) {
 	for _, v := range Vectors(t, dir) {
 		t.Run(v.Name, func(t *testing.T) {
@@ -196,7 +193,7 @@ func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore
 	}
 }
 
-// answer returns the step with a receipt and its decision as the answer.
+// answer returns the step with the answer of a receipt and its decision.
 func (s VectorStep) answer(r sluice.Receipt, d sluice.Decision) VectorStep {
 	s = VectorStep{
 		Now: r.Now, Cost: s.Cost, Owe: s.Owe, Count: s.Count, Burst: s.Burst, Place: s.Place, Until: s.Until,

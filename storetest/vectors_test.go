@@ -15,8 +15,8 @@ const vectorDir = "../testdata/vectors"
 
 var update = flag.Bool("update", false, "write the model's answers into the vectors")
 
-// TestVectorsAreTheModels takes the limit, the times and the costs of every vector, and
-// works out the rest anew with the model.
+// TestVectorsAreTheModels takes the limit, the times and the costs of every vector, and computes the rest with the
+// model.
 func TestVectorsAreTheModels(t *testing.T) {
 	for _, v := range Vectors(t, vectorDir) {
 		file := filepath.Join(vectorDir, v.Name)
@@ -68,7 +68,7 @@ func solve(t *testing.T, v Vector) Vector {
 	return v
 }
 
-// write returns the text of a vector, a line for each step.
+// write returns the text of a vector, with one line for each step.
 func write(t *testing.T, v Vector) []byte {
 	encode := func(v any) []byte {
 		text, err := json.Marshal(v)

@@ -7,24 +7,24 @@ import (
 )
 
 const (
-	// fewerFor is how long a lower number of instances has to last: a store that was restarted, or has a new time,
-	// learns of them one heartbeat at a time.
+	// A lower number of instances counts after fewerFor. Until then it may be wrong: a store that was restarted, or
+	// whose clock was set, learns of the instances one heartbeat at a time.
 	fewerFor = 10 * time.Second
-	// settlesIn is how long a process takes to hear of those that were started with it. Until then it
-	// takes them to be startWith at least.
+	// settlesIn is the time in which a process learns of instances that were started at the same time. Until then,
+	// it assumes at least startWith instances.
 	settlesIn = 3 * time.Second
 	startWith = 4
 )
 
-// fleet is how many instances share the store.
+// fleet is the number of instances that share the store.
 type fleet struct {
 	instances atomic.Int64 // by the heartbeats; 0: unknown
 
 	mu   sync.Mutex
-	many time.Duration // when there were as many last
+	many time.Duration // when at least this many were last counted
 }
 
-// counted takes over a number of instances.
+// counted records a number of instances.
 func (f *fleet) counted(n int, at time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -34,7 +34,7 @@ func (f *fleet) counted(n int, at time.Duration) {
 	}
 }
 
-// assumed returns how many instances there are, as far as is known.
+// assumed returns the number of instances to assume.
 func (f *fleet) assumed(at time.Duration) int {
 	n := int(f.instances.Load())
 	if n == 0 || at < settlesIn {

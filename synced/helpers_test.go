@@ -16,25 +16,25 @@ import (
 	"github.com/sluicehq/sluice/synced"
 )
 
-// mood is how a link behaves.
+// mood is the behavior of a link.
 type mood int
 
 const (
 	well   mood = iota
 	unsent      // calls fail at once, and have certainly not arrived
-	lost        // calls do not arrive, and their errors do not say so
-	mute        // calls arrive, and their answers do not
+	lost        // calls do not arrive, but their errors leave that open
+	mute        // calls arrive, but their answers do not
 )
 
-// server is a store behind links that take their time, and fail on command. It counts the units that it is told of.
+// server is a store behind links with delays, which fail on command. It counts the units that are reported to it.
 type server struct {
 	*faultstore.Store
 	mu      sync.Mutex
 	mood    mood
-	trip    time.Duration // at the most, there and back
+	trip    time.Duration // maximum round trip
 	random  *rand.Rand
 	arrived int64 // units that were counted
-	lost    int64 // units that were to be counted, and of which nothing is known
+	lost    int64 // units in reports whose result is unknown
 }
 
 func newServer(backing sluice.Store, trip time.Duration, random *rand.Rand) *server {
@@ -49,14 +49,14 @@ func (s *server) become(m mood) {
 	s.mood = m
 }
 
-// heard returns how many units have arrived, and how many were lost.
+// heard returns the number of units that have arrived, and of those that were lost.
 func (s *server) heard() (arrived, lost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.arrived, s.lost
 }
 
-// link returns how a call fares.
+// link returns the behavior of a call.
 func (s *server) link() (m mood, there, back time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func plan(t testing.TB, limit string, a sluice.Algorithm) *sluice.Plan {
 
 func steady(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
 
-// fleet is some processes that share a server.
+// fleet is a number of processes that share a server.
 type fleet struct{ stores []*synced.Store }
 
 func newFleet(n int, sv synced.Shared) *fleet {
@@ -108,7 +108,7 @@ func newFleet(n int, sv synced.Shared) *fleet {
 	for range n {
 		f.stores = append(f.stores, synced.New(sv))
 	}
-	for range 2 { // so that each has heard of all
+	for range 2 { // so that each process knows of all others
 		for i, s := range f.stores {
 			if _, err := s.Heartbeat(context.Background(), fmt.Sprint("instance ", i)); err != nil {
 				panic(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/synced"
 )
 
-// admission is what a process has let pass.
+// admission is an admitted charge of a process.
 type admission struct {
 	process int
 	at      int64 // µs, of the true clock
@@ -26,7 +26,7 @@ type admission struct {
 	units   int64
 }
 
-// history is what processes have let pass of one key.
+// history has the admitted charges of all processes for one key.
 type history struct {
 	mu  sync.Mutex
 	all []admission
@@ -38,9 +38,9 @@ func (h *history) add(a admission) {
 	h.all = append(h.all, a)
 }
 
-// excess replays what has passed by the definition of the limit, and returns the most units by which it was above the
-// limit, and by which it was above the limit and all that the other processes had let pass within unseen before. It
-// knows nothing of states: rational time, and one pass over all that has passed for each that passes.
+// excess replays the admitted charges by the definition of the limit. It returns the largest excess over the limit
+// in units, and the largest excess over the limit plus everything that the other processes had admitted within
+// unseen before. It uses no states, but exact time, and for each charge one pass over all charges.
 func (h *history) excess(p *sluice.Plan, unseen time.Duration) (most, blind int64) {
 	slices.SortStableFunc(h.all, func(a, b admission) int { return int(h.time(p, a) - h.time(p, b)) })
 	most, blind = -1<<62, -1<<62
@@ -49,7 +49,7 @@ func (h *history) excess(p *sluice.Plan, unseen time.Duration) (most, blind int6
 		at := h.time(p, a)
 		var over int64 // in units, rounded up
 		switch p.Kernel {
-		case kernel.Meter: // of which a unit is its period, and a µs drains the count
+		case kernel.Meter: // in levels where a unit is the period, and a µs drains the count
 			period := p.Limit.Period.Microseconds()
 			level = max(0, level-(at-last)*p.Limit.Count) + a.units*period
 			over, last = -((p.Limit.Burst*period - level) / period), at
@@ -85,7 +85,7 @@ func (h *history) excess(p *sluice.Plan, unseen time.Duration) (most, blind int6
 	return most, blind
 }
 
-// time returns when it counts. Which window that is in is what the process takes it for.
+// time returns the time at which an admission counts. Its window is the one that the process used.
 func (h *history) time(p *sluice.Plan, a admission) int64 {
 	if p.Kernel == kernel.Window {
 		return a.counted
@@ -93,7 +93,7 @@ func (h *history) time(p *sluice.Plan, a admission) int64 {
 	return a.at
 }
 
-// takes takes once, and notes what passes.
+// takes makes one Take, and records it if it is admitted.
 func (h *history) takes(f *fleet, process int, p *sluice.Plan, cost int64) (sluice.Receipt, error) {
 	r, err := f.try(process, p, cost)
 	if err == nil && r.Fits && cost > 0 {
@@ -102,8 +102,8 @@ func (h *history) takes(f *fleet, process int, p *sluice.Plan, cost int64) (slui
 	return r, err
 }
 
-// ask is a process that is asked for a whole burst as soon as all have heard of the key, and then in spurts: at some
-// rate for some time, and then not at all.
+// ask makes requests to a process: a whole burst as soon as all processes know the key, and then spurts, each at
+// some rate for some time, with pauses in between.
 func (h *history) ask(f *fleet, process int, p *sluice.Plan, random *rand.Rand, until time.Time) {
 	_, _ = f.try(process, p, 0)
 	time.Sleep(20 * time.Millisecond)
@@ -127,7 +127,7 @@ func (h *history) ask(f *fleet, process int, p *sluice.Plan, random *rand.Rand, 
 	}
 }
 
-// modelled runs f in virtual time for some limits and numbers of processes. The round trip takes trip at most.
+// modelled runs f in virtual time for some limits and numbers of processes. trip is the maximum round trip.
 func modelled(t *testing.T, limits int, backing func() sluice.Store, f func(t *testing.T, fl *fleet, p *sluice.Plan, base uint64)) {
 	for _, m := range []struct {
 		limit string
@@ -150,7 +150,7 @@ func modelled(t *testing.T, limits int, backing func() sluice.Store, f func(t *t
 
 const trip = 10 * time.Millisecond
 
-// Whatever the processes are asked for, no more is above the limit than is said.
+// The excess over the limit stays within the documented bound, whatever the requests.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	modelled(t, 6, func() sluice.Store { return memory.New() }, func(t *testing.T, f *fleet, p *sluice.Plan, base uint64) {
@@ -166,20 +166,20 @@ func TestBound(t *testing.T) {
 		}
 		all.Wait()
 		f.close()
-		// What another has let pass is told after 100 ms, and what is known is 300 ms old at the most.
+		// Admitted units are reported after 100 ms, and a known level is at most 300 ms old.
 		most, blind := h.excess(p, 4*synced.Every+2*trip)
 		n := len(f.stores)
 		if said := synced.Excess(p, n); most > said || blind > 0 {
 			t.Errorf("%d units above the limit, of %d that may be; %d more than others have let pass unseen", most, said, blind)
 		}
-		if want := int64(n-1) * p.Capacity * 9 / 10; most < want { // some has drained by then
+		if want := int64(n-1) * p.Capacity * 9 / 10; most < want { // some units have drained by then
 			t.Errorf("%d above the limit, want the %d of the first bursts at least", most, want)
 		}
 	})
 }
 
-// Whenever and however far the clock of the store steps back, no more is above the limit than is said, and no key waits
-// longer than for what its instances can have let pass.
+// Whenever and however far the clock of the store steps back, the excess stays within the documented bound, and no
+// key waits longer than the units that its instances can have admitted take to drain.
 func TestClockStepsBack(t *testing.T) {
 	t.Parallel()
 	var clock *faultstore.Clocked
@@ -189,14 +189,14 @@ func TestClockStepsBack(t *testing.T) {
 	}
 	modelled(t, 3, backing, func(t *testing.T, f *fleet, p *sluice.Plan, base uint64) {
 		h, n := &history{}, len(f.stores)
-		// What is above the burst is what each of the others may have let pass unheard.
+		// The units above the burst are those that each of the others may have admitted without a report.
 		wait := time.Duration(float64(p.Capacity+synced.Excess(p, n))/float64(p.Limit.Count)*float64(p.Limit.Period)) + time.Second
 		until := time.Now().Add(30 * time.Second)
 		var all sync.WaitGroup
 		for i := range n {
 			own := rand.New(rand.NewPCG(base, uint64(i)))
 			all.Go(func() {
-				time.Sleep(3 * time.Second) // until it has heard of the others
+				time.Sleep(3 * time.Second) // until it knows of the others
 				for time.Now().Before(until) {
 					r, err := h.takes(f, i, p, 1)
 					if d := p.Decide(1, r); err == nil && (d.RetryAfter > wait || d.ResetAfter > wait) {
@@ -219,8 +219,8 @@ func TestClockStepsBack(t *testing.T) {
 	})
 }
 
-// Two processes have requests, for ten minutes, that turn out to cost four times what was estimated. What they owe is
-// told to each other and passes once: in the long run no more than the limit does.
+// For ten minutes, two processes have requests that cost four times their estimates. The processes exchange their
+// debts, and each debt counts once, so in the long run no more than the limit passes.
 func TestOwed(t *testing.T) {
 	t.Parallel()
 	for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowCounter} {
@@ -261,7 +261,8 @@ func TestOwed(t *testing.T) {
 			}
 			all.Wait()
 			f.close()
-			// A window forgets at its end: the limit, an overrun of each caller, and what the other one has not heard of.
+			// A window forgets its counts at its end: so the bound is the limit, an overrun of each caller, and the
+			// units that the other process does not know of.
 			overrun := callers*(real-estimate) + synced.Excess(p, callers)
 			most := minutes * (limit + overrun)
 			if a == sluice.TokenBucket {

@@ -9,15 +9,15 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Every is how often a process tells the others what it has taken, and hears of them.
+// Every is the interval at which a process exchanges counts with the others through the shared store.
 const Every = 100 * time.Millisecond
 
-// staleAfter is how old what a process knows of a key may be when it decides.
+// staleAfter is the maximum age of the state from which a process decides.
 const staleAfter = 3 * Every
 
 const (
-	leastBursts = 2           // a burst is at least what drains in so many rounds
-	leastWindow = time.Second // late reports matter little in windows of this length
+	leastBursts = 2           // a burst is at least what drains in this number of intervals
+	leastWindow = time.Second // in windows of this length, late reports matter little
 )
 
 // Can returns nil if processes can count by the plan separately, and otherwise an error with the reason. Charges of
@@ -39,7 +39,7 @@ func Can(p *sluice.Plan) error {
 	return nil
 }
 
-// Excess returns by how many units a limit can be exceeded by so many processes, at the worst: see the
+// Excess returns the largest number of units by which a given number of instances can exceed a limit: see the
 // package's documentation.
 func Excess(p *sluice.Plan, instances int) int64 {
 	each := p.Capacity
@@ -53,17 +53,17 @@ func Excess(p *sluice.Plan, instances int) int64 {
 	return others * each
 }
 
-// drains returns how much of a meter drains in a time, rounded up.
+// drains returns the level of a meter that drains in a time, rounded up.
 func drains(p *sluice.Plan, d time.Duration) int64 {
 	ticks := (d.Microseconds() + p.Tick - 1) / p.Tick
 	return ticks * p.Drain
 }
 
-// widened returns a plan that counts in the states of p with room for all that so many processes may let
-// pass, above the most units that the states keep anyway, so that what is above the limit drains before
-// any of them lets more pass. It has no more room
-// than that, since a state that is ahead of a clock which was set back is cut to it. If the numbers
-// leave too little room it is for fewer processes, and nil if they leave none for two.
+// widened returns a plan for the states of p that also has room for the units that the given number of instances
+// can allow above the limit. These come on top of most, the units that the states keep anyway. So units above the
+// limit drain before any instance allows more. The plan has no further room, because a state that is ahead of a
+// clock which was set back is cut to its size. If the numbers are too large, the room is for fewer instances; if
+// there is no room even for two, widened returns nil.
 func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
 	for n := max(instances, 1); n > 0; n /= 2 {
 		if n == 1 && instances > 1 {
@@ -81,7 +81,7 @@ func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
 	return p
 }
 
-// stateOf returns the state of which a receipt of p tells.
+// stateOf returns the state that a receipt of p describes.
 func stateOf(p *sluice.Plan, r *sluice.Receipt) kernel.State {
 	if p.Kernel != kernel.Meter {
 		return kernel.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}

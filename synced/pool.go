@@ -14,36 +14,36 @@ type pool struct {
 	mu         sync.Mutex
 	serial     int64
 	plan, wide *sluice.Plan
-	instances  int // that wide is for
+	instances  int // the number that wide is for
 
-	// state has all that is known, as of now, in microseconds since the Unix epoch by the store's
-	// clock, or later.
+	// state includes everything that is known. It is as of now or later; now is a time of the store's clock, in
+	// microseconds since the Unix epoch.
 	state kernel.State
 	now   int64
-	// The store answered between sent and back, by the clock of the Store; never, if back is 0. Its receipt had the
-	// following use and time of its clock.
+	// The store's last answer was given between sent and back, by the clock of the Store; if back is 0, there was
+	// none. Its receipt had Now said and Used used.
 	sent, back time.Duration
 	said, used int64
 
-	own    int64         // units taken since that the store does not know of; below 0, given back
-	flying int64         // units that it is being told of
-	window int64         // that own belongs to, if windows are fixed
-	taken  time.Duration // when own has changed last
+	own    int64         // units taken since then and not reported to the store; negative if given back
+	flying int64         // units in a report to the store that is on its way
+	window int64         // the window of own, for fixed windows
+	taken  time.Duration // when own last changed
 	asked  time.Duration // time of the last request
 	pins   int           // calls that use the pool
 }
 
-// use makes p count by a plan for so many instances, which may have changed.
+// use makes p count by a plan and the current number of instances, both of which may have changed.
 func (p *pool) use(s *Store, plan *sluice.Plan) {
 	if n := s.Instances(); p.plan != plan || p.instances != n {
 		p.plan, p.wide, p.instances = plan, s.widened(plan, n), n
 	}
 }
 
-// fresh reports whether p may decide.
+// fresh reports whether the store's last answer is recent enough for p to decide.
 func (p *pool) fresh(at time.Duration) bool { return p.back > 0 && at-p.sent <= staleAfter }
 
-// clock returns the earliest time that it can be by the store's clock. Clocks do not run alike.
+// clock returns the earliest time that the store's clock can show: clocks do not run at exactly the same speed.
 func (p *pool) clock(at time.Duration) int64 {
 	if p.back == 0 {
 		return time.Now().UnixMicro()
@@ -52,13 +52,13 @@ func (p *pool) clock(at time.Duration) int64 {
 	return p.now + elapsed - elapsed/1000
 }
 
-// look returns the receipt of a peek.
+// look returns a receipt for cost 0.
 func (p *pool) look(at time.Duration) (r sluice.Receipt) {
 	p.step(at, 0, &r)
 	return r
 }
 
-// step takes or gives back units without regard to the limit.
+// step takes or gives back units, whatever the limit.
 func (p *pool) step(at time.Duration, cost int64, r *sluice.Receipt) {
 	now := p.clock(at)
 	p.roll(now)
@@ -66,7 +66,7 @@ func (p *pool) step(at time.Duration, cost int64, r *sluice.Receipt) {
 	r.Origin = sluice.BySync
 }
 
-// roll forgets what was taken in a fixed window that is over.
+// roll forgets unreported units of a fixed window that has ended.
 func (p *pool) roll(now int64) {
 	if p.plan.Limit.Algorithm != sluice.FixedWindow {
 		return
@@ -76,14 +76,14 @@ func (p *pool) roll(now int64) {
 	}
 }
 
-// fits reports whether units fit, by the receipt of a peek.
+// fits reports whether cost units fit, given a receipt of look.
 func (p *pool) fits(r *sluice.Receipt, cost int64) bool {
 	var d sluice.Decision
 	p.plan.DecideInto(0, r, &d)
 	return cost <= d.Remaining
 }
 
-// take takes units that fit or are owed, and returns the receipt. A cost of 0 looks.
+// take takes units that fit or are owed, and returns the receipt. A cost of 0 takes nothing.
 func (p *pool) take(at time.Duration, cost int64, owe bool) sluice.Receipt {
 	r := p.look(at)
 	if r.Fits = p.fits(&r, cost); cost > 0 && (r.Fits || owe) {
@@ -93,8 +93,8 @@ func (p *pool) take(at time.Duration, cost int64, owe bool) sluice.Receipt {
 	return r
 }
 
-// heard records the store's receipt of a charge sent at sent, and returns it with the units that the store does not
-// know added.
+// heard records the store's receipt of a charge that was sent at sent, and returns the receipt plus the units that
+// the store does not know.
 func (p *pool) heard(at time.Duration, r *sluice.Receipt, sent time.Duration) sluice.Receipt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,32 +104,33 @@ func (p *pool) heard(at time.Duration, r *sluice.Receipt, sent time.Duration) sl
 	return all
 }
 
-// learn records a receipt of the store, and reports whether it is the newest: answers come in any order.
+// learn records a receipt of the store, and reports whether it is the newest. Answers can arrive in any order.
 func (p *pool) learn(r *sluice.Receipt, sent, back time.Duration) bool {
 	if sent < p.back && (r.Now < p.said || r.Now == p.said && r.Used < p.used) {
 		return false
 	}
 	now := r.Now
-	if p.back > 0 && now >= p.clock(sent) { // else the store's clock has been set
+	if p.back > 0 && now >= p.clock(sent) { // otherwise the store's clock was set back
 		now = max(now, p.clock(back))
 	}
 	p.now, p.sent, p.back, p.said, p.used = now, sent, back, r.Now, r.Used
 	if p.state = stateOf(p.plan, r); p.plan.Kernel != kernel.Meter {
-		p.window = max(p.window, r.Tick) // what was taken since sent may have been taken in it
+		p.window = max(p.window, r.Tick) // units that were taken since sent may belong to it
 	}
 	var own sluice.Receipt
 	p.step(back, p.own+p.flying, &own)
 	return true
 }
 
-// tell returns a charge that tells the store what was taken here, and 0 if it only asks.
+// tell returns the cost of the next report to the store: the units taken here, or 0 if the charge only reads the
+// state. until is the end of the window in which a negative cost is valid, or 0.
 func (p *pool) tell(at time.Duration) (cost, until int64) {
 	if p.back > 0 {
 		p.roll(p.clock(at))
 	}
 	switch {
 	case p.own < 0 && !p.fresh(at), p.own > 0 && (at-p.taken).Microseconds() > p.plan.Lifetime():
-		p.own = 0 // what it was about has drained
+		p.own = 0 // these units have drained, or may have
 	}
 	cost, p.flying, p.own = p.own, p.own, 0
 	if cost < 0 && p.plan.Kernel == kernel.Window {
@@ -138,20 +139,20 @@ func (p *pool) tell(at time.Duration) (cost, until int64) {
 	return cost, until
 }
 
-// told records that the store has counted a report, in a window, with the receipt r.
+// told records that the store has counted a report about a window, with the receipt r.
 func (p *pool) told(cost, window int64, r *sluice.Receipt, sent, back time.Duration) {
 	flying := p.flying
 	p.flying = 0
 	if p.plan.Limit.Algorithm == sluice.FixedWindow && r.Tick > window {
-		p.own -= cost // of the window before
+		p.own -= cost // the units of the report belong to the previous window
 	}
-	if !p.learn(r, sent, back) && flying != 0 { // what is newer has it, too
+	if !p.learn(r, sent, back) && flying != 0 { // the newer answer includes this report
 		var all sluice.Receipt
 		p.step(back, -flying, &all)
 	}
 }
 
-// notTold notes that the store has certainly not counted what it was to be told.
+// notTold records that the store has certainly not counted a report.
 func (p *pool) notTold(cost, window int64) {
 	if p.flying = 0; p.window == window || p.plan.Limit.Algorithm != sluice.FixedWindow {
 		p.own += cost

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/synced"
 )
 
-// process is one of several that share a real server, as a program has them.
+// process is one of several processes that share a real server.
 type process struct {
 	*failover.Store
 	end func()
@@ -48,7 +48,7 @@ func (p *process) take(t *testing.T, plan *sluice.Plan, cost int64, c sluice.Con
 	return r[0]
 }
 
-// Several processes let pass what the limit says and what may be above it, and know of all of it in the end.
+// Several processes allow the limit and at most the documented excess, and in the end all know of all units.
 func TestRedisFleet(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

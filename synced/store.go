@@ -24,7 +24,7 @@ type sharedEach interface {
 	TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall)
 }
 
-// maxPools is how many keys are counted here.
+// maxPools is the number of keys that are counted locally.
 const maxPools = 1 << 16
 
 const shards = 64
@@ -33,7 +33,7 @@ const shards = 64
 // failover.SharedEach, and safe for concurrent use.
 type Store struct {
 	shared Shared
-	base   time.Time // of its clock
+	base   time.Time // time 0 of clock
 	seed   maphash.Seed
 	tables [shards]table
 	pools  atomic.Int64 // in the tables
@@ -74,9 +74,9 @@ func New(shared Shared) *Store {
 	return s
 }
 
-// Close tells the shared store what it does not know yet, for which it takes a second at most, and
-// ends what runs in the background. It does not close the shared store, to which all later Takes
-// are passed on. Call it when no Take is under way.
+// Close stops the background work and reports all unreported units to the shared store, which takes a second at
+// most. It does not close the shared store. Later Takes are passed on to the shared store. Call Close when no Take
+// is running.
 func (s *Store) Close() {
 	if s.closed.Swap(true) {
 		return
@@ -97,8 +97,8 @@ func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err er
 	return instances, err
 }
 
-// Instances returns how many instances are taken to share the store, by the last heartbeats. Within three
-// seconds of its start, and without a heartbeat, it is 4 at least.
+// Instances returns the assumed number of instances that share the store, from the last heartbeats. In the first
+// three seconds, and without a heartbeat, it is at least 4.
 func (s *Store) Instances() int { return s.fleet.assumed(s.clock()) }
 
 // Overhear implements failover.Overheard for the shared store.
@@ -110,10 +110,10 @@ func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {
 	}
 }
 
-// clock is the time of this process, and never 0.
+// clock returns the time of this Store, which is never 0.
 func (s *Store) clock() time.Duration { return time.Since(s.base) }
 
-// maxPlans is how many plans are remembered. They change with policies only.
+// maxPlans bounds the remembered plans. Plans change only when policies do.
 const maxPlans = 1 << 14
 
 // counts reports whether a charge is decided here.
@@ -124,13 +124,13 @@ func (s *Store) counts(c *sluice.Charge) bool {
 	return s.counted(c.Plan).can
 }
 
-// counted is how a plan is counted here.
+// counted describes how a plan is counted locally.
 type counted struct {
 	can  bool
 	wide atomic.Pointer[wide]
 }
 
-// wide is a plan with room for what so many instances may let pass above so many units.
+// wide is a plan with room for the units that instances can allow above the most units of its states.
 type wide struct {
 	instances int
 	most      int64
@@ -150,8 +150,8 @@ func (s *Store) counted(p *sluice.Plan) *counted {
 	return c
 }
 
-// widened returns the plan that counts in the states of p, which can be counted here, for so many
-// instances.
+// widened returns the plan to count the states of p by, for the given number of instances. p must be countable
+// locally.
 func (s *Store) widened(p *sluice.Plan, instances int) *sluice.Plan {
 	c, most := s.counted(p), s.siblings.Most(&p.Plan)
 	if w := c.wide.Load(); w != nil && w.instances == instances && w.most == most {
@@ -162,7 +162,7 @@ func (s *Store) widened(p *sluice.Plan, instances int) *sluice.Plan {
 	return w.plan
 }
 
-// pin returns the pool of a charge, which stays until it is released, or nil if there are too many pools.
+// pin returns the pool of a charge, which is kept until release, or nil if there are too many pools.
 func (s *Store) pin(c *sluice.Charge, at time.Duration) *pool {
 	id := stateID{c.Key, c.Plan.Fingerprint}
 	t := s.table(c.Key)
@@ -195,5 +195,5 @@ func (p *pool) release() {
 
 func (s *Store) table(key string) *table { return &s.tables[maphash.String(s.seed, key)%shards] }
 
-// Keys returns how many keys are counted here.
+// Keys returns the number of keys that are counted locally.
 func (s *Store) Keys() int { return int(s.pools.Load()) }

@@ -22,7 +22,7 @@ import (
 
 var _ failover.SharedEach = (*synced.Store)(nil)
 
-// alone is one process before its own shared store, which asks for a consistency whatever the charges say.
+// alone is one process with its own shared store. It replaces the consistency of all charges.
 type alone struct {
 	*synced.Store
 	consistency sluice.Consistency
@@ -36,12 +36,13 @@ func (a alone) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 	return a.TakeWithin(ctx, time.Minute, charges, receipts)
 }
 
-// differs matches the tests in which a key has a penalty now and then, and is counted strictly when it has; those whose
-// limits are too large for more room; and those in which callers at the same time want all that is free, of whom one
-// may be refused for a moment while a call is under way: TestBound and TestToldOnce have what is promised instead.
+// differs matches tests that a synced store need not pass: those in which a key sometimes has a penalty, and is
+// then counted strictly; those whose limits are too large for more room; and those in which callers take the last
+// free units at the same time, so that one may be denied for a moment while a call is running. TestBound and
+// TestToldOnce test the guarantees for these.
 var differs = regexp.MustCompile("/(penalty_of_others|many_at_once|fingerprints|bursts_of_one_rate|concurrent_layers|concurrent_total)$")
 
-// One process is a store like any other, however it counts.
+// With a single process, the store keeps the contract of all stores with every consistency.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for _, c := range []sluice.Consistency{sluice.Strict, sluice.Synced} {
@@ -101,7 +102,7 @@ func TestToldOnce(t *testing.T) {
 			}
 			all.Wait()
 			f.close()
-			f.close() // which does nothing more
+			f.close() // closes it again, which does nothing
 			arrived, lost := sv.heard()
 			if used := sv.Used(t, "k", p); used != passed-lost || used != arrived || passed < 50 {
 				t.Errorf("seed %d: %d were let pass, %d were lost, %d have arrived, and %d are counted", n, passed, lost, arrived, used)

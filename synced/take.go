@@ -11,14 +11,15 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// take is the state of one Take while it is under way.
+// take is the state of one running Take.
 type take struct {
-	held  []held // of each charge
+	held  []held // one for each charge
 	rest  []sluice.Charge
 	got   []sluice.Receipt
-	at    []int   // index in the Take of each charge in rest, or -1
+	at    []int   // for each charge in rest, its index in the Take, or -1 for an added charge
 	order []*pool // in the order in which they are locked
-	// refused reports that a charge that is counted here denies. Then the shared store counts nothing of rest.
+	// refused is true if a locally counted charge denies the Take. Then the shared store must not count any charge
+	// in rest.
 	refused bool
 }
 
@@ -26,15 +27,15 @@ type take struct {
 type held struct {
 	pool   *pool        // nil: the shared store counts it
 	units  int64        // taken from the pool
-	window int64        // in which units were taken
+	window int64        // the window of units
 	before kernel.State // state of the pool before the charge
 	after  kernel.State
-	asked  bool // the store has been asked for it
-	passed bool // it is in rest as well, because the shared store gives back the remainder
+	asked  bool // the store was asked for the state in this Take
+	passed bool // in rest, too: the charge gives back more units than are unreported, and the shared store gives back the others
 }
 
-// TakeWithin implements failover.Shared. The methods NotCharged and Unreadable of its errors return what those of
-// the shared store's errors do.
+// TakeWithin implements failover.Shared. Its errors have the methods NotCharged and Unreadable, which return the
+// same as those of the shared store's errors.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if !slices.ContainsFunc(charges, func(c sluice.Charge) bool { return c.Consistency == sluice.Synced }) {
 		return s.shared.TakeWithin(ctx, wait, charges, receipts)
@@ -47,7 +48,7 @@ func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sl
 	return call[0].Err
 }
 
-// takeKnown decides a charge without the shared store, and reports whether it could.
+// takeKnown decides a charge without the shared store, if it can, and reports whether it did.
 func (s *Store) takeKnown(ctx context.Context, c *sluice.Charge, r *sluice.Receipt) bool {
 	if c.Cost < 0 || !s.counts(c) || ctx.Err() != nil {
 		return false
@@ -108,7 +109,7 @@ func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []
 	}
 }
 
-// takeEach asks the shared store for all calls within one wait.
+// takeEach makes all calls to the shared store, within one wait.
 func (s *Store) takeEach(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	if each, ok := s.shared.(sharedEach); ok && len(calls) > 1 {
 		each.TakeEachWithin(ctx, wait, calls)
@@ -144,7 +145,8 @@ func (k *take) begin(s *Store, ctx context.Context, c *sluice.TakeCall) error {
 	return nil
 }
 
-// watched reports whether a lock watches a charge. Then the shared store has to see the offence.
+// watched reports whether a charge has a penalty, which is a lock under the same key. Then the shared store has to
+// decide, because an exceeded limit starts the penalty there.
 func watched(charges []sluice.Charge, i int) bool {
 	return slices.ContainsFunc(charges, func(c sluice.Charge) bool {
 		return c.Plan.Kernel == kernel.Lock && c.Key == charges[i].Key
@@ -164,7 +166,7 @@ func (k *take) end() {
 
 var errNoWait error = &failure{err: context.DeadlineExceeded, uncharged: true}
 
-// ask asks the shared store for the states that are too old to decide by. If that fails, it sets the Err of the
+// ask reads the states that are too old to decide by from the shared store. If that fails, it sets the Err of the
 // calls.
 func (s *Store) ask(ctx context.Context, wait time.Duration, calls []sluice.TakeCall, takes []*take) {
 	type asked struct{ call, charge int }
@@ -210,7 +212,7 @@ func (s *Store) ask(ctx context.Context, wait time.Duration, calls []sluice.Take
 	}
 }
 
-// peek returns a charge that asks for the state of c.
+// peek returns a charge that reads the state of c.
 func (p *pool) peek(c *sluice.Charge) sluice.Charge {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,7 +257,7 @@ func (k *take) reserve(s *Store, c *sluice.TakeCall) {
 		charge.Consistency = sluice.Strict
 		k.rest, k.at = append(k.rest, charge), append(k.at, i)
 	}
-	if k.refused && len(k.rest) > 0 { // adds a charge that never fits, so that the shared store counts nothing
+	if k.refused && len(k.rest) > 0 { // add a charge that never fits, so that the shared store counts nothing
 		charge := c.Charges[refuser]
 		charge.Plan, charge.Consistency = k.held[refuser].pool.wide, sluice.Strict
 		charge.Cost = charge.Plan.Capacity + 1
@@ -265,7 +267,7 @@ func (k *take) reserve(s *Store, c *sluice.TakeCall) {
 	k.got = slices.Grow(k.got[:0], len(k.rest))[:len(k.rest)]
 }
 
-// lock locks the pools, in an order that is the same for all.
+// lock locks the pools, in an order that is the same for all Takes.
 func (k *take) lock() {
 	k.order = k.order[:0]
 	for i := range k.held {
@@ -286,7 +288,7 @@ func (k *take) unlock() {
 	clear(k.order)
 }
 
-// look returns the receipt that a charge would have, and takes nothing.
+// look returns the receipt of a charge without taking anything.
 func (h *held) look(s *Store, at time.Duration, c *sluice.Charge) sluice.Receipt {
 	h.pool.use(s, c.Plan)
 	r := h.pool.look(at)
@@ -299,8 +301,8 @@ func (h *held) look(s *Store, at time.Duration, c *sluice.Charge) sluice.Receipt
 	return r
 }
 
-// take makes a charge that fits or is owed, as far as this instance can. Units that were taken here and not
-// reported yet are given back here, and the rest by the shared store.
+// take makes a charge that fits or is to be owed. If the charge gives units back, take gives back the units that
+// were taken here and not reported yet; the shared store has to give back the others.
 func (h *held) take(at time.Duration, c *sluice.Charge, r *sluice.Receipt) {
 	p, origin := h.pool, r.Origin
 	h.before = p.state
@@ -326,7 +328,7 @@ func (h *held) take(at time.Duration, c *sluice.Charge, r *sluice.Receipt) {
 	h.window, h.after = p.window, p.state
 }
 
-// putBack undoes take, and sets r to the state without it.
+// putBack undoes take, and sets r to the receipt without it.
 func (h *held) putBack(at time.Duration, r *sluice.Receipt) {
 	p := h.pool
 	p.mu.Lock()
@@ -362,7 +364,7 @@ func (k *take) finish(s *Store, c *sluice.TakeCall, sent time.Duration, err erro
 		case i < 0:
 		case k.held[i].pool == nil:
 			c.Receipts[i] = k.got[n]
-		default: // adds the units that were taken here and are not known there
+		default: // add the units that were taken here and not reported yet
 			c.Receipts[i] = k.held[i].pool.heard(at, &k.got[n], sent)
 		}
 	}

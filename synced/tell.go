@@ -7,22 +7,22 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// tellWithin is how long the shared store has to take note. It is long, since what is not known to
-// have arrived is not told again.
+// tellWithin is the time limit for a report to the shared store. It is long, because a report that may not have
+// arrived is not sent again.
 const tellWithin = time.Second
 
-// told is what is being told of a pool.
+// told is a report about a pool.
 type told struct {
 	pool         *pool
 	cost, window int64
 	shard        int
 }
 
-// keepTelling tells the shared store what was taken here, and hears what is known there.
+// keepTelling exchanges counts with the shared store until ctx ends.
 func (s *Store) keepTelling(ctx context.Context) {
 	tick := time.NewTicker(Every)
 	defer tick.Stop()
-	away := map[int]bool{} // parts of the store
+	away := map[int]bool{} // shards of the store that did not answer
 	for {
 		select {
 		case <-ctx.Done():
@@ -33,8 +33,8 @@ func (s *Store) keepTelling(ctx context.Context) {
 	}
 }
 
-// tellAll tells of all pools that are in use. Parts of the store that are away are asked for one of
-// their keys first, so that nothing is lost on the way to them.
+// tellAll sends reports about all pools in use. From shards that did not answer, it first reads one key each, so
+// that no report to them is lost.
 func (s *Store) tellAll(ctx context.Context, away map[int]bool) {
 	if len(away) > 0 {
 		calls, news := s.news(func(shard int) (ask, tell bool) {
@@ -48,13 +48,13 @@ func (s *Store) tellAll(ctx context.Context, away map[int]bool) {
 	s.tell(ctx, calls, news, away)
 }
 
-// tellLast tells what is left.
+// tellLast reports all unreported units.
 func (s *Store) tellLast() {
 	calls, news := s.news(func(int) (ask, tell bool) { return true, true })
 	s.tell(context.Background(), calls, news, map[int]bool{})
 }
 
-// news returns the reports and requests for the selected parts of the store, and drops unused pools.
+// news returns the reports and reads for the selected shards, and drops unused pools.
 func (s *Store) news(whether func(shard int) (ask, tell bool)) (calls []sluice.TakeCall, news []told) {
 	for i := range s.tables {
 		t := &s.tables[i]
@@ -87,7 +87,7 @@ func (s *Store) news(whether func(shard int) (ask, tell bool)) (calls []sluice.T
 	return calls, news
 }
 
-// tell asks the shared store, and notes which parts of it do not answer.
+// tell makes calls to the shared store, and adds the shards that do not answer to away.
 func (s *Store) tell(ctx context.Context, calls []sluice.TakeCall, news []told, away map[int]bool) {
 	if len(calls) == 0 {
 		return
@@ -104,7 +104,7 @@ func (s *Store) tell(ctx context.Context, calls []sluice.TakeCall, news []told, 
 		switch {
 		case err == nil && r.Origin == sluice.ByStore:
 			p.told(n.cost, n.window, r, sent, back)
-		case odd: // there is nothing that could count it
+		case odd: // the state is unreadable, so nothing can count the report
 			p.flying = 0
 		case err == nil || notCharged(err):
 			p.notTold(n.cost, n.window)

@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/internal/usage"
 )
 
-// Megabytes a second of a stream of events and of one document.
+// The throughput for a stream of events and for one document.
 func BenchmarkScanner(b *testing.B) {
 	p := compile(b, allPaths...)
 	stream := func(content int) string {

@@ -7,47 +7,47 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// document reads JSON documents, one after the other, in pieces. A document that is not JSON is skipped to its end;
-// the numbers before the error count. Values within more than [jsonscan.MaxDepth] objects and arrays are skipped
-// without being checked.
+// document reads JSON documents in pieces, one document after another. A document that is not JSON is skipped to
+// its end; the numbers before the error count. Values within more than [jsonscan.MaxDepth] objects and arrays are
+// skipped without being checked.
 type document struct {
 	paths   *Paths
-	numbers []int64  // by node, or absent
+	numbers []int64  // by node; absent if not seen
 	texts   [3]int64 // bytes of strings, by kind: data, text and delta
-	objects int64    // at the top
+	objects int64    // objects at the top of documents
 	whole   bool     // a document has been read
 	broken  bool     // a document was not JSON
 	done    bool     // a stream has sent its last event or line
 	pending bool     // the model works in the background
 
 	within token
-	expect expect                       // what may come next, or what within is
-	depth  int                          // objects and arrays around
-	deep   int                          // further ones, which are skipped
-	stack  [jsonscan.MaxDepth + 1]level // stack[0] is around the document
-	node   int                          // of the next value
-	kind   kind                         // of the next value, if it is a string
+	expect expect                       // the tokens that may come next; within a quoted token, whether it is a name or a value
+	depth  int                          // number of open objects and arrays
+	deep   int                          // number of further open ones, which are skipped
+	stack  [jsonscan.MaxDepth + 1]level // stack[0] stands for the top, outside of the document
+	node   int                          // node of the next value
+	kind   kind                         // kind of the next value, if it is a string
 	last   bool                         // the document is the last of a stream
-	escape int                          // bytes of an escape that have been read
+	escape int                          // bytes read of an unfinished escape
 	held   int                          // bytes in buf
 	buf    [maxToken]byte               // a name or word that continues in the next piece
 }
 
-// maxToken is the maximum length of a name and a number, as they are written. Longer names are in no path; longer
+// maxToken is the maximum length of a name and a number, as written. Longer names are in no path, and longer
 // numbers are malformed.
 const maxToken = 256
 
-// absent is in place of a number that has not been seen.
+// absent is the value of a number that has not been seen.
 const absent = -1
 
-// level is an object or array that has been opened.
+// level is an open object or array.
 type level struct {
-	node    int // of an object, or of an array's elements
+	node    int // node of the object, or of the array's elements
 	closing byte
 	echo    bool // it repeats the request
 }
 
-// token is the kind of the token that the next byte continues.
+// token is the kind of the unfinished token, which the next byte continues.
 type token uint8
 
 const (
@@ -57,7 +57,7 @@ const (
 	malformed       // the rest of a malformed document
 )
 
-// expect is a set of what may come next.
+// expect is the set of tokens that may come next.
 type expect uint8
 
 const (
@@ -76,25 +76,25 @@ const (
 	text
 	delta
 	echo         // a value that repeats the request
-	eventType    // of a server-sent event
+	eventType    // type of a server-sent event
 	isDone       // true in the last line of Ollama's streams
-	status       // of OpenAI's Responses
-	inBackground // true if the model works on after the response
+	status       // status of a response of OpenAI's Responses API
+	inBackground // true if the model continues after the response
 )
 
-// deepest returns the depth of the objects below which members with the name of a kind are data.
+// deepest returns the greatest depth at which a member has the kind. Deeper members with the same name are data.
 func (k kind) deepest() int {
 	switch k {
 	case eventType, isDone:
 		return 1
-	case status, inBackground: // events of Responses have them in their member "response"
+	case status, inBackground: // events of OpenAI's Responses API have these in their member "response"
 		return 2
 	}
 	return jsonscan.MaxDepth
 }
 
-// kindOf returns the kind of strings by the name of their member. It covers OpenAI's Chat Completions and Responses,
-// Anthropic, Gemini, Ollama, llama.cpp and vLLM.
+// kindOf returns the kind of a string from the name of its member. It covers OpenAI's Chat Completions and
+// Responses APIs, Anthropic, Gemini, Ollama, llama.cpp and vLLM.
 func kindOf(name []byte) kind {
 	switch string(name) {
 	case "content", "text", "response", "refusal", "arguments", "partial_json", "thinking", "reasoning", "reasoning_content":
@@ -115,7 +115,8 @@ func kindOf(name []byte) kind {
 	return data
 }
 
-// isLast reports whether events of that type are the last of a stream: Anthropic's, and those of OpenAI's Responses.
+// isLast reports whether an event of the given type is the last of a stream of Anthropic or of OpenAI's Responses
+// API.
 func isLast(eventType []byte) bool {
 	switch string(eventType) {
 	case "message_stop", "response.completed", "response.incomplete", "response.failed":
@@ -124,7 +125,7 @@ func isLast(eventType []byte) bool {
 	return false
 }
 
-// atTop prepares for a document.
+// atTop prepares for the next document.
 func (d *document) atTop() {
 	d.within, d.expect, d.depth, d.deep, d.node, d.kind, d.last, d.escape, d.held = nothing, value, 0, 0, root, data, false, 0, 0
 }
@@ -147,7 +148,7 @@ func (d *document) read(b []byte) int {
 	return i
 }
 
-// readNext reads the token that begins at b[i], or its first piece, and returns the index behind it.
+// readNext reads the token that begins at b[i], or the first piece of it, and returns the index after it.
 func (d *document) readNext(b []byte, i int) int {
 	c := b[i]
 	switch {
@@ -186,7 +187,7 @@ func (d *document) end() {
 
 func (d *document) fail() { d.broken, d.within = true, malformed }
 
-// punctuate reads a byte between strings, numbers and literals.
+// punctuate reads a byte outside strings, numbers and literals.
 func (d *document) punctuate(c byte) {
 	switch {
 	case c == ' ' || c == '\t':
@@ -230,7 +231,7 @@ func (d *document) open(c byte) {
 	d.node, d.kind = l.node, data
 }
 
-// skip reads a byte between strings that is too deep.
+// skip reads a byte outside strings, in a part that is nested too deeply.
 func (d *document) skip(c byte) {
 	switch c {
 	case '{', '[':
@@ -254,7 +255,7 @@ func (d *document) endValue() {
 	}
 }
 
-// readQuoted continues a string or name at b[i], and returns the index behind the piece.
+// readQuoted continues a string or name at b[i], and returns the index after the piece.
 func (d *document) readQuoted(b []byte, i int) int {
 	from := i
 	for i < len(b) && d.within == quoted {
@@ -279,7 +280,7 @@ func (d *document) readQuoted(b []byte, i int) int {
 	return i
 }
 
-// readEscape continues an escape behind its backslash, and returns how many bytes it has read.
+// readEscape reads the byte c of an escape after its backslash, and returns 1, or 0 if the escape is invalid.
 func (d *document) readEscape(c byte) int {
 	switch {
 	case d.escape > 1 && (c-'0' <= 9 || c|0x20-'a' <= 5): // a digit of \uXXXX
@@ -295,7 +296,7 @@ func (d *document) readEscape(c byte) int {
 	return 1
 }
 
-// endQuoted ends a string or name. Rest is its last piece.
+// endQuoted ends a string or name. rest is its last piece.
 func (d *document) endQuoted(rest []byte) {
 	d.within = nothing
 	switch {
@@ -314,8 +315,9 @@ func (d *document) endQuoted(rest []byte) {
 	}
 }
 
-// endStatus reads the status of OpenAI's Responses. All streams are in progress at first; only those in the background
-// are queued.
+// endStatus reads the status of a response of OpenAI's Responses API. "queued" means that the response is made in
+// the background. "in_progress" means this only for a response at the top of a document: the events of every stream
+// start with a response in progress.
 func (d *document) endStatus(s []byte) {
 	switch string(s) {
 	case "queued":
@@ -325,7 +327,7 @@ func (d *document) endStatus(s []byte) {
 	}
 }
 
-// keep keeps a piece of a name, a type or a status, or the length of a piece of another string.
+// keep stores a piece of a name, a type or a status. Of other strings, it counts the length.
 func (d *document) keep(piece []byte) {
 	switch {
 	case d.expect&name != 0 || d.kind == eventType || d.kind == status:
@@ -346,7 +348,7 @@ func (d *document) endName(raw []byte) {
 	}
 }
 
-// isWord has the bytes of numbers and literals.
+// isWord contains the bytes of numbers and literals.
 var isWord = func() (in [256]bool) {
 	for _, c := range []byte("+-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
 		in[c] = true
@@ -354,7 +356,7 @@ var isWord = func() (in [256]bool) {
 	return in
 }()
 
-// readWord continues a word at b[i], and returns the index behind it.
+// readWord continues a word at b[i], and returns the index after the piece.
 func (d *document) readWord(b []byte, i int) int {
 	from := i
 	for i < len(b) && isWord[b[i]] {
@@ -388,13 +390,13 @@ func (d *document) endWord(w []byte) {
 	d.endValue()
 }
 
-// hold keeps a piece of a token that ends in a later piece.
+// hold stores a piece of a token that continues in the next piece.
 func (d *document) hold(piece []byte) {
 	copy(d.buf[min(d.held, maxToken):], piece)
 	d.held += len(piece)
 }
 
-// take returns a token, or nil if it is longer than maxToken. Rest is its last piece.
+// take returns a token, or nil if it is longer than maxToken. rest is its last piece.
 func (d *document) take(rest []byte) []byte {
 	if d.held > 0 {
 		d.hold(rest)

@@ -1,17 +1,18 @@
 package usage
 
-// MaxNumber is the largest number that a Scanner returns, and the largest that all readers of JSON have in common.
+// MaxNumber is the largest number that a Scanner returns. It is the largest whole number that all JSON readers can
+// represent.
 const MaxNumber = 1<<53 - 1
 
-// ceil returns a JSON number of at most maxToken bytes, rounded up and limited to 0 through MaxNumber.
+// ceil returns a JSON number of at most maxToken bytes, rounded up and clamped to the range from 0 to MaxNumber.
 func ceil(number []byte) int64 {
 	if number[0] == '-' {
 		return 0
 	}
 	var (
-		n        int64 // the first digits
-		tens     int   // the power of ten that n lacks
-		more     bool  // the digits left out are not all zero
+		n        int64 // the leading digits
+		tens     int   // the number is n times 10 to this power
+		more     bool  // a digit that was left out is not zero
 		fraction bool
 	)
 digits:
@@ -47,7 +48,8 @@ digits:
 	return min(n, MaxNumber)
 }
 
-// exponent returns an exponent. The largest mean the same for numbers of maxToken bytes.
+// exponent returns an exponent, bounded by 10*maxToken: for numbers of maxToken bytes, larger exponents give the
+// same result.
 func exponent(digits []byte) (e int) {
 	negative := digits[0] == '-'
 	if negative || digits[0] == '+' {

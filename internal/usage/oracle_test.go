@@ -16,19 +16,19 @@ import (
 	"github.com/sluicehq/sluice/internal/usage"
 )
 
-// oracle reads with encoding/json what a scanner reads.
+// oracle reads the same as a scanner, with encoding/json.
 type oracle struct {
 	t     testing.TB
 	paths []string
 	reading
 	deltas, texts int64
-	valid         bool // all documents
-	deep          bool // one is deeper than what is read
+	valid         bool // all documents are valid
+	deep          bool // one document is nested more deeply than a scanner reads
 }
 
-// documents divides a body.
+// documents divides a body into documents.
 func documents(mediaType, body string) []string {
-	for body != "" && strings.IndexByte("\xef\xbb\xbf", body[0]) >= 0 { // of a byte order mark
+	for body != "" && strings.IndexByte("\xef\xbb\xbf", body[0]) >= 0 { // skip a byte order mark
 		body = body[1:]
 	}
 	switch mediaType {
@@ -56,7 +56,7 @@ func documents(mediaType, body string) []string {
 
 var wordAtEnd = regexp.MustCompile(`[-+.0-9A-Za-z]+$`)
 
-// read reads a document, or several in a row, and what is before an error.
+// read reads one or several documents, up to an error.
 func (o *oracle) read(doc string) {
 	for strings.Trim(doc, " \t\r\n") != "" {
 		var v json.RawMessage
@@ -87,7 +87,7 @@ func (o *oracle) read(doc string) {
 	}
 }
 
-// walk reads tokens until one is wrong.
+// walk reads tokens up to an error.
 func (o *oracle) walk(doc string) {
 	d := json.NewDecoder(strings.NewReader(doc))
 	d.UseNumber()
@@ -153,10 +153,10 @@ func (o *oracle) walk(doc string) {
 	}
 }
 
-// What big.Rat does not read in a moment, and what is longer than what is kept.
+// Numbers that take big.Rat long to read, and numbers longer than maxToken.
 var extreme = regexp.MustCompile(`[eE][-+]?[0-9]{4}|[-+.0-9A-Za-z]{257}|\[\s*DONE`)
 
-// compare holds what a scanner reads to the oracle, in one piece and in pieces that the seed chooses.
+// compare compares a scanner with the oracle, for a body in one piece and in pieces that the seed chooses.
 func compare(t *testing.T, paths []string, mediaType, body string, draw *rand.Rand) {
 	t.Helper()
 	if extreme.MatchString(body) {
@@ -204,7 +204,7 @@ var mediaTypes = []string{"application/json", "application/x-ndjson", "text/even
 
 var shortPaths = []string{"a", "a.b", "a.b.c", "usage", "usage.n", "b"}
 
-// drawn makes documents.
+// drawn generates random documents.
 type drawn struct {
 	*rand.Rand
 	strings.Builder
@@ -252,7 +252,7 @@ func (d *drawn) list(depth int, begin, end string, item func()) {
 	d.WriteString(end)
 }
 
-// body returns a few documents as the media type has them, with some bytes changed.
+// body returns a few documents in the form of a media type, with some bytes changed.
 func (d *drawn) body(mediaType string) string {
 	for range 1 + d.IntN(4) {
 		before := d.Len()
@@ -293,7 +293,7 @@ func (d *drawn) body(mediaType string) string {
 	return string(b)
 }
 
-// Drawn documents, whole and damaged, are read as encoding/json reads them.
+// Random documents, valid and damaged, are read as encoding/json reads them.
 func TestDrawnBodies(t *testing.T) {
 	draw := rand.New(rand.NewPCG(seed.Of(t), 1))
 	for i := range 10_000 {
@@ -303,7 +303,7 @@ func TestDrawnBodies(t *testing.T) {
 	}
 }
 
-// Any bytes are read as encoding/json reads them, however they are cut.
+// Any bytes are read as encoding/json reads them, however they are divided.
 func FuzzScanner(f *testing.F) {
 	for _, r := range responses(f) {
 		f.Add([]byte(r.body), uint8(0), uint64(1))

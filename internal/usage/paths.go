@@ -14,7 +14,7 @@ type Paths struct {
 	leaves []int  // the node of each path
 }
 
-// node is a place in a document that a path leads to or through.
+// node is a position in a document that a path leads to or through.
 type node struct {
 	name     string
 	children []int
@@ -23,7 +23,7 @@ type node struct {
 
 const (
 	root = 0
-	none = -1 // the node of values that no path leads to
+	none = -1 // stands for values that no path leads to
 )
 
 // Compile compiles paths: names of members, joined by dots, from the top of a document to a number. The same path
@@ -57,7 +57,7 @@ func check(path string, names []string) error {
 	return nil
 }
 
-// add returns the child of a node, which it creates if it is missing.
+// add returns the child of a node with a name, and creates it if it is missing.
 func (p *Paths) add(parent int, name string) int {
 	if at := p.child(parent, []byte(name)); at != none {
 		return at

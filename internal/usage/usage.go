@@ -1,8 +1,8 @@
 // Package usage reads numbers from a response while its bytes pass, such as the tokens that a language model reports
 // at the end of a stream.
 //
-// A [Scanner] reads JSON, newline-delimited JSON and server-sent events. It accepts the body in pieces of any size
-// and keeps two kilobytes: names and numbers up to 256 bytes, and where it is within the document.
+// A [Scanner] reads JSON, newline-delimited JSON and server-sent events. It accepts the body in pieces of any size,
+// and keeps two kilobytes: an unfinished name or number of up to 256 bytes, and the position in the document.
 package usage
 
 import (
@@ -15,8 +15,8 @@ type Scanner struct {
 	framing framing
 	unread  string // why the body is not read
 	started bool   // the first byte of the body has been seen
-	field   int    // bytes of dataField that the line begins with, or otherField
-	cr      bool   // the line before ended with CR
+	field   int    // number of bytes of dataField at the start of the line, or otherField
+	cr      bool   // the previous line ended with CR
 
 	document
 }
@@ -35,8 +35,8 @@ const (
 	unreadable framing = iota
 	unknown            // the first byte decides
 	plain              // one document
-	lines              // one a line
-	events             // one in the data of each event
+	lines              // one document in each line
+	events             // one document in the data of each event
 )
 
 // Reset prepares s for a response with these header fields. An empty content type is guessed from the first byte.
@@ -55,7 +55,7 @@ func (s *Scanner) Reset(p *Paths, contentType, contentEncoding string) {
 	}
 }
 
-// framings are media types.
+// framings are the framings by media type.
 var framings = []struct {
 	mediaType string
 	framing   framing
@@ -107,7 +107,8 @@ func (s *Scanner) Write(b []byte) {
 	}
 }
 
-// start skips the bytes of a byte order mark, in any order, and guesses an unknown framing from the byte behind it and white space.
+// start skips a byte order mark. If the framing is unknown, it also skips white space, and guesses the framing from
+// the next byte.
 func (s *Scanner) start(b []byte) []byte {
 	skip := "\xef\xbb\xbf"
 	if s.framing == unknown {
@@ -178,16 +179,16 @@ func (s *Scanner) endLine(c byte) {
 	s.field, s.cr = 0, c == '\r'
 }
 
-// End ends the body. A number that the body ends with counts.
+// End ends the body. It finishes a number at the end of the body.
 func (s *Scanner) End() {
 	if s.framing != unreadable {
 		s.end()
 	}
 }
 
-// Number returns the last number at a path, by the index that the path has in [Compile]. Later documents and members
-// of the same name replace earlier ones; null and other values do not. Fractions are rounded up, negative numbers
-// are 0, and numbers above [MaxNumber] are MaxNumber.
+// Number returns the last number at a path. i is the index of the path in [Compile]. Later documents and members of
+// the same name replace earlier ones; null and other values do not. Fractions are rounded up, negative numbers are
+// 0, and numbers above [MaxNumber] are MaxNumber.
 func (s *Scanner) Number(i int) (n int64, found bool) {
 	if n = s.numbers[s.paths.leaves[i]]; n == absent {
 		return 0, false
@@ -195,12 +196,12 @@ func (s *Scanner) Number(i int) (n int64, found bool) {
 	return n, true
 }
 
-// Events returns how many objects were at the top of a document: the events with a JSON object, the lines, the
-// elements of an array, or 1.
+// Events returns the number of objects at the top of documents: of events with a JSON object, of lines, of elements
+// of an array, or 1.
 func (s *Scanner) Events() int64 { return s.objects }
 
 // Text returns the length of the generated text so far, in bytes as it was sent between the quotes. OpenAI's
-// Responses API streams the text in members named delta, and then repeats it in others, which do not count.
+// Responses API streams the text in members named delta, and then repeats it in other members, which do not count.
 func (s *Scanner) Text() int64 {
 	if s.texts[delta] > 0 {
 		return s.texts[delta]
@@ -208,15 +209,15 @@ func (s *Scanner) Text() int64 {
 	return s.texts[text]
 }
 
-// Ended reports whether the body is known to be whole: its only document has ended, or a stream has sent its last
-// event or line, such as [DONE]. Clients may close the connection there.
+// Ended reports whether the body is known to be complete: its only document has ended, or a stream has sent its
+// last event or line, such as [DONE]. Clients may close the connection there.
 func (s *Scanner) Ended() bool { return s.done || s.framing == plain && s.whole }
 
 // Pending reports whether the response leaves work in the background that may still cost.
 func (s *Scanner) Pending() bool { return s.pending && !s.done }
 
-// Unread returns [Encoded], [Type] or [Malformed] if the body cannot be read, and otherwise "". A malformed event or
-// line matters only if no other is whole.
+// Unread returns [Encoded], [Type] or [Malformed] if the body cannot be read, and otherwise "". A malformed event
+// or line counts only if no other is complete.
 func (s *Scanner) Unread() string {
 	if s.broken && (s.framing == plain || !s.whole) {
 		return Malformed

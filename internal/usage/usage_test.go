@@ -11,20 +11,21 @@ import (
 	"github.com/sluicehq/sluice/internal/usage"
 )
 
-// response is a body and what it reports.
+// response is a body and the numbers that it reports.
 type response struct {
 	name, mediaType, body string
 	want                  reading
 }
 
-// reading is what a scanner has read.
+// reading is the result of a scanner.
 type reading struct {
 	numbers      map[string]int64
 	events, text int64
 	unread       string
 }
 
-// responses are those of testdata/bodies: fields, an empty line and the body. The names of other fields are paths.
+// responses returns the responses of testdata/bodies. Each has fields, an empty line and the body. The names of
+// other fields are paths.
 func responses(t testing.TB) (all []response) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/bodies/*.txt")
@@ -64,7 +65,7 @@ func responses(t testing.TB) (all []response) {
 	return all
 }
 
-// allPaths are those of all bodies.
+// allPaths are the paths in all bodies.
 var allPaths = func() []string {
 	all := []string{"timings.predicted_ms", "usage.total_tokens.total_tokens", "prompt_eval_count", "eval_count"}
 	for _, top := range []string{"usage", "response.usage", "message.usage"} {
@@ -96,7 +97,7 @@ func scan(s *usage.Scanner, p *usage.Paths, paths []string, mediaType string, pi
 	for _, piece := range pieces {
 		b := []byte(piece)
 		s.Write(b)
-		clear(b) // which the scanner does not keep
+		clear(b) // the scanner must not keep b
 	}
 	s.End()
 	r := reading{map[string]int64{}, s.Events(), s.Text(), s.Unread()}
@@ -120,7 +121,8 @@ func (r reading) equal(o reading) bool {
 	return true
 }
 
-// Bodies of all APIs report the same however they are cut. higress #55 and aibrix PR #2653 miss events that are cut.
+// Bodies of all APIs give the same result however they are divided. higress #55 and aibrix PR #2653 miss divided
+// events.
 func TestBodies(t *testing.T) {
 	p, s := compile(t, allPaths...), new(usage.Scanner)
 	for _, r := range responses(t) {
@@ -149,7 +151,7 @@ func pieces(body string, size int) (all []string) {
 	return append(all, body)
 }
 
-// A number is final as soon as the byte behind it has been read, and a body that breaks off there keeps it.
+// A number is final as soon as the byte after it has been read, and stays if the body breaks off there.
 func TestNumberBeforeTheEnd(t *testing.T) {
 	var s usage.Scanner
 	s.Reset(compile(t, "usage.total_tokens"), "text/event-stream", "")
@@ -171,7 +173,7 @@ func TestNumberBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// Unread returns why a body cannot be read. ai-gateway PR #1189 and wso2 #1245 count nothing of compressed ones.
+// Unread returns why a body cannot be read. ai-gateway PR #1189 and wso2 #1245 count nothing for compressed bodies.
 func TestUnread(t *testing.T) {
 	p := compile(t, "n")
 	const body, event = `{"n":1}`, "data: {\"n\":1}\n\n"
@@ -258,7 +260,7 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// A scanner that is used again remembers nothing.
+// After Reset, a scanner keeps nothing of the previous response.
 func TestReset(t *testing.T) {
 	var s usage.Scanner
 	p := compile(t, "n", "m")
@@ -272,7 +274,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// rounded is a number rounded up, and limited to what is returned.
+// rounded returns a number rounded up, and bounded like a scanner's numbers.
 func rounded(t testing.TB, number string) int64 {
 	t.Helper()
 	r, ok := new(big.Rat).SetString(number)
@@ -309,7 +311,7 @@ func TestNumbers(t *testing.T) {
 			}
 		}
 	}
-	// Beyond what big.Rat reads.
+	// Numbers that big.Rat cannot read.
 	huge := "1" + strings.Repeat("0", 100)
 	for number, want := range map[string]int64{
 		"1e" + huge: usage.MaxNumber, "1e-" + huge: 1, "0e" + huge: 0, "-1e" + huge: 0, "1e+000" + huge: usage.MaxNumber, "1e-000000000000000000000": 1,
@@ -321,7 +323,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Depth and sizes are bounded, and what is shallower and smaller is read.
+// Depth and sizes are bounded, and everything within the bounds is read.
 func TestHostile(t *testing.T) {
 	p, s := compile(t, "usage.n"), new(usage.Scanner)
 	nested := func(n int, open, inner, end string) string {
@@ -358,7 +360,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// The memory of a response is a scanner and what Reset makes for its numbers.
+// A response takes the memory of a scanner, and of the numbers that Reset allocates.
 func TestAllocations(t *testing.T) {
 	p := compile(t, allPaths...)
 	for _, r := range responses(t) {
@@ -379,7 +381,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// A body may say itself that it is whole, wherever its connection ends.
+// A body can show that it is complete, wherever its connection ends.
 func TestEnded(t *testing.T) {
 	p, s := compile(t, "n"), new(usage.Scanner)
 	const event = "data: {\"n\":1}\n\n"
@@ -416,8 +418,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// Members that repeat the request are no generated text, and do not show work in the background, wherever the body is
-// cut.
+// Members that repeat the request count neither as generated text nor as work in the background, wherever the body
+// is divided.
 func TestPending(t *testing.T) {
 	p, s := compile(t, "usage.input_tokens"), new(usage.Scanner)
 	const stream = "text/event-stream"
@@ -450,7 +452,7 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// The stream of each API is whole from its last event on, and at no cut before.
+// The stream of each API is complete from its last event on, and not earlier.
 func TestEndedAtEveryCut(t *testing.T) {
 	p, s := compile(t, allPaths...), new(usage.Scanner)
 	last := map[string]string{

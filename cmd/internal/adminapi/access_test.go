@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// roles are the tokens of the tests, each of which is the name of its role.
+// roles are the tokens of the tests. Each token is the name of its role.
 func roles() ([]source.TokenRow, error) {
 	all := []source.TokenRow{{Name: "late", Hash: source.HashToken("expired"), Role: source.Admin, Until: time.Now().Add(-time.Second).Format(time.RFC3339)}}
 	for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
@@ -27,8 +27,8 @@ func roles() ([]source.TokenRow, error) {
 	return all, nil
 }
 
-// Every operation of the document is refused without a token, with a wrong one, an expired one
-// and one of a lesser role, and is not refused with the right one.
+// Every operation of the document is refused without a token, and with a wrong, an expired, or a lower-role token.
+// It is not refused with the right one.
 func TestAccess(t *testing.T) {
 	s := start(t, func(c *setup) { c.Tokens = roles })
 	for _, name := range document.Operations() {
@@ -72,7 +72,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// Two tokens in one request are none.
+// Two tokens in one request count as no token.
 func TestTwoTokens(t *testing.T) {
 	s := start(t, func(c *setup) { c.Tokens = roles })
 	r, err := http.NewRequest("GET", s.URL+"/v1/policy", nil)
@@ -83,8 +83,8 @@ func TestTwoTokens(t *testing.T) {
 	s.Send(r, "").Want(401)
 }
 
-// Whoever is on this machine may call as long as there are no tokens, and nobody where that is
-// not known.
+// Without tokens, every program on this machine may call. If it is unknown whether there are tokens, no program
+// may.
 func TestLocal(t *testing.T) {
 	for name, test := range map[string]struct {
 		tokens func() ([]source.TokenRow, error)
@@ -108,7 +108,7 @@ func TestLocal(t *testing.T) {
 		if w.Code != test.status {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, test.status)
 		}
-		// A token that is not known is refused all the same.
+		// An unknown token is refused even then.
 		r.Header.Set("Authorization", "Bearer wrong")
 		w = httptest.NewRecorder()
 		s.config.api().ServeHTTP(w, r)
@@ -121,7 +121,7 @@ func TestLocal(t *testing.T) {
 func none() ([]source.TokenRow, error)    { return nil, nil }
 func unknown() ([]source.TokenRow, error) { return nil, errors.New("away") }
 
-// A certificate that the listener has verified has the role that its unit names.
+// A client with a verified certificate has the role that the certificate's unit names.
 func TestCertificates(t *testing.T) {
 	for units, want := range map[string]int{
 		"sluice-viewer": 403, "sluice-operator": 403, "sluice-admin": 404,
@@ -150,7 +150,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// A body that is too large is refused before it is read, or as soon as it is.
+// A body that is too large is refused before it is read, or when the limit is reached.
 func TestLargeBodies(t *testing.T) {
 	s := start(t, nil)
 	large := strings.Repeat("x", 10<<20)
@@ -161,7 +161,7 @@ func TestLargeBodies(t *testing.T) {
 		}
 		path = strings.ReplaceAll(path, "{id}", "some-id")
 		for _, chunked := range []bool{false, true} {
-			// Of another reader net/http does not know the length.
+			// For another type of reader, net/http does not know the length.
 			r, err := http.NewRequest(method, s.URL+path, io.MultiReader(strings.NewReader(`{"name": "`+large+`"}`)))
 			if err != nil {
 				t.Fatal(err)
@@ -181,7 +181,7 @@ func TestLargeBodies(t *testing.T) {
 			}
 		}
 	}
-	// What the client sends behind a head that says too much is not waited for.
+	// After a head with a too large Content-Length, the server does not wait for the body.
 	r := localRequest("POST", "/v1/check")
 	r.ContentLength, r.Body = 10<<20, io.NopCloser(failing{t})
 	w := httptest.NewRecorder()
@@ -191,7 +191,7 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
-// failing is a body that nobody is to read.
+// failing is a body that must not be read.
 type failing struct{ t *testing.T }
 
 func (f failing) Read([]byte) (int, error) {
@@ -199,7 +199,7 @@ func (f failing) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A body is not read of a caller who may not call.
+// The body of an unauthorized caller is not read.
 func TestStrangersSendNoBody(t *testing.T) {
 	s := start(t, func(c *setup) { c.Tokens = roles })
 	r := localRequest("POST", "/v1/check")
@@ -211,7 +211,7 @@ func TestStrangersSendNoBody(t *testing.T) {
 	}
 }
 
-// The log does not fill with callers who are refused.
+// Refused callers do not fill the log.
 func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
 	s := start(t, func(c *setup) { c.Tokens = roles })
 	began := time.Now()
@@ -224,7 +224,7 @@ func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
 	}
 }
 
-// A body that does not arrive holds nothing up.
+// A body that does not arrive does not block the server.
 func TestSlowBodies(t *testing.T) {
 	t.Cleanup(adminapi.SetBodyTimeout(50 * time.Millisecond))
 	s := start(t, nil)

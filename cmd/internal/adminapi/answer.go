@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// fail answers with an error. An unforeseen one is logged, and its text is not sent.
+// fail answers with an error. An unexpected error is logged, and its text is not sent.
 func (a *API) fail(c *call, err error) {
 	p := control.AsProblem(err)
 	if p == nil {
@@ -39,7 +39,7 @@ type reply struct {
 	body     any // nil: none
 }
 
-// answer answers with the result of an operation.
+// answer sends the result of an operation.
 func (a *API) answer(c *call, out any) {
 	if _, done := out.(answered); done {
 		return

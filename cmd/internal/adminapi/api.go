@@ -2,8 +2,7 @@
 // rules, tiers, overrides and subjects, their remaining quota, and what it would decide about
 // a request. The OpenAPI document is at /v1/openapi.json.
 //
-// It decodes a request, calls package control and encodes the result. Package access identifies callers. Both are
-// below it; the program is above.
+// It decodes a request, calls package control and encodes the result. Package access identifies callers.
 package adminapi
 
 import (
@@ -24,13 +23,13 @@ import (
 type Config struct {
 	Control *control.Control
 	Access  *access.Access
-	// Done is closed when streams are to end. Nil: they end with their connections.
+	// Done is closed to end the streams. If it is nil, they end with their connections.
 	Done   <-chan struct{}
 	Logger *slog.Logger
 }
 
 const (
-	// maxBody is the size of the largest body of a request in bytes.
+	// maxBody is the maximum size of a request body in bytes.
 	maxBody = 1 << 20
 	// callTimeout bounds the time that an operation takes. How long the client may take to read is
 	// bounded by the listener.
@@ -48,7 +47,7 @@ type API struct {
 	failures failureLog
 }
 
-// call is a request of a known caller.
+// call is a request of an identified caller.
 type call struct {
 	*http.Request
 	w     http.ResponseWriter
@@ -70,7 +69,7 @@ func New(c Config) *API {
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
 
-// admitted returns the handler of a route. One without a path accepts any query.
+// admitted returns the handler of a route. A route without a path accepts any query.
 func (a *API) admitted(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Writers of tests have no deadlines.
@@ -109,8 +108,8 @@ func (a *API) perform(c *call, route route) (out any, err error) {
 	return route.handle(a, c)
 }
 
-// admit identifies the caller. It refuses callers without the role before their body is read; control checks the
-// role of the operation itself.
+// admit identifies the caller. Callers without the role are refused before their body is read; package control also
+// checks roles.
 func (a *API) admit(c *call, needs source.Role) (err error) {
 	if c.who, err = a.Access.Identify(c.Request); err != nil {
 		a.failures.log(a.Logger, c.Request, err)
@@ -120,7 +119,7 @@ func (a *API) admit(c *call, needs source.Role) (err error) {
 	return c.who.Needs(needs)
 }
 
-// sameOrigin refuses requests, also reads, that a browser sends for a page of another origin.
+// sameOrigin refuses requests, including reads, that a browser sends for a page of another origin.
 func sameOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")
@@ -137,7 +136,7 @@ func sameOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// failureLog logs unknown callers, at most one a second: they must not fill a disk.
+// failureLog logs unknown callers, at most one a second, so that they cannot fill a disk.
 type failureLog struct{ last atomic.Int64 }
 
 func (f *failureLog) log(log *slog.Logger, r *http.Request, err error) {

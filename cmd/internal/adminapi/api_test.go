@@ -48,7 +48,7 @@ subjects:
   - {subject: k-7, tier: pro}
 `
 
-// server is an API whose every answer is held to the OpenAPI document.
+// server is an API that checks all its answers against the OpenAPI document.
 type server struct {
 	*apitest.Player
 	t      *testing.T
@@ -57,7 +57,7 @@ type server struct {
 	config setup
 }
 
-// setup is what an API is made of.
+// setup has the parts of an API.
 type setup struct {
 	control.Config
 	access.Access
@@ -68,7 +68,7 @@ func (s *setup) api() *adminapi.API {
 	return adminapi.New(adminapi.Config{Control: control.New(s.Config), Access: &s.Access, Done: s.Done, Logger: s.Logger})
 }
 
-// start serves a policy, with what change makes of the configuration.
+// start serves a policy. change adapts the configuration.
 func start(t *testing.T, change func(*setup)) *server {
 	t.Helper()
 	s := prepare(t, change)
@@ -129,7 +129,7 @@ func localRequest(method, target string) *http.Request {
 	return r
 }
 
-// Each section of testdata is a test, with a token of each role if it takes one.
+// Each section of testdata is a test, with a token of each role if the section uses tokens.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	for file, sections := range apitest.Sections(t, "testdata/*.txt") {
@@ -186,7 +186,7 @@ func (s *server) player(url string) *apitest.Player {
 	return p
 }
 
-// take sends n requests from an address through the policy, and returns how many passed.
+// take makes n requests from an address, and returns the number of allowed ones.
 func (s *server) take(n int, from string, key string) (passed int) {
 	for range n {
 		r := &policy.Request{Method: "GET", Path: "/", Peer: netip.MustParseAddr(from), Header: map[string][]string{}}
@@ -200,7 +200,7 @@ func (s *server) take(n int, from string, key string) (passed int) {
 	return passed
 }
 
-// A subject's limit says when it will be full again.
+// A subject's limit contains when it will be full again.
 func TestSubjectFullAt(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)

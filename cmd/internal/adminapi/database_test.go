@@ -66,13 +66,13 @@ func TestParallelWritersOverSQLite(t *testing.T) {
 	testParallelWriters(t, apitest.SQLite(t), 40)
 }
 
-// Of writers that have all seen one version, one wins, and the others get 412.
+// Among writers that have all read one version, one succeeds, and the others get 412.
 func testParallelWriters(t *testing.T, database string, rounds ...int) {
 	one, two := apitest.NewInstance(t, database), apitest.NewInstance(t, database)
 	seen := one.Do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "4/day"}`)
 	path := seen.Header.Get("Location")
 	for round, writers := range rounds {
-		limit := func(n int) int { return 1000*(round+1) + n } // another one than it is: no change wins nothing
+		limit := func(n int) int { return 1000*(round+1) + n } // always another limit than the current one: a write without a change does not count
 		replies := make([]*apitest.Answer, writers)
 		var all sync.WaitGroup
 		for n := range writers {
@@ -106,7 +106,7 @@ func testParallelWriters(t *testing.T, database string, rounds ...int) {
 	}
 }
 
-// Of callers that go back to the policy before at once, one does.
+// Among callers that restore the previous policy at the same time, one succeeds.
 func TestGoBackTogether(t *testing.T) {
 	t.Parallel()
 	i := apitest.NewInstance(t, apitest.SQLite(t))
@@ -136,7 +136,7 @@ var hostile = []string{
 	"9223372036854775808", "NaN", strings.Repeat("x", 3000), strings.Repeat("é", 70_000),
 }
 
-// hostileBodies are requests with a text at each place of "T" that may be kept.
+// hostileBodies are requests in which a text replaces each "T", in fields that are stored.
 var hostileBodies = map[string][]string{
 	"/v1/rules": {
 		`{"name": T, "limit": "1/day"}`, `{"name": "r", "limit": T}`, `{"name": "r", "limit": "1/day", "key": [T]}`,
@@ -157,8 +157,9 @@ var hostileBodies = map[string][]string{
 	"/v1/check":          {`{"url": "/", "method": T, "headers": {"X-API-Key": T}, "body": T}`},
 }
 
-// SQL and paths in every text are text: they are kept as they are, or refused, and nothing else changes. Each text
-// has one place of each path that creates something; TestSQLite of cmd/internal/source has all places of all texts.
+// SQL and paths in any text are only text: they are stored unchanged or refused, and nothing else changes. Here,
+// each text is tried in one field for each path that creates something; TestSQLite of cmd/internal/source tries all
+// fields with all texts.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	i := apitest.NewInstance(t, apitest.SQLite(t))
@@ -189,7 +190,7 @@ func TestHostileTexts(t *testing.T) {
 			"/v1/subjects?rule=" + query, "/v1/subjects?rule=per-key&key.api_key=" + query, "/v1/subjects?" + query + "=1",
 		} {
 			if len(path) > 60_000 {
-				continue // no server reads such a head
+				continue // servers reject such a head
 			}
 			if a := i.Do("GET", path, ""); a.Status >= 500 {
 				t.Errorf("GET %.200s: %d %s", path, a.Status, a.Body)
@@ -201,7 +202,7 @@ func TestHostileTexts(t *testing.T) {
 	}
 	for path, want := range kept {
 		if path == "/v1/subjects/.." || path == "/v1/subjects/." {
-			path = strings.ReplaceAll(path, ".", "%2E") // or a client makes it another path
+			path = strings.ReplaceAll(path, ".", "%2E") // otherwise a client changes the path
 		}
 		if a := i.Do("GET", path, ""); a.Status != 200 || string(a.Body) != want {
 			t.Errorf("GET %s: %d %s, and %s was created", path, a.Status, a.Body, want)
@@ -212,7 +213,8 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// An override that another apitest.Instance has changed is deleted by what it is there, not by what is known here.
+// An override that another apitest.Instance has changed is deleted by its version in the database, not by the
+// version known here.
 func TestUnheardOverrides(t *testing.T) {
 	t.Parallel()
 	database := apitest.SQLite(t)
@@ -253,7 +255,7 @@ func TestUnheardOverrides(t *testing.T) {
 	remove("seen", version, 0)
 }
 
-// A shadow of the whole policy ends by itself, does not end the file's, and its end changes the ETag.
+// A shadow mode of the whole policy ends by itself, does not end that of the file, and its end changes the ETag.
 func TestShadowEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

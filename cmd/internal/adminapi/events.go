@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// maxStreams bounds the streams: the admin address has few connections.
+	// maxStreams bounds the streams, because the admin address accepts few connections.
 	maxStreams = 8
 	// eventPatience is how long a client may take to read an event.
 	eventPatience = 10 * time.Second
-	// silence is after how many seconds without an event a stream sends a comment.
+	// silence is the number of seconds without an event after which a stream sends a comment.
 	silence = 15
 )
 
-// answered is the result of an operation that has written its answer itself.
+// answered is the result of an operation that has sent its own answer.
 type answered struct{}
 
 // events sends the stats when they have changed, at most once a second, until the client leaves,
@@ -37,7 +37,7 @@ func (a *API) events(c *call) (any, error) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// After the deadline of the body the connection would count as lost.
+	// Otherwise the connection would count as lost after the deadline of the body.
 	_ = writer.SetReadDeadline(time.Time{})
 	send := func(data []byte) bool {
 		_ = writer.SetWriteDeadline(time.Now().Add(eventPatience))

@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// Route is an operation, as "GET /v1/rules", and who may call it.
+// Route is an operation, such as "GET /v1/rules", and the role that it needs.
 type Route struct {
 	Name string
 	Role source.Role
@@ -20,7 +20,7 @@ func Routes() (all []Route) {
 	return all
 }
 
-// SetBodyTimeout sets how long a body may take to arrive, and returns what sets it back.
+// SetBodyTimeout sets how long a body may take to arrive, and returns a function that restores the old value.
 func SetBodyTimeout(d time.Duration) func() {
 	before := bodyTimeout
 	bodyTimeout = d

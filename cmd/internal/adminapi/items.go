@@ -10,7 +10,7 @@ import (
 // resource is a kind of items, with a list and an item of its own.
 type resource struct{ kind control.Kind }
 
-// routes are the operations of a resource.
+// routes returns the operations of a resource.
 func (r *resource) routes() []route {
 	list, item := r.kind.Path(""), r.kind.Path("")+"/{id}"
 	asked := "limit cursor"
@@ -101,7 +101,7 @@ func (r *resource) document(c *call) (any, error) {
 	return decodeDocument(r.kind, data)
 }
 
-// written answers with the result of a change.
+// written returns the answer for the result of a change.
 func (r *resource) written(w *control.Written, err error) (any, error) {
 	switch {
 	case err != nil:

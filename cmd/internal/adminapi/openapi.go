@@ -1,7 +1,7 @@
 package adminapi
 
 import (
-	_ "embed" // for what follows
+	_ "embed" // for go:embed
 	"encoding/json"
 )
 

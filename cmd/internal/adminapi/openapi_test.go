@@ -19,8 +19,7 @@ func operation(name string) *openapi3.Operation {
 	return document.Paths.Find(path).GetOperation(method)
 }
 
-// What is answered is in the document, what is in the document is answered, and both say the same
-// of who may call.
+// The API and the document have the same operations with the same roles.
 func TestOpenAPIHasAllRoutes(t *testing.T) {
 	var answered []string
 	for _, r := range adminapi.Routes() {
@@ -35,7 +34,7 @@ func TestOpenAPIHasAllRoutes(t *testing.T) {
 	}
 }
 
-// The schemas have the fields that the types have.
+// The schemas have the fields of the types.
 func TestOpenAPIHasAllFields(t *testing.T) {
 	for name, v := range map[string]any{
 		"Rule": policy.Rule{}, "Override": policy.Override{}, "Subject": policy.TierSubject{}, "Tier": control.Tier{}, "Count": policy.Count{}, "Share": policy.Share{},
@@ -53,8 +52,8 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 	checkFields(t, "Document.tiers", reflect.TypeOf(policy.Tiers{}), doc.Properties["tiers"].Value)
 }
 
-// checkFields compares but for what differs: a name that only the type has, or, behind "-", only
-// the schema.
+// checkFields compares the fields of a type and a schema. differs has the names that only the type has or, after
+// "-", only the schema.
 func checkFields(t *testing.T, name string, of reflect.Type, schema *openapi3.Schema, differs ...string) {
 	t.Helper()
 	var want, have []string

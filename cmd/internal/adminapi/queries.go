@@ -41,7 +41,7 @@ func (a *API) explainQuery(c *call) (any, error) {
 	return out, nil
 }
 
-// inQuery makes a problem of a field that of the parameter of the same name.
+// inQuery turns a problem with a field into a problem with the query parameter of the same name.
 func inQuery(err error) error {
 	p, ok := err.(*control.Problem)
 	if !ok || len(p.Errors) != 1 || p.Errors[0].Pointer == nil {

@@ -82,12 +82,12 @@ func decodeInto(data []byte, v any) error {
 	return control.Problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
 }
 
-// maxDepth is how deep a body may be nested. The deepest valid one has a dozen levels.
+// maxDepth is the maximum nesting of a body. The deepest valid body has a dozen levels.
 const maxDepth = 100
 
-// unique refuses JSON with a name twice in an object: encoding/json takes the last, and
-// other parsers the first. It also takes "Rule" for the field rule, so the fields at the top must
-// differ by more than case. Path are the names above the value, and depth the objects and lists.
+// unique refuses JSON with the same name twice in an object, because encoding/json uses the last value, and other
+// parsers the first. encoding/json also accepts "Rule" for the field rule, so fields at the top must differ in more
+// than case. path has the names above the value, and depth counts the enclosing objects and lists.
 func unique(d *json.Decoder, path []string, depth int) error {
 	opening, err := d.Token()
 	if err != nil || opening != json.Delim('{') && opening != json.Delim('[') {
@@ -122,7 +122,7 @@ func unique(d *json.Decoder, path []string, depth int) error {
 	return err
 }
 
-// words returns what a field must be.
+// words describes the type that a field must have.
 func words(e *json.UnmarshalTypeError) string {
 	switch e.Type.Kind().String() {
 	case "string":
@@ -140,16 +140,16 @@ func words(e *json.UnmarshalTypeError) string {
 // query is the query of a request.
 type query struct {
 	values   map[string]string
-	prefixed map[string]map[string]string // parameters by their prefix, such as "key."
-	key      map[string]string            // those with the prefix "key."
+	prefixed map[string]map[string]string // parameters with a prefix, by prefix, such as "key."
+	key      map[string]string            // parameters with the prefix "key."
 	dry      bool                         // dry_run
-	limit    int                          // 0 if it is left out
+	limit    int                          // 0 if missing
 }
 
-// maxPage is the most items that a page has.
+// maxPage is the maximum number of items on a page.
 const maxPage = 1000
 
-// readQuery parses a query with the parameters of a route. Each may be there once.
+// readQuery parses a query with the parameters of a route. Each may occur once.
 func readQuery(raw, parameters string) (q query, err error) {
 	known := strings.Fields(parameters)
 	q = query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
@@ -193,7 +193,7 @@ func (q *query) parse() (err error) {
 	return nil
 }
 
-// flag returns a parameter that is true or false, which is the default.
+// flag returns a parameter that is true or false. The default is false.
 func (q *query) flag(name string) (bool, error) {
 	v, given := q.values[name]
 	if given && v != "true" && v != "false" {
@@ -202,7 +202,7 @@ func (q *query) flag(name string) (bool, error) {
 	return v == "true", nil
 }
 
-// or returns a parameter, which may be empty, or otherwise if it is left out.
+// or returns a parameter, which may be empty, or the second argument if the parameter is missing.
 func (q *query) or(name, otherwise string) string {
 	if v, given := q.values[name]; given {
 		return v

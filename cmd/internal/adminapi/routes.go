@@ -13,8 +13,8 @@ import (
 // operation answers a call. Its result becomes the body of a 200, unless it is a *reply.
 type operation func(*API, *call) (any, error)
 
-// route is an operation: its path, the role that it needs, and the parameters of its query, separated by spaces. One that
-// ends in a dot stands for all with that prefix.
+// route is an operation: its path, the role that it needs, and the parameters of its query, separated by spaces. A
+// parameter that ends in a dot stands for all parameters with that prefix.
 type route struct {
 	method, path string
 	role         source.Role
@@ -22,10 +22,10 @@ type route struct {
 	handle       operation
 }
 
-// stream is the path of the operation that does not end by itself.
+// stream is the path of the only operation that does not end by itself.
 const stream = "/v1/events"
 
-// routes returns all operations. The OpenAPI document has the same.
+// routes returns all operations. The OpenAPI document describes the same operations.
 func routes() []route {
 	all := slices.Clone(others)
 	for _, kind := range control.Kinds {
@@ -34,7 +34,7 @@ func routes() []route {
 	return all
 }
 
-// others are the operations of no resource.
+// others are the operations that do not belong to a resource, such as rules or overrides.
 var others = []route{
 	{"GET", "/v1/openapi.json", source.Viewer, "", (*API).openAPI},
 	{"GET", "/v1/policy", source.Viewer, "", read((*control.Control).InForce)},
@@ -90,7 +90,7 @@ func act[In, Out any](do func(*control.Control, context.Context, control.Caller,
 	}
 }
 
-// noSuch answers requests that match no route.
+// noSuch handles requests that match no route.
 func noSuch(_ *API, c *call) (any, error) {
 	var allowed []string
 	for _, r := range routes() {
@@ -105,7 +105,7 @@ func noSuch(_ *API, c *call) (any, error) {
 	return nil, control.Problemf(http.StatusMethodNotAllowed, "%s is not one of the methods of this path: use %s", c.Method, strings.Join(allowed, " or "))
 }
 
-// matches reports whether the path is that of the operation.
+// matches reports whether the operation has the path.
 func (r *route) matches(path string) bool {
 	want, have := strings.Split(r.path, "/"), strings.Split(path, "/")
 	return slices.EqualFunc(want, have, func(want, have string) bool { return want == have || want == "{id}" && have != "" })

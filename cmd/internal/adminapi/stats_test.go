@@ -18,8 +18,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// aView has three refusals, of two subjects, in the step that has begun, and a thousand requests an
-// hour before.
+// aView has three denials of two subjects in the current step, and a thousand requests an hour before.
 func aView() *telemetry.View {
 	at := time.Date(2026, 11, 22, 10, 0, 5, 0, time.UTC)
 	v := &telemetry.View{At: at, Since: at.Add(-2 * time.Hour)}
@@ -61,7 +60,7 @@ func (c *counted) FindRefusals(context.Context, string) telemetry.FoundRefusals 
 	return c.refusals
 }
 
-// watched serves a view in which nobody has to look for themselves.
+// watched serves a fixed view.
 func watched(t *testing.T, change func(*setup)) *server {
 	v := aView()
 	return start(t, func(c *setup) {
@@ -101,7 +100,7 @@ func TestStats(t *testing.T) {
 			t.Errorf("%s: %v", name, test.counts)
 		}
 	}
-	// Three in the five seconds of the step that has begun, and the ten before.
+	// Three in the five seconds of the current step and the ten seconds before.
 	if r.Requests.Rate["deny"] != 0.2 || r.Requests.Rate["allow"] != 0 {
 		t.Errorf("%v", r.Requests.Rate)
 	}
@@ -114,7 +113,8 @@ func TestStats(t *testing.T) {
 	start(t, nil).Do("GET", "/v1/stats", "").Want(409).Says("--telemetry")
 }
 
-// Rules say for whom they are enforced, and that none is where all is a shadow.
+// Stats of rules contain the percentage for which they are enforced, and that all are in shadow mode if the policy
+// is.
 func TestStatsSayWhatIsEnforced(t *testing.T) {
 	v := aView()
 	doc := policy.Document{Rules: []policy.Rule{
@@ -153,8 +153,8 @@ func TestRuleStats(t *testing.T) {
 	}
 }
 
-// The stream sends the stats when they have changed, to so many at a time, and ends when the token,
-// the client or the server does.
+// The stream sends the stats when they have changed, to a bounded number of clients. It ends when the token
+// expires, the client leaves, or the server stops.
 func TestEvents(t *testing.T) {
 	var view atomic.Pointer[telemetry.View]
 	view.Store(aView())
@@ -181,7 +181,7 @@ func TestEvents(t *testing.T) {
 		}
 		r.Header.Set("Authorization", "Bearer viewer")
 		response, err := http.DefaultTransport.RoundTrip(r)
-		for err == nil && response.StatusCode == 503 { // one that was left has not ended yet
+		for err == nil && response.StatusCode == 503 { // an abandoned stream has not ended yet
 			_ = response.Body.Close()
 			response, err = http.DefaultTransport.RoundTrip(r)
 		}
@@ -214,7 +214,7 @@ func TestEvents(t *testing.T) {
 	if got := next(first); !got.At.Equal(v.At) {
 		t.Errorf("at %v, want %v", got.At, v.At)
 	}
-	// There is a bound, and who leaves makes room.
+	// The number of streams is bounded, and a client that leaves makes room.
 	for range 6 {
 		open(t.Context())
 	}
@@ -226,7 +226,7 @@ func TestEvents(t *testing.T) {
 			break
 		}
 	}
-	// A token that is gone, or has lost its role, takes its streams along.
+	// When a token is deleted or loses its role, its streams end.
 	for _, left := range []source.TokenRow{
 		{Name: "other", Hash: source.HashToken("other"), Role: source.Viewer}, {Name: "viewer", Hash: source.HashToken("viewer"), Role: source.Nobody},
 	} {
@@ -234,7 +234,7 @@ func TestEvents(t *testing.T) {
 		next(lost)
 		<-tokens
 		tokens <- []source.TokenRow{left}
-		for lost.Scan() { // to its end
+		for lost.Scan() { // read to the end
 		}
 		<-tokens
 		tokens <- all

@@ -30,7 +30,7 @@ type checkSettings struct {
 	from   string
 	times  int
 	admin  remote.Client
-	all    bool // show also what is left, and the response
+	all    bool // also show the state afterwards, and the response
 	shadow bool
 }
 
@@ -40,8 +40,8 @@ func checkCommand() *cobra.Command {
 		Use:   "check [--policy FILE] [--rules URL] [--admin-url URL] [flags] URL",
 		Short: "Show the decision about one request, and why",
 		Long: "Show the decision of a policy about one request: for each rule, whether it applies, its key,\n" +
-			"its result and why. If a limit comes from an override or a tier, that is shown too. A date\n" +
-			"without a time is the end of that day in UTC. Counters start at zero, and no request is sent.\n\n" +
+			"its result and why. If a limit comes from an override or a tier, that is shown too. Counters\n" +
+			"start at zero, and no request is sent.\n\n" +
 			"With --admin-url, a running gateway makes the decision with its current policy and counters,\n" +
 			"and charges nothing. If it requires a token, set SLUICE_TOKEN.\n\n" +
 			"URL is a path, or a full URL if rules depend on the host. The exit code is 0 if the request\n" +
@@ -61,7 +61,7 @@ func checkCommand() *cobra.Command {
 	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
 	f.StringVarP(&q.data, "data", "d", "", "body; a form unless a Content-Type header is given")
 	f.StringVar(&q.from, "from", "192.0.2.1", "address the connection comes from")
-	f.IntVar(&q.times, "times", 1, "number of such requests to make at once; the last one is shown")
+	f.IntVar(&q.times, "times", 1, "number of identical requests to decide at the same moment; the last decision is shown")
 	f.BoolVarP(&q.all, "include", "i", false, "also show what is left afterwards, and the fields of the response")
 	q.admin.AddFlags(f, "")
 	f.BoolVar(&q.shadow, "shadow", false, "decide as \"sluice serve --shadow\" does, which denies nothing")
@@ -97,8 +97,8 @@ func (q *checkSettings) run(c *cobra.Command, target string) error {
 	return nil
 }
 
-// asksGateway reports whether a running gateway explains the request, and not a policy that is read here. The
-// command line wins over other settings.
+// asksGateway reports whether a running gateway explains the request, and not the policy of --policy and --rules.
+// Flags on the command line override other settings.
 func (q *checkSettings) asksGateway(f *pflag.FlagSet) (bool, error) {
 	local := command.FromCommandLine(f, "policy", "rules") != ""
 	remote := command.FromCommandLine(f, "admin-url") != ""
@@ -115,7 +115,7 @@ func (q *checkSettings) asksGateway(f *pflag.FlagSet) (bool, error) {
 	return true, nil
 }
 
-// explain decides by the policy that is read here.
+// explain decides by the policy of --policy and --rules.
 func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
 	if !q.policy.any() {
 		return nil, errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
@@ -129,7 +129,7 @@ func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Exp
 		engine.ShadowAll()
 	}
 	decoded := control.Request(r.Method, r.URL, netip.MustParseAddr(q.from), r.Header, q.data)
-	decoded.Ends = true // but the requests before it are still under way
+	decoded.Ends = true // the earlier requests are still running
 	for range q.times - 1 {
 		engine.Decide(context.Background(), decoded)
 	}

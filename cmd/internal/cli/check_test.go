@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// A rule that is disabled in the database is named, since it cannot say itself why it does not apply.
+// A rule that is disabled in the database is listed, because no other output shows why it does not apply.
 func TestCheckNamesDisabledRules(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "rules.db")
 	db, err := source.Open(url, slog.New(slog.DiscardHandler))

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// print writes an explanation. That of a gateway may contain texts of clients.
+// print writes an explanation. The explanation of a gateway may contain texts from clients.
 func (q *checkSettings) print(out io.Writer, r *http.Request, e *control.Explanation) {
 	fmt.Fprintf(out, "%s %s from %s%s\n\n", r.Method, r.URL, printable.Line(e.Client), tierText(e.Tier))
 	for i := range e.Rules {
@@ -27,7 +27,7 @@ func (q *checkSettings) print(out io.Writer, r *http.Request, e *control.Explana
 	printResponse(out, e, q.all)
 }
 
-// tierText returns the tier of the request, if a rule asks for it, and where it is from.
+// tierText returns the tier of the request and its source, or "" if no rule depends on a tier.
 func tierText(t *control.TierExplanation) string {
 	switch {
 	case t == nil:
@@ -118,7 +118,7 @@ func roundLatency(seconds float64) time.Duration {
 	return d.Round(10 * time.Microsecond)
 }
 
-// inSource names the source of a rule or an override, if there is more than one.
+// inSource returns the source of a rule or an override in parentheses, or "" if there is only one source.
 func inSource(source string) string {
 	if source == "" {
 		return ""
@@ -129,7 +129,7 @@ func inSource(source string) string {
 // inFlight reports whether a limit counts requests in flight.
 func inFlight(l *control.LimitExplanation) bool { return l.Algorithm == "in_flight" }
 
-// verdict returns whether the request fits a limit, and why.
+// verdict describes whether the request fits a limit, and why.
 func verdict(l *control.LimitExplanation, enforced string) string {
 	cost, left := l.USD.Text(l.Cost), l.Text(l.Before.Remaining)
 	s := fmt.Sprintf("allowed: costs %s of %s", cost, left)
@@ -185,7 +185,7 @@ func printDecision(out io.Writer, e *control.Explanation) {
 	}
 }
 
-// printResponse writes the response if the policy sets it, or if all is wanted.
+// printResponse writes the response if the policy sets it, or if all is true.
 func printResponse(out io.Writer, e *control.Explanation, all bool) {
 	r := &e.Response
 	switch {

@@ -18,9 +18,9 @@ func describeCommand() *cobra.Command {
 		Short: "Write a page about the limits for users of the API",
 		Long: "Write a page about the limits for users of the API, as Markdown or HTML. It lists the limits and\n" +
 			"the requests they apply to, what counts, the response fields, and what to do after a denial. The\n" +
-			"denial on the page is a real one with a fixed time, so the page changes only with the policy.\n" +
-			"POLICY is a file, \"example\" for the built-in one, or - for standard input. It is optional with\n" +
-			"--rules.\n\n" +
+			"page shows a denial as Sluice would send it, but with a constant time, so the page changes only\n" +
+			"if the policy does. POLICY is a file, \"example\" for the built-in one, or - for standard input.\n" +
+			"It is optional with --rules.\n\n" +
 			"The page omits:\n" +
 			"  - rules that exempt, block, are in shadow mode, or apply to listed clients\n" +
 			"  - overrides, subjects and networks\n" +
@@ -63,5 +63,5 @@ func describeCommand() *cobra.Command {
 	return c
 }
 
-// pageFormats are the formats of a page, and the extensions of files with them.
+// pageFormats are the formats of a page by the values of --output and by file extension.
 var pageFormats = map[string]string{"markdown": "markdown", "html": "html", ".md": "markdown", ".html": "html"}

@@ -25,11 +25,13 @@ func diffCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff FILE",
 		Short: "Compare a policy file with the policy that is in force",
-		Long: "Compare a policy file with the policy that is in force in a running gateway: as if the file took the\n" +
-			"place of the gateway's policy file, with the rules of its database on top. \"-\" is standard input.\n\n" +
-			"With --live, try it on the requests of the last hour that the gateway has recorded (see serve --recent),\n" +
-			"and show which of them would newly be denied, and which no longer, by rule and tier. Both policies\n" +
-			"count from zero. If real counters may be older, the result also has about the most that they can change." + remote.Help,
+		Long: "Show what would change if FILE replaced the policy file of a running gateway. The rules in the\n" +
+			"gateway's database still apply on top. \"-\" is standard input.\n\n" +
+			"With --live, also try both policies on the requests of the last hour that the gateway has recorded\n" +
+			"(see serve --recent), and show which requests would newly be denied, and which no longer, by rule\n" +
+			"and tier. Both policies count from zero. If real counters may have been partly used before the\n" +
+			"recording began, the result also has an approximate upper bound of the difference that this makes.\n\n" +
+			"If the gateway requires tokens, the token needs the role operator." + remote.Help,
 		Example: "  sluice diff api.yaml\n  sluice diff api.yaml --live",
 		Args:    command.Args(1, 1, "diff: which file? Give one, or - for standard input"),
 		PreRunE: command.ApplySettings,

@@ -20,7 +20,7 @@ import (
 // importTimeout bounds an import: a hundred thousand overrides take seconds on an idle machine.
 const importTimeout = time.Hour
 
-// importSettings are how a database is made to match a file.
+// importSettings are the flags of "import".
 type importSettings struct {
 	policy string // the file below the database
 	yes    bool
@@ -40,7 +40,7 @@ func importCommand() *cobra.Command {
 	}, s.run)
 	f := c.Flags()
 	f.BoolVar(&s.yes, "yes", false, "make the changes, instead of only showing them")
-	f.StringVar(&s.policy, "policy", "", "policy `file` that gateways combine with the database, if any; the two must form a valid policy")
+	f.StringVar(&s.policy, "policy", "", "policy `file`, if any, that your gateways use with this database; together they must be a valid policy")
 	c.AddCommand(importEnvoyCommand(), importNginxCommand(), importOpenAPICommand())
 	return c
 }
@@ -87,7 +87,7 @@ func (s *importSettings) run(c *cobra.Command, db *source.Database, args []strin
 	return err
 }
 
-// apply makes the changes that were shown, and returns the new version.
+// apply makes the changes that were shown, and returns the new version. It fails if the database has changed since.
 func (s *importSettings) apply(ctx context.Context, db *source.Database, seen int64, replace func(*source.Tx) error) (int64, error) {
 	return db.Change(ctx, actor(), func(tx *source.Tx) error {
 		if tx.Contents().Version != seen {
@@ -97,7 +97,7 @@ func (s *importSettings) apply(ctx context.Context, db *source.Database, seen in
 	})
 }
 
-// deletions returns how many of the changes delete what the file lacks, for the end of a sentence.
+// deletions describes how many of the changes are deletions, for the end of a sentence.
 func deletions(all []source.Difference) string {
 	n := 0
 	for _, d := range all {

@@ -20,7 +20,7 @@ func importOpenAPICommand() *cobra.Command {
 			"Limits come from x-ratelimit and similar extensions, and from those of Kuadrant, Kong, Kusk,\n" +
 			"APISIX, Tyk, Google, Yandex and Huawei. For an operation without one, the command proposes a rule\n" +
 			"in shadow mode, which denies nothing. Rules count by the credentials that the operation requires,\n" +
-			"or else by address. Comments beside a rule name settings that a policy cannot express.\n\n" +
+			"or else by address. Settings that a policy cannot express are listed in comments next to the rule.\n\n" +
 			"Paths in other files are reported and omitted, and the exit code is 1.",
 		Example: "  sluice import openapi openapi.yaml > policy.yaml",
 		Args:    command.Args(1, 1, "import openapi: which document? Give one file, or - for standard input"),

@@ -11,11 +11,11 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/command"
 )
 
-// destination is what a command writes, and where: to a file, or to standard output if file is "".
+// destination is the format of an output, and its file; "" means standard output.
 type destination struct{ format, file string }
 
-// destinationOf parses --output: a format, or a file with the extension of one. formats has both; what names the
-// output.
+// destinationOf parses --output: a format, or a file name with the extension of a format. formats has the formats
+// by name and by extension. what describes the valid values.
 func destinationOf(output string, formats map[string]string, what string) (destination, error) {
 	if format, ok := formats[output]; ok {
 		return destination{format: format}, nil
@@ -26,7 +26,7 @@ func destinationOf(output string, formats map[string]string, what string) (desti
 	return destination{}, fmt.Errorf("--output %.60q: write %s", output, what)
 }
 
-// write has print write to the destination; out is standard output.
+// write calls print with a writer to the destination. out is standard output.
 func (d destination) write(out io.Writer, print func(io.Writer) error) error {
 	if d.file == "" {
 		return command.Failed(print(out))
@@ -38,7 +38,6 @@ func (d destination) write(out io.Writer, print func(io.Writer) error) error {
 	return command.Failed(errors.Join(print(f), f.Close()))
 }
 
-// writeJSON writes a result of a command.
 func writeJSON(w io.Writer, result any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -21,7 +21,7 @@ type policySource struct {
 
 func (s *policySource) any() bool { return s.file+s.rules != "" }
 
-// read reads and compiles the policy. Origin names the file in errors.
+// read reads and compiles the policy. origin names the file in errors.
 func (s *policySource) read(c *cobra.Command, origin string) (doc *policy.Document, p *policy.Policy, err error) {
 	if s.rules != "" {
 		return s.readDatabase(c, origin)

@@ -14,11 +14,11 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 )
 
-// progressAfter is how long the reading of logs has no bar.
+// progressAfter is the time after which the bar appears.
 const progressAfter = 500 * time.Millisecond
 
-// showProgress returns a [feed.Options.Progress] that draws a bar on w, or nil if w is not a terminal. End
-// removes the bar; call it before anything else is written.
+// showProgress returns a [feed.Options.Progress] that draws a bar on w, or nil if w is not a terminal. end removes
+// the bar; call it before anything else is written.
 func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
 	f := command.Terminal(w)
 	if f == nil {
@@ -35,10 +35,10 @@ func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
 			bar = newBar(f, p.Total)
 		}
 		if p.Total > 0 {
-			// Not all: the requests that were read have yet to be decided.
+			// Never show the total: the last requests that were read have yet to be decided.
 			p.Done = min(p.Done, p.Total-1)
 		}
-		_ = bar.Set64(p.Done) // a terminal that is gone is no reason to stop
+		_ = bar.Set64(p.Done) // go on if the terminal is gone
 		bar.Describe(fmt.Sprintf("%s lines, %s/s", rounded(float64(p.Lines)), rounded(float64(p.Lines)/took.Seconds())))
 	}
 	return show, func() {
@@ -49,7 +49,7 @@ func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
 	}
 }
 
-// newBar returns a bar of bytes, with the time left, or with the time passed if the total is unknown.
+// newBar returns a bar that counts bytes. It shows the time left, or the elapsed time if the total is unknown.
 func newBar(f *os.File, total int64) *progressbar.ProgressBar {
 	if total == 0 {
 		total = -1
@@ -61,10 +61,10 @@ func newBar(f *os.File, total int64) *progressbar.ProgressBar {
 		progressbar.OptionUseIECUnits(true),
 		progressbar.OptionSetPredictTime(total > 0),
 		progressbar.OptionFullWidth(),
-		progressbar.OptionSetSpinnerChangeInterval(0), // or it starts a goroutine
+		progressbar.OptionSetSpinnerChangeInterval(0), // otherwise it starts a goroutine
 		progressbar.OptionSetTheme(progressbar.ThemeASCII),
 	)
 }
 
-// rounded returns a number in few characters: 950, 12.3 k, 4.5 M.
+// rounded returns a short form of a number: 950, 12.3 k, 4.5 M.
 func rounded(n float64) string { return strings.TrimSpace(humanize.SIWithDigits(n, 1, "")) }

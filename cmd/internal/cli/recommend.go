@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// recommendSettings are what to recommend from, and what to promise.
+// recommendSettings are the flags of "recommend".
 type recommendSettings struct {
 	share, confidence, key, tokens, output string
 	window                                 time.Duration
@@ -29,12 +29,13 @@ func recommendCommand() *cobra.Command {
 		Use:   "recommend LOG...",
 		Short: "Propose limits from yesterday's traffic",
 		Long: "Propose limits from access logs: one for all requests, and one for each busy route. Each limit\n" +
-			"denies at most a given percentage of subjects and of requests (--share), and lets a single subject\n" +
-			"send as little as possible within a window (--window). If there is too little data for the\n" +
+			"denies at most a given percentage of subjects and of requests (--share), and is otherwise as strict\n" +
+			"as possible for a single subject within a window (--window). If there is too little data for the\n" +
 			"requested confidence, the output states that, and the confidence that the data supports.\n\n" +
 			"Paths such as /users/123 and /users/456 form one route. Subjects that look like abuse are\n" +
-			"excluded and listed. The policy is replayed on the same log and, day by day, on the days that\n" +
-			`follow. Its rules are in shadow mode: they deny nothing until you remove "shadow: true".`,
+			"excluded and listed. The policy is replayed on the same log. As a test, limits from the days before\n" +
+			"each of the last days are also tried on that day. The rules of the policy are in shadow mode: they\n" +
+			`deny nothing until you remove "shadow: true".`,
 		Example: "  sluice recommend access.log.1.gz access.log\n" +
 			"  sluice recommend --output api.yaml --window 1h access.log\n" +
 			"  sluice recommend --key header:X-Api-Key --format json api.jsonl",
@@ -44,16 +45,16 @@ func recommendCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&q.share, "share", "0.1%", "largest `percentage` of subjects, and of requests, that may be denied")
-	f.StringVar(&q.confidence, "confidence", "95%", "confidence in that limit, as a `percentage`")
-	f.DurationVar(&q.window, "window", time.Minute, "`time` within which a single subject should get least: a minute to\n"+
+	f.StringVar(&q.confidence, "confidence", "95%", "confidence that a limit denies no more than --share, as a `percentage`")
+	f.DurationVar(&q.window, "window", time.Minute, "`time` over which a limit bounds a single subject: a minute to\n"+
 		"protect a server, an hour against scraping")
 	f.StringVar(&q.key, "key", "client_ip", "`part` of a key to group requests by, as in policies, or user:\n"+
 		"the authenticated user's name in the log")
-	f.StringVar(&q.tokens, "tokens", "", "limit tokens that responses of language models report instead of\n"+
+	f.StringVar(&q.tokens, "tokens", "", "limit tokens of language models, as reported by responses, instead of\n"+
 		"requests: `which` is total, uncached, input or output")
 	q.logs.flags(c)
-	f.StringVar(&q.output, "output", "text", "`what` to write: text, json, yaml, or a .yaml or .json file name for the\n"+
-		"policy or the result, in addition to the text")
+	f.StringVar(&q.output, "output", "text", "`what` to write to standard output: text, json or yaml; or a file name:\n"+
+		".yaml for the policy, .json for the result, besides the text on standard output")
 	return c
 }
 
@@ -68,7 +69,7 @@ func (q *recommendSettings) run(c *cobra.Command, logs []string) error {
 	}
 	config.Files = logs
 	if slices.Contains(logs, command.Stdin) {
-		// Logs are read several times, standard input once.
+		// Logs are read several times, but standard input can be read only once.
 		kept, err := keepInput(c.InOrStdin())
 		if err != nil {
 			return command.Failed(err)
@@ -122,10 +123,11 @@ func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err e
 // tokenKinds are the values of --tokens.
 var tokenKinds = []string{"total", "uncached", "input", "output"}
 
-// recommendFormats are the formats of a result, and the extensions of files with them.
+// recommendFormats are the formats of a result by the values of --output and by file extension.
 var recommendFormats = map[string]string{"text": "text", "json": "json", "yaml": "yaml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 
-// writeRecommendation writes a result to a destination, and its text beside a file.
+// writeRecommendation writes a result to a destination. If that is a file, it also writes the text to standard
+// output.
 func writeRecommendation(out io.Writer, to destination, r *recommend.Result) error {
 	err := to.write(out, func(w io.Writer) error {
 		switch to.format {
@@ -142,7 +144,7 @@ func writeRecommendation(out io.Writer, to destination, r *recommend.Result) err
 	return err
 }
 
-// keepInput writes standard input to a file, and returns its name.
+// keepInput copies standard input to a temporary file, and returns its name.
 func keepInput(in io.Reader) (string, error) {
 	file, err := os.CreateTemp("", "sluice-recommend-*")
 	if err != nil {

@@ -28,7 +28,7 @@ type replaySettings struct {
 	output          string
 }
 
-// logFormat is how access logs are read.
+// logFormat has the settings for reading access logs.
 type logFormat struct {
 	format string
 	fields []string
@@ -63,7 +63,7 @@ func replayCommand() *cobra.Command {
 	f.StringVar(&q.against, "against", "", "another policy `file` to compare with")
 	q.logs.flags(c)
 	f.IntVar(&q.nodes, "nodes", 0, "compare with `N` instances that each count by themselves")
-	f.StringVar(&q.output, "output", "text", "text or json; a file that ends in .html or .json; or html, with the file named before the logs")
+	f.StringVar(&q.output, "output", "text", "text, json, or a file that ends in .html or .json; with html, the first argument that ends in .html is the file")
 	return c
 }
 
@@ -71,8 +71,8 @@ func replayCommand() *cobra.Command {
 func (l *logFormat) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&l.format, "format", "", "`format` of the logs: one of "+strings.Join(accesslog.Names(), ", ")+
-		"; or as the server has it, such as '$remote_addr …' of nginx or '%h …' of Apache (default: recognized)")
-	f.StringArrayVar(&l.fields, "field", nil, "maps a JSON log field, as `NAME=PATH`, such as client=remote.ip; may be repeated")
+		"; or as in the configuration of the server, such as '$remote_addr …' of nginx or '%h …' of Apache (default: recognized)")
+	f.StringArrayVar(&l.fields, "field", nil, "take a field from JSON logs, as `NAME=PATH`, such as client=remote.ip; may be repeated")
 	f.StringVar(&l.zone, "zone", "", "time `zone` of timestamps without one, such as Europe/Berlin (default UTC)")
 }
 
@@ -140,8 +140,8 @@ func (q *replaySettings) run(c *cobra.Command, args []string) error {
 // maxNodes bounds --nodes.
 const maxNodes = 1000
 
-// compare adds what the policy is compared with. A flag on the command line wins over a setting from the
-// environment for the other comparison.
+// compare sets the policy or the number of instances to compare with. The two exclude each other: a flag on the
+// command line overrides the other one if that comes from the environment.
 func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error {
 	f := c.Flags()
 	nodes, against := command.FromCommandLine(f, "nodes") != "", command.FromCommandLine(f, "against") != ""
@@ -159,17 +159,18 @@ func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error 
 	return nil
 }
 
-// replayStore is a store of the memory of this process.
+// replayStore is a store in memory that counts evictions.
 type replayStore struct{ *memory.Store }
 
 func newReplayStore(maxBytes int64) replay.Store { return replayStore{memory.NewSize(maxBytes)} }
 
 func (s replayStore) Evicted() int64 { return s.Losses().Evicted }
 
-// replayFormats are the formats of a report, and the extensions of files with them.
+// replayFormats are the formats of a report by the values of --output and by file extension.
 var replayFormats = map[string]string{"text": "text", "json": "json", "html": "html", ".json": "json", ".html": "html"}
 
-// reportTo parses --output. A page needs a file: after "html" it is the first argument that ends in .html.
+// reportTo parses --output. HTML needs a file: with "html", it is the first argument that ends in .html. logs are
+// the other arguments.
 func reportTo(output string, args []string) (to destination, logs []string, err error) {
 	to, err = destinationOf(output, replayFormats, "text, json or html, or a file that ends in .html or .json")
 	if err != nil || to.format != "html" || to.file != "" {

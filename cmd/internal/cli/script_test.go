@@ -34,11 +34,11 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: dir, RequireExplicitExec: true, UpdateScripts: *update,
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("GORACE", "atexit_sleep_ms=20") // or each command sleeps for a second at its end
+			e.Setenv("GORACE", "atexit_sleep_ms=20") // otherwise each command sleeps for a second at its end
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			// ports NAME… sets variables to addresses that nobody listens on.
+			// ports NAME… sets variables to unused addresses.
 			"ports": func(ts *testscript.TestScript, _ bool, names []string) {
 				for _, name := range names {
 					ts.Setenv(name, testkit.Addr(t))
@@ -52,11 +52,11 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// within is held while a command has the directory, the environment and the outputs of the process.
+// within is held while a command uses the directory, the environment and the outputs of the process.
 var within sync.Mutex
 
-// runWithin is "run sluice ARGS…": it runs the program within the process of the test, which takes a small part of the time that
-// "exec sluice" does. TestScripts is not parallel to other tests for its sake.
+// runWithin is "run sluice ARGS…": it runs the program within the process of the test, which takes a fraction of
+// the time of "exec sluice". Because of it, TestScripts does not run in parallel with other tests.
 func runWithin(ts *testscript.TestScript, fails bool, args []string) {
 	within.Lock()
 	defer within.Unlock()
@@ -87,7 +87,8 @@ func runWithin(ts *testscript.TestScript, fails bool, args []string) {
 	}
 }
 
-// redirect has an output of the process go to a file, and returns what copies it and sets the output back.
+// redirect redirects an output of the process to a file. It returns a function that copies the file and restores
+// the output.
 func redirect(ts *testscript.TestScript, output **os.File, to io.Writer) func() {
 	was := *output
 	f, err := os.CreateTemp("", "sluice-output-")
@@ -103,7 +104,7 @@ func redirect(ts *testscript.TestScript, output **os.File, to io.Writer) func() 
 	}
 }
 
-// variables returns the names of the settings that scripts put into the environment.
+// variables returns the names of the settings that scripts set in the environment.
 var variables = sync.OnceValue(func() (names []string) {
 	files, _ := filepath.Glob("testdata/script/*.txtar")
 	for _, file := range files {
@@ -118,7 +119,7 @@ var variables = sync.OnceValue(func() (names []string) {
 	return names
 })
 
-// await URL [STATUS] waits until it answers with that, or 200.
+// await URL [STATUS] waits until the URL answers with the status, by default 200.
 func await(ts *testscript.TestScript, _ bool, args []string) {
 	want := "200"
 	if len(args) > 1 {
@@ -134,7 +135,7 @@ func await(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// fetch N URL asks for it so often.
+// fetch N URL requests the URL N times.
 func fetch(ts *testscript.TestScript, _ bool, args []string) {
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -145,7 +146,7 @@ func fetch(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// eventually PATTERN COMMAND… runs it until its output has a line that matches.
+// eventually PATTERN COMMAND… runs the command until its output has a line that matches.
 func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	pattern := regexp.MustCompile("(?m)" + args[0])
 	until(ts, args[0], func() bool {
@@ -153,7 +154,7 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// until waits for what is sure to come.
+// until waits for a condition that is sure to become true.
 func until(ts *testscript.TestScript, what string, holds func() bool) {
 	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -162,10 +163,10 @@ func until(ts *testscript.TestScript, what string, holds func() bool) {
 	}
 }
 
-// opening is what would lead a reader to let requests pass whom a rule was to limit.
+// opening matches advice that would lead a reader to let requests pass that a rule was meant to limit.
 var opening = regexp.MustCompile(`(did you mean|write|give) [^;\n]*\b(allow|exempt|shadow|skip)\b`)
 
-// No advice leads away from enforcing.
+// No hint suggests a less strict policy.
 func TestMendsEnforce(t *testing.T) {
 	all, err := filepath.Glob("testdata/script/mistakes-*.txtar")
 	if err != nil || len(all) == 0 {

@@ -19,8 +19,8 @@ func tokenCommand() *cobra.Command {
 		Use:   "token",
 		Short: "Create, list and delete tokens of the admin API",
 		Long: "Create, list and delete tokens of the admin API, in the database of rules. Each token has a role:\n\n" +
-			"  viewer     read everything\n" +
-			"  operator   also change subjects and overrides, reset, refund and block\n" +
+			"  viewer     read\n" +
+			"  operator   also change subjects and overrides, reset, refund, block, and compare policies\n" +
 			"  admin      everything",
 	}
 	c.AddCommand(tokenCreateCommand(), tokenListCommand(), tokenDeleteCommand())

@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// serving is a gateway of its own process, before the sample API.
+// serving is a gateway in its own process, in front of the sample API.
 type serving struct{ proxy, admin string }
 
 func serveSample(t *testing.T) serving {
@@ -104,7 +104,7 @@ func (s *screenOf) all() string {
 	return s.said.String()
 }
 
-// frame is the screen before the last, which is whole.
+// frame returns the last complete screen, which is the one before the last.
 func (s *screenOf) frame() string {
 	frames := strings.Split(s.all(), "\x1b[H\x1b[2J")
 	return frames[max(0, len(frames)-2)]
@@ -124,7 +124,7 @@ func (s *screenOf) shows(text string) {
 	s.eventually("the screen shows "+text, func(frame string) bool { return strings.Contains(frame, text) })
 }
 
-// left waits for the end, behind which the terminal has to be as it was.
+// left waits for the end of the program, and checks that the terminal is restored.
 func (s *screenOf) left() {
 	s.t.Helper()
 	if err := s.c.Wait(); err != nil {
@@ -136,7 +136,7 @@ func (s *screenOf) left() {
 	s.eventually("the screen is left", func(string) bool { return strings.HasSuffix(s.all(), "\x1b[?25h\x1b[?1049l") })
 }
 
-// The screen follows what happens, and the terminal is afterwards as it was.
+// The screen follows the traffic, and the terminal is restored afterwards.
 func TestTopInTerminal(t *testing.T) {
 	t.Parallel()
 	g := serveSample(t)
@@ -158,7 +158,7 @@ func TestTopInTerminal(t *testing.T) {
 	top.left()
 }
 
-// A gateway that does not answer is asked again, until a signal ends it.
+// A gateway that does not answer is called again, until a signal ends the program.
 func TestTopEndsBySignal(t *testing.T) {
 	t.Parallel()
 	top := inTerminal(t, 80, 24, "top", "--admin-url", "http://"+testkit.Addr(t))

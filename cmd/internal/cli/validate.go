@@ -21,7 +21,7 @@ func validateCommand() *cobra.Command {
 		Short: "Check policies, and list all errors",
 		Long: "Check policies, and list all errors. \"-\" is standard input.\n\n" +
 			"For each rule of a valid policy, the output shows its behavior while the shared store is\n" +
-			"unavailable, and whether that follows from its on_error or from words in its match and hosts.\n" +
+			"unavailable, and the reason: its on_error, or a word such as \"login\" in its match or hosts.\n" +
 			"Some rules add a line:\n\n" +
 			"  leased, synced       by how much the limits can be exceeded\n" +
 			"  in_flight            which integrations take permits, and which only check for a free one\n" +
@@ -29,10 +29,10 @@ func validateCommand() *cobra.Command {
 			"  cost in a response   how much a key can owe, and how long it is then locked out\n\n" +
 			"For each answer, the output shows its status and the types of its bodies.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings point out valid settings that are\n" +
-			"probably mistakes. They also go to standard error, and the exit code stays 0. At most ten of a\n" +
-			"kind are listed, with the number of the others.\n\n" +
-			"With --cluster, the output also shows the rules that a Redis Cluster can charge in one step:\n" +
-			"rules for the same requests, if they name the same parts of their keys under \"together\".\n\n" +
+			"probably mistakes. They also go to standard error, and the exit code stays 0. At most ten warnings\n" +
+			"of a kind are listed, and then the number of the others.\n\n" +
+			"With --cluster, the output also shows which rules a Redis Cluster can charge in one step. These\n" +
+			"are rules that match the same requests and list the same key parts under \"together\".\n\n" +
 			"With --openapi, each policy is also compared with an OpenAPI document. An operation without a\n" +
 			"rule is a warning, and a rule without an operation is a note.",
 		Args:    command.Args(1, 0, "validate: which file? Give at least one, or - for standard input"),
@@ -72,7 +72,7 @@ func validateCommand() *cobra.Command {
 	return c
 }
 
-// printValid writes the warnings of a policy, and what its rules do.
+// printValid writes the warnings of a policy, and the behavior of its rules.
 func printValid(c *cobra.Command, file string, p *policy.Policy, cluster bool) error {
 	for _, w := range command.WarningLines(p.Warnings()) {
 		c.PrintErrln("warning:", w)
@@ -93,8 +93,8 @@ func printValid(c *cobra.Command, file string, p *policy.Policy, cluster bool) e
 	return err
 }
 
-// printCoverage writes how many operations of a document meet a rule of a policy, which do not, and which rules meet
-// none. Nothing is written without a document.
+// printCoverage writes how many operations of an OpenAPI document have a rule, which have none, and which rules
+// apply to no operation. Without a document, it writes nothing.
 func printCoverage(c *cobra.Command, file string, doc *policy.Document, d *openapi.Document) error {
 	if d == nil {
 		return nil

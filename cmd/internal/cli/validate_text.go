@@ -15,13 +15,13 @@ import (
 	"github.com/sluicehq/sluice/synced"
 )
 
-// inFlightText is where requests in flight are counted.
+// inFlightText lists the integrations that count requests in flight.
 const inFlightText = "in the gateway, in Go programs, and for callers of --check and of sluice.v1.Checks at --grpc that request a permit; auth requests, Envoy at --grpc, --resp and --spoe do not report the end of requests: for them, the rule only checks for a free permit"
 
-// adaptiveText is where automatic limits of requests under way apply.
+// adaptiveText lists the integrations in which automatic limits of requests in flight apply.
 const adaptiveText = "in the gateway and in Go programs (httplimit, grpclimit), separately in each process; --check, --grpc, --resp, --spoe and --auth see no responses and ignore the rule"
 
-// printPolicy writes what is not obvious about the rules of a policy.
+// printPolicy writes the behavior of rules that their text does not show.
 func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, o := range p.Outages() {
@@ -59,8 +59,8 @@ func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 	}
 }
 
-// printCluster writes which rules a cluster charges in one step; apart is whether it charges others one after
-// the other.
+// printCluster writes which rules a cluster charges in one step. apart is true if it charges others one after
+// another.
 func printCluster(out *bytes.Buffer, file string, together [][]string, apart bool) {
 	for _, group := range together {
 		fmt.Fprintf(out, "%s: charged in one step on a cluster: %s\n", file, strings.Join(group, ", "))
@@ -70,19 +70,19 @@ func printCluster(out *bytes.Buffer, file string, together [][]string, apart boo
 	}
 }
 
-// outageText returns what a rule does while the store is down.
+// outageText describes what a rule does while the store is unavailable.
 func outageText(o policy.Outage) string {
 	does := [...]string{sluice.Allow: "allow", sluice.Deny: "deny", sluice.Local: "limit to the local allowance"}[o.OnError]
 	return fmt.Sprintf("%s if the store is unavailable (%s)", does, o.Why)
 }
 
-// consistencyText is how instances that share a store count a rule that is not strict.
+// consistencyText describes how instances that share a store count a rule that is not strict.
 var consistencyText = map[string]string{
 	sluice.Leased.String(): "leased: instances spend units reserved in the store, and never exceed the limit",
 	sluice.Synced.String(): "synced: instances count locally and exchange counts, so the limit can be exceeded",
 }
 
-// excessText returns by how much a limit can be exceeded with a consistency.
+// excessText describes by how much a limit can be exceeded with a consistency.
 func excessText(c sluice.Consistency, p *sluice.Plan) string {
 	if c == sluice.Leased {
 		if ahead := lease.Ahead(p); ahead > 0 {
@@ -97,7 +97,7 @@ func excessText(c sluice.Consistency, p *sluice.Plan) string {
 		synced.Excess(p, 2), synced.Excess(p, 10), synced.Every)
 }
 
-// allocationText returns what a tenant of each weight gets while demand exceeds the limit.
+// allocationText describes what a tenant of each weight gets while demand exceeds the limit.
 func allocationText(s *policy.SharedLimit) string {
 	const ten, hundred = 10, 100
 	if len(s.Weights) == 1 {
@@ -119,7 +119,7 @@ func allocationText(s *policy.SharedLimit) string {
 	return fmt.Sprintf("if %d tenants of each weight want more, each gets: %s", ten, strings.Join(parts, "; "))
 }
 
-// settlingText returns how fast allocations follow demand.
+// settlingText describes how fast allocations follow demand.
 func settlingText(s *policy.SharedLimit) string {
 	settles := fmt.Sprintf("settled %v after demand exceeds the limit", s.Settles)
 	if s.Settles == 0 {
@@ -128,7 +128,7 @@ func settlingText(s *policy.SharedLimit) string {
 	return fmt.Sprintf("%s; unused allocations are lent within %v; a tenant is active for %v after a request", settles, s.Window/2, s.Window)
 }
 
-// debtText returns how much a key can owe, for how long that locks it out, and what passes all the same.
+// debtText describes how much a key can owe, how long that locks it out, and what can pass in spite of the limit.
 func debtText(d *policy.Debt) string {
 	text := fmt.Sprintf("a key can owe %s, which locks it out for up to %s", amountText(d, d.Units), days(d.Lockout))
 	switch d.Limit.Algorithm {
@@ -151,7 +151,7 @@ func debtText(d *policy.Debt) string {
 	return text
 }
 
-// amountText returns units of the limit with their name.
+// amountText returns a number of units of the limit, with the name of the unit.
 func amountText(d *policy.Debt, n int64) string {
 	text := d.Limit.Amount(n)
 	switch {
@@ -163,7 +163,7 @@ func amountText(d *policy.Debt, n int64) string {
 	return text
 }
 
-// days rounds up to days, or if it is less than two to seconds.
+// days rounds a duration up to days, or to seconds if it is less than two days.
 func days(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d < 2*day {

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Build is what the program was built from, if its build sets that.
+// Build has the release and the commit that the program was built from. Both are empty unless the build sets them.
 type Build struct{ Release, Commit string }
 
-// licences are those of all linked dependencies.
+// licences has the licenses of all linked dependencies.
 //
 //go:embed licences.txt
 var licences string
@@ -38,12 +38,12 @@ func versionCommand(b Build) *cobra.Command {
 	return c
 }
 
-// line is the output of version and --version.
+// line returns the output of version and --version.
 func (b Build) line() string {
 	return fmt.Sprintf("sluice %s commit %s %s/%s %s", b.version(), b.commit(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
-// version returns the release, or the version of the module: "devel" if the build does not know it.
+// version returns the release, or else the version of the module, which may be "devel".
 func (b Build) version() string {
 	version := b.Release
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -52,7 +52,7 @@ func (b Build) version() string {
 	return cmp.Or(version, "unknown")
 }
 
-// commit returns the start of the commit's hash.
+// commit returns the first 12 characters of the commit's hash.
 func (b Build) commit() string {
 	hash := b.Commit
 	if info, ok := debug.ReadBuildInfo(); ok && hash == "" {

@@ -1,5 +1,5 @@
-// Package console has the pages for the browser: what is limited now, why, and what to do about it. It
-// renders what package control, which is below it, returns; package server is above it. Pages are made on
+// Package console has the pages for the browser: what is limited now, why, and what to do about it. It renders what
+// package control returns. This package imports control, and package server imports this package. Pages are made on
 // the server, work without JavaScript, and ask no other server.
 //
 // # Adding a page
@@ -20,12 +20,12 @@
 // Files with names that start with "_" are parts of all templates: see _parts.html for keys, times and forms.
 //
 // Changes are POSTs. Before the function is called, the server checks that one of its pages sent the form. The
-// function ends with c.done, which leads to a page with a notice and a button that undoes the change. An act has a
-// page of its own at GET, with its effect, so that it works without JavaScript; console.js shows that page as a
-// dialog where a link has data-dialog. Its function offers a change, see offer, and undo.go has what takes changes
-// back.
+// function ends with c.done, which leads to a page with a notice and a button that undoes the change. Each action
+// has its own page at GET, which shows its effect, so it works without JavaScript. If a link has data-dialog,
+// console.js shows that page as a dialog. The function of the action offers a change (see offer), and undo.go has
+// the code that undoes changes.
 //
-// The Content-Security-Policy allows no style or script within a page, and no style attributes. Widths that
-// depend on data are attributes of SVG. What comes from a request is shown by {{key …}} or
-// {{printable …}}, which replace marks that would turn the text around it.
+// The Content-Security-Policy allows no style or script within a page, and no style attributes. Widths that depend
+// on data are attributes of SVG. Templates show data from requests with {{key …}} or {{printable …}}, which replace
+// control characters that would reverse the direction of the surrounding text.
 package console

@@ -1,12 +1,13 @@
-// Package nginxlimits translates between policies and nginx's limit_req and limit_conn. Package cli is above it, package
-// policy is below.
+// Package nginxlimits translates between policies and nginx's limit_req and limit_conn. It imports package policy,
+// and package cli imports it.
 //
-// [Write] translates a policy to an outer wall before Sluice (sluice export nginx). It covers the rules that count
-// every request by address alone, and denies no more than Sluice does, with the exceptions that it prints.
+// [Write] translates a policy to limits of an nginx in front of Sluice (sluice export nginx). It covers the rules
+// that count every request by address or in total, and denies no more than Sluice does, with the exceptions that it
+// prints.
 //
-// [Import] translates a configuration to a policy (sluice import nginx). A location has its own limits or those of its
-// server, and in a policy all rules that match apply. So a rule has a pattern for each location that it leaves out,
-// before those that it counts, and an override that exempts this route.
+// [Import] translates a configuration to a policy (sluice import nginx). A location has either its own limits or
+// those of its server, but in a policy all rules that match apply. So before the patterns that it counts, a rule
+// has a pattern for each location that it leaves out, and an override that exempts this route.
 package nginxlimits
 
 import (
@@ -33,8 +34,8 @@ const intro = `# Made by "sluice export nginx", for the http block of nginx. Slu
 // zoneSize is room for some 160,000 IPv4 addresses.
 const zoneSize = "10m"
 
-// Write returns a configuration for the http block, with a comment for each rule that is not in it.
-// The document is one that compiles.
+// Write returns a configuration for the http block, with a comment for each rule that is not in it. The document
+// must compile.
 func Write(doc *policy.Document) []byte {
 	var b bytes.Buffer
 	b.WriteString(intro)
@@ -63,7 +64,7 @@ func Write(doc *policy.Document) []byte {
 	return b.Bytes()
 }
 
-// realIP makes nginx believe those proxies that the policy trusts.
+// realIP makes nginx trust the proxies that the policy trusts.
 func realIP(b *bytes.Buffer, trusted []string) {
 	if len(trusted) == 0 {
 		return
@@ -105,7 +106,7 @@ func (z *zone) use() string {
 	return line + ";\n"
 }
 
-// zonesOf returns the zones of a rule, or why nginx cannot do what it does.
+// zonesOf returns the zones of a rule, or an error with the reason why nginx cannot enforce the rule.
 func zonesOf(r *policy.Rule, overrides []policy.Override) ([]zone, error) {
 	key, err := keyOf(r)
 	if err == nil {
@@ -176,7 +177,7 @@ func alone(r *policy.Rule, overrides []policy.Override) error {
 	return nil
 }
 
-// zoneOf returns a zone for a limit. A bucket that is empty takes the first request and "burst" more.
+// zoneOf returns a zone for a limit. In nginx, an empty bucket takes one request and "burst" more.
 func zoneOf(text, algorithm string) (z zone, err error) {
 	l, err := sluice.ParseLimit(text)
 	if err != nil {
@@ -206,10 +207,10 @@ func zoneOf(text, algorithm string) (z zone, err error) {
 	return z, err
 }
 
-// rate is that of a zone.
+// rate is the rate of a zone.
 type rate struct{ text, note string }
 
-// rateOf returns the rate of a limit, or the next one above it that nginx has.
+// rateOf returns the rate of a limit, or the next higher rate that nginx can express.
 func rateOf(l sluice.Limit) (rate, error) {
 	if perSecond := l.Count * int64(time.Second); perSecond%int64(l.Period) == 0 {
 		return rate{text: fmt.Sprintf("%dr/s", perSecond/int64(l.Period))}, nil
@@ -219,7 +220,7 @@ func rateOf(l sluice.Limit) (rate, error) {
 		return rate{}, fmt.Errorf("%v is less than 1r/m, the slowest rate of nginx", l)
 	}
 	n := int64(perMinute)
-	for float64(n*1000/60) < perMinute*1000/60 { // as nginx rounds it
+	for float64(n*1000/60) < perMinute*1000/60 { // nginx rounds down to thousandths
 		n++
 	}
 	return rate{

@@ -13,13 +13,13 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// Imported is a policy made of a configuration of nginx.
+// Imported is a policy that was translated from a configuration of nginx.
 type Imported struct {
 	Document policy.Document
 	// Untranslated are the limits and settings that the policy lacks, each with its line and the reason.
 	Untranslated []string
 
-	comments [][]string // of each rule
+	comments [][]string // one list for each rule
 	head     []string
 }
 
@@ -77,7 +77,7 @@ func (r *reader) importRules(im *Imported) {
 	}
 }
 
-// tooMany is the status of a refusal by a rule.
+// tooMany is the default status of a denial.
 const tooMany = 429
 
 // status sets the status of denials to that of nginx, if it is the same for all rules.

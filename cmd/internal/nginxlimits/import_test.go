@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// importText returns the policy that a configuration becomes, as YAML, or the error.
+// importText returns the policy of a configuration as YAML, or the error.
 func importText(text string) (string, error) {
 	var files conf.Files
 	if err := files.AddText("a.conf", text); err != nil {
@@ -30,7 +30,8 @@ func importText(text string) (string, error) {
 	return string(out), err
 }
 
-// The setup of a case is a configuration, and a step a text that the policy, on one line, has or has not.
+// The setup of a case is a configuration. A step is a text that the policy, written on one line, must or must not
+// contain.
 func TestImport(t *testing.T) {
 	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/import.txt") {
@@ -57,7 +58,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// The page about migration has the policy that its configuration becomes.
+// The page about migration shows the policy of its configuration.
 func TestImportPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/migrating.md")
@@ -95,7 +96,7 @@ func TestImportMistakes(t *testing.T) {
 	}
 }
 
-// Files that never end, or have no end yet, are errors.
+// Files that never end, or have not ended yet, are errors.
 func TestIncludeEndless(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")
@@ -112,7 +113,7 @@ func TestIncludeEndless(t *testing.T) {
 	}
 }
 
-// Every text becomes a valid policy, or an error with a line.
+// Import returns a valid policy, or an error with a line, for every text.
 func FuzzImport(f *testing.F) {
 	for _, name := range []string{"testdata/import.txt", "../../e2e/doors/testdata/imports.txt", "../../e2e/doors/testdata/imports_long.txt"} {
 		for _, c := range testkit.Script(f, name) {
@@ -131,8 +132,8 @@ func FuzzImport(f *testing.F) {
 
 var hasLine = regexp.MustCompile(`^\S+:\d+: `)
 
-// checkImport complains unless a configuration becomes a valid policy, or an error with a line. It reports whether it
-// becomes a policy with rules.
+// checkImport checks that a configuration gives a valid policy, or an error with a line. It reports whether the
+// policy has rules.
 func checkImport(t *testing.T, text string) bool {
 	t.Helper()
 	out, err := importText(text)
@@ -155,7 +156,7 @@ func checkImport(t *testing.T, text string) bool {
 	return len(doc.Rules) > 0
 }
 
-// Configurations of random directives become valid policies.
+// Import returns valid policies for configurations of random directives.
 func TestImportRandom(t *testing.T) {
 	t.Parallel()
 	rules := 0
@@ -169,7 +170,7 @@ func TestImportRandom(t *testing.T) {
 	}
 }
 
-// maker makes random configurations.
+// maker generates random configurations.
 type maker struct{ *rand.Rand }
 
 func (m *maker) pick(all ...string) string { return all[m.IntN(len(all))] }

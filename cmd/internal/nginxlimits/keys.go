@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// headerName returns the name of the header of a variable, which has "_" for "-".
+// headerName returns the name of the header of a variable, in which "_" stands for "-".
 func headerName(variable string) string {
 	words := strings.Split(variable, "_")
 	for i, w := range words {
@@ -17,24 +17,24 @@ func headerName(variable string) string {
 	return strings.Join(words, "-")
 }
 
-// zoneKey is the key of a rule, made of a zone's key.
+// zoneKey is the key of a rule, translated from a zone's key.
 type zoneKey struct {
 	parts    []string
 	missing  string
-	byServer bool     // $server_name is in it
-	always   bool     // it is never empty, whatever the name of the server
-	notes    []string // how it differs
+	byServer bool     // it contains $server_name
+	always   bool     // it is never empty, even if $server_name is
+	notes    []string // differences from nginx
 }
 
-// keyParts are the variables of nginx that have a key part.
+// keyParts are the key parts of variables of nginx.
 var keyParts = map[string]string{
 	"binary_remote_addr": "client_ip", "remote_addr": "client_ip", "host": "host", "http_host": "host",
 	"request_method": "method", "uri": "path", "document_uri": "path", "request_uri": "path",
 }
 
-// keyOfPieces returns the key that a value stands for, or why a policy has none.
+// keyOfPieces returns the key of a policy for a value, or an error if a policy has no such key.
 func keyOfPieces(value []piece) (k zoneKey, err error) {
-	optional := false // a part may be missing
+	optional := false // a request may lack a part
 	for _, p := range value {
 		switch part := keyParts[p.variable]; {
 		case p.variable == "":

@@ -54,11 +54,11 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// byNetwork returns a branch for each value, and one for the clients in no network. Values of a map have variables,
-// and those of geo are texts.
+// byNetwork returns a branch for each value, and one for the clients in no network. pieces splits a value: the
+// values of map may contain variables, those of geo do not.
 func byNetwork(values map[netip.Prefix]string, other string, pieces func(string) []piece) ([]branch, error) {
 	networks := slices.SortedFunc(maps.Keys(values), netip.Prefix.Compare)
-	for i, p := range networks { // a network stands before those in it
+	for i, p := range networks { // a network is sorted before the networks in it
 		for _, q := range networks[i+1:] {
 			if !p.Overlaps(q) {
 				break
@@ -84,7 +84,7 @@ func byNetwork(values map[netip.Prefix]string, other string, pieces func(string)
 	return append(out, rest), nil
 }
 
-// branchOf returns the branch with a value, which it may append.
+// branchOf returns the branch with a value, and appends one if there is none.
 func branchOf(all *[]branch, value []piece) (*branch, error) {
 	i := slices.IndexFunc(*all, func(b branch) bool { return slices.Equal(b.value, value) })
 	if i < 0 {
@@ -96,7 +96,7 @@ func branchOf(all *[]branch, value []piece) (*branch, error) {
 	return &(*all)[i], nil
 }
 
-// shortPrefix returns a network, or the address if it is only one.
+// shortPrefix returns the text of a network, or of the address if the network has only one.
 func shortPrefix(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -112,7 +112,7 @@ type entry struct {
 	at      *conf.Directive
 }
 
-// matches reports whether the entry is for a value.
+// matches reports whether the entry matches a value.
 func (e *entry) matches(v string) bool {
 	if e.regex != nil {
 		return e.regex.MatchString(v)
@@ -120,7 +120,7 @@ func (e *entry) matches(v string) bool {
 	return strings.EqualFold(e.pattern, v)
 }
 
-// texts returns the texts that the entry is for: its own, or those of a regular expression from "^" to "$".
+// texts returns the texts that the entry matches: its own text, or those of a regular expression from "^" to "$".
 func (e *entry) texts() (all []string, ok bool) {
 	if e.regex == nil {
 		return []string{e.pattern}, e.pattern != ""
@@ -128,7 +128,7 @@ func (e *entry) texts() (all []string, ok bool) {
 	return exactTexts(e.regex.String())
 }
 
-// mapEntries returns the entries in the order in which nginx looks at them, without the default.
+// mapEntries returns the entries in the order in which nginx tries them, and the default value as other.
 func mapEntries(d *conf.Directive) (all []entry, other string, err error) {
 	var regexes []entry
 	for _, e := range d.Block {
@@ -209,7 +209,7 @@ func (v *variables) resolved(all []branch, depth int) ([]branch, error) {
 	return all, nil
 }
 
-// addBranch adds a branch, or has one with the same value hold for its clients, too.
+// addBranch adds a branch, or merges its clients into a branch with the same value.
 func addBranch(all []branch, b branch) []branch {
 	for i := range all {
 		o := &all[i]
@@ -273,7 +273,8 @@ func splitByAddress(entries []entry, other string) ([]branch, error) {
 	return byNetwork(values, other, piecesOf)
 }
 
-// splitByText returns a branch for each value of a map whose entries are texts, and one for the default.
+// splitByText returns a branch for each value of a map whose entries are texts, and one for the default. is and
+// isNot add a text to a condition.
 func splitByText(entries []entry, other string, is func(*condition, string), isNot func(*condition, string) error) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}
@@ -301,7 +302,7 @@ func splitByText(entries []entry, other string, is func(*condition, string), isN
 	return append(out, rest), nil
 }
 
-// splitByPath is splitByText for paths, which entries can name by regular expressions.
+// splitByPath is splitByText for paths, which may also be given by regular expressions.
 func splitByPath(variable string, entries []entry, other string) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}
@@ -333,7 +334,7 @@ func splitByPath(variable string, entries []entry, other string) ([]branch, erro
 	return append(out, rest), nil
 }
 
-// paths returns the paths that the entry is for.
+// paths returns the paths that the entry matches.
 func (e *entry) paths() (set pathSet, err error) {
 	if expr, isRegex := strings.CutPrefix(e.pattern, "~"); isRegex {
 		expr, folded := strings.CutPrefix(expr, "*")
@@ -352,7 +353,7 @@ func (e *entry) paths() (set pathSet, err error) {
 	return set, nil
 }
 
-// splitByHeader returns branches by the value of a header. A rule can match one value or any.
+// splitByHeader returns branches by the value of a header. A rule can match one value of a header, or any value.
 func splitByHeader(name string, entries []entry, other string) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}

@@ -10,14 +10,14 @@ import (
 	"unicode"
 )
 
-// pathSet is a set of paths as patterns of rules. In a pattern that ends in "/" all paths below it are matched, too.
+// pathSet is a set of paths as patterns of rules. A pattern that ends in "/" also matches all paths below it.
 type pathSet struct {
 	patterns []string
-	rough    string // what the patterns match too much or too little, as a part of a sentence; or ""
-	wide     bool   // they match paths that are not in the set, which a limit must not leave out
+	rough    string // a clause that states how the patterns match too much or too little; "" if they are exact
+	wide     bool   // the patterns also match paths outside the set, so a rule cannot use them to leave the set out
 }
 
-// eitherCase is how paths differ that nginx compares without case.
+// eitherCase is the note about paths that nginx compares without regard to case.
 const eitherCase = "in nginx upper and lower case are the same there, and here only with ignore_case: true"
 
 // hasCase reports whether a text has letters of upper or lower case.
@@ -26,7 +26,8 @@ func hasCase(text string) bool { return strings.ToUpper(text) != strings.ToLower
 // everyPath is the pattern of all paths.
 const everyPath = "/"
 
-// prefixPaths returns the paths of a location that is a prefix. A policy goes by segments, and nginx by characters.
+// prefixPaths returns the paths of a location that is a prefix. A policy matches whole segments of paths; nginx
+// matches prefixes of characters.
 func prefixPaths(prefix string) pathSet {
 	if prefix == everyPath {
 		return pathSet{patterns: []string{everyPath}}
@@ -46,7 +47,7 @@ func exactPaths(path string) pathSet {
 	return pathSet{patterns: []string{escapePath(strings.TrimRight(path, "/"))}}
 }
 
-// escapePath writes an unescaped path as patterns have it.
+// escapePath returns an unescaped path in the form of a pattern.
 func escapePath(path string) string {
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
@@ -59,7 +60,7 @@ func escapePath(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// Signs that stand in the alternatives of a regular expression for more than a character.
+// Placeholders in the texts of a regular expression, for anything other than a single literal character.
 const (
 	anySegment  = '\uE000' // characters without a slash
 	anyRest     = '\uE001' // any characters up to the end
@@ -67,7 +68,7 @@ const (
 	someSegment = '\uE003' // certain characters without a slash
 )
 
-// maxAlternatives is how many patterns one regular expression may become.
+// maxAlternatives bounds the number of patterns for one regular expression.
 const maxAlternatives = 64
 
 // regexPaths returns the paths of a regular expression, if patterns can express them: the expression has to start with
@@ -102,7 +103,7 @@ func regexPaths(expr string, ignoreCase bool) (set pathSet, ok bool) {
 	return set, len(set.patterns) > 0
 }
 
-// exactTexts returns the texts of a regular expression from "^" to "$", if they are few.
+// exactTexts returns the texts that a regular expression from "^" to "$" matches, if they are few.
 func exactTexts(expr string) (texts []string, ok bool) {
 	parsed, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil || len(expr) > 1000 {
@@ -120,7 +121,7 @@ func exactTexts(expr string) (texts []string, ok bool) {
 	return texts, ok && !slices.ContainsFunc(texts, hasSign)
 }
 
-// alternatives returns all texts that a regular expression matches.
+// alternatives returns all texts that a regular expression matches, with placeholders.
 func alternatives(re *syntax.Regexp) (texts []string, ok bool) {
 	switch re.Op {
 	case syntax.OpEmptyMatch:
@@ -171,7 +172,8 @@ func concatenated(all []*syntax.Regexp) (texts []string, ok bool) {
 	return texts, true
 }
 
-// characters returns the characters of a class of a few. Each range is its first and last character.
+// characters returns the characters of a small character class. Each range is a pair of its first and last
+// character.
 func characters(ranges []rune) (texts []string, ok bool) {
 	for i := 0; i < len(ranges); i += 2 {
 		for r := ranges[i]; r <= ranges[i+1]; r++ {
@@ -183,7 +185,8 @@ func characters(ranges []rune) (texts []string, ok bool) {
 	return texts, true
 }
 
-// repeated returns the sign for one or more characters of a class, or for any number of any.
+// repeated returns the placeholder for a repetition: one or more characters of a class, or any number of arbitrary
+// characters.
 func repeated(re *syntax.Regexp) (texts []string, ok bool) {
 	switch sub := re.Sub[0]; {
 	case sub.Op == syntax.OpAnyCharNotNL || sub.Op == syntax.OpAnyChar:
@@ -207,7 +210,7 @@ func hasSlash(ranges []rune) bool {
 	return false
 }
 
-// patternOf returns the pattern of a text with signs, and how it differs from the regular expression.
+// patternOf returns the pattern of a text with placeholders, and how it differs from the regular expression.
 func patternOf(text string) (pattern, rough string, ok bool) {
 	text, open, ok := cutEnd(text)
 	segments := strings.Split(text, "/")
@@ -239,7 +242,8 @@ func patternOf(text string) (pattern, rough string, ok bool) {
 	return strings.TrimSuffix(pattern, "/"), rough, true
 }
 
-// cutEnd cuts the signs off the end of a text, and reports whether paths may go on there. Elsewhere they are no end.
+// cutEnd removes the placeholders at the end of a text. open reports whether paths may go on there. ok is false if
+// such a placeholder is elsewhere in the text.
 func cutEnd(text string) (before string, open, ok bool) {
 	before, after, ends := strings.Cut(text, string(endOfPath))
 	if strings.Trim(after, string(endOfPath)) != "" {
@@ -249,7 +253,8 @@ func cutEnd(text string) (before string, open, ok bool) {
 	return before, rest || !ends, after == ""
 }
 
-// covers reports whether every path of the pattern p is one of the pattern q. Neither has a method or a host.
+// covers reports whether the pattern q matches every path that the pattern p matches. Neither has a method or a
+// host.
 func covers(q, p string) bool {
 	qs, ps := segmentsOf(q), segmentsOf(p)
 	for qs != "" && ps != "" {
@@ -263,7 +268,7 @@ func covers(q, p string) bool {
 	return qs == "" && (takesBelow(q) || ps == "" && !takesBelow(p))
 }
 
-// meet reports whether a path can be one of both patterns.
+// meet reports whether there is a path that both patterns match.
 func meet(p, q string) bool {
 	ps, qs := segmentsOf(p), segmentsOf(q)
 	for ps != "" && qs != "" {
@@ -277,7 +282,7 @@ func meet(p, q string) bool {
 	return (ps == "" || takesBelow(q)) && (qs == "" || takesBelow(p))
 }
 
-// common returns the pattern of the paths that are of two patterns which meet.
+// common returns the pattern of the paths that both of two patterns match. The patterns must meet.
 func common(p, q string) string {
 	switch {
 	case covers(p, q):
@@ -306,5 +311,5 @@ func takesBelow(pattern string) bool { return strings.HasSuffix(pattern, "/") }
 
 func isWildcard(segment string) bool { return strings.HasPrefix(segment, "{") }
 
-// segmentsOf returns the segments of a pattern, with slashes between them only; "" for the root.
+// segmentsOf returns the segments of a pattern, without a slash at the start or the end; "" for the root.
 func segmentsOf(pattern string) string { return strings.Trim(strings.TrimSuffix(pattern, "{$}"), "/") }

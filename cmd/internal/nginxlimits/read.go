@@ -17,7 +17,7 @@ type reader struct {
 	proxies     *conf.Directive   // set_real_ip_from, the last one of trusted
 	realHeaders []*conf.Directive // real_ip_header
 	recursive   bool              // real_ip_recursive
-	notes       []string          // what is not translated
+	notes       []string          // directives that are not translated
 }
 
 // note adds a comment about a directive that is not translated.
@@ -28,7 +28,7 @@ func (r *reader) note(d *conf.Directive, format string, args ...any) {
 	}
 }
 
-// read reads a configuration: a whole one, or the contents of its http block or of a server.
+// read reads a whole configuration, or the contents of an http block or of a server.
 func (r *reader) read(all []*conf.Directive) error {
 	http := r.httpBlock(all)
 	r.define(http)
@@ -39,7 +39,7 @@ func (r *reader) read(all []*conf.Directive) error {
 	if err := top.apply(r, http); err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(http, func(d *conf.Directive) bool { return d.Name == "location" }); i >= 0 { // what stands in a server
+	if i := slices.IndexFunc(http, func(d *conf.Directive) bool { return d.Name == "location" }); i >= 0 { // these are the contents of a server
 		http = []*conf.Directive{{Name: "server", Block: http, File: http[i].File, Line: http[i].Line}}
 	}
 	for _, d := range http {
@@ -50,7 +50,7 @@ func (r *reader) read(all []*conf.Directive) error {
 		}
 	}
 	r.trustForwarded()
-	if len(r.servers) == 0 { // a part of a configuration, without its servers
+	if len(r.servers) == 0 { // a part of a configuration without servers
 		r.servers = []*server{{places: []place{{kind: serverPlace, paths: pathSet{patterns: []string{everyPath}}, scope: top}}}}
 	}
 	if !slices.ContainsFunc(r.servers, func(s *server) bool { return s.isDefault }) {
@@ -59,7 +59,7 @@ func (r *reader) read(all []*conf.Directive) error {
 	return nil
 }
 
-// httpBlock returns the directives of the http block, and those outside of all blocks.
+// httpBlock returns the directives of the http block and those outside of blocks.
 func (r *reader) httpBlock(all []*conf.Directive) (http []*conf.Directive) {
 	for _, d := range all {
 		switch d.Name {
@@ -76,12 +76,12 @@ func (r *reader) httpBlock(all []*conf.Directive) (http []*conf.Directive) {
 	return http
 }
 
-// names reports whether a block has a directive of that name, or a block in it.
+// names reports whether a block, or a block in it, has a directive with the given name.
 func names(all []*conf.Directive, name string) bool {
 	return slices.ContainsFunc(all, func(d *conf.Directive) bool { return d.Name == name || names(d.Block, name) })
 }
 
-// define notes all variables, in blocks too.
+// define records all variables, including those defined in blocks.
 func (r *reader) define(all []*conf.Directive) {
 	for _, d := range all {
 		if r.add(d); d.Name != "map" && d.Name != "geo" {
@@ -90,7 +90,7 @@ func (r *reader) define(all []*conf.Directive) {
 	}
 }
 
-// realIP reads the proxies that nginx believes, and what it believes of them.
+// realIP reads the proxies that nginx trusts, and the header that it reads from them.
 func (r *reader) realIP(d *conf.Directive) {
 	switch {
 	case len(d.Args) != 1:
@@ -118,8 +118,8 @@ func (r *reader) trust(d *conf.Directive) {
 	}
 }
 
-// trustForwarded leaves out the proxies unless nginx believes them in the header that Sluice reads, since a client may
-// set that one where a proxy sets another.
+// trustForwarded leaves out the proxies unless they set the header that Sluice reads. If a proxy sets another
+// header, the client may set this one.
 func (r *reader) trustForwarded() {
 	if r.proxies == nil {
 		return

@@ -14,12 +14,12 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// group is all uses of a zone that limit alike, and so one count: a rule.
+// group has all uses of a zone that limit alike. They share a count, so they become one rule.
 type group struct {
 	use
 	zone   *zoneDefinition
-	places map[*server][]bool   // for each place of the server, whether the limit is in force there
-	mixed  bool                 // places refuse with different statuses
+	places map[*server][]bool   // whether the limit is in force, for each place of the server
+	mixed  bool                 // places deny with different statuses
 	paths  map[*server][]target // see pathsOf
 }
 
@@ -57,7 +57,7 @@ func (r *reader) groups() (all []*group) {
 	return all
 }
 
-// groupOf returns the group of a use, which it may add, or nil for a zone that is not defined.
+// groupOf returns the group of a use, and adds one if there is none. It returns nil for an undefined zone.
 func (r *reader) groupOf(all *[]*group, u use) *group {
 	kind := u.at.Name + "_zone"
 	z := r.zone(kind, u.zone)
@@ -77,8 +77,8 @@ func (r *reader) groupOf(all *[]*group, u use) *group {
 	return g
 }
 
-// rules translates a group to a rule, or to several: of servers that count separately, and of keys that depend on
-// the request.
+// rules translates a group to one rule, or to several, if servers count separately or the key depends on the
+// request.
 func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 	branches, err := r.valuesOfKey(g.zone.key)
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 	var out []importedRule
 	for _, b := range branches {
 		if text, literal := b.literal(); literal && text == "" {
-			continue // nginx does not count it
+			continue // nginx does not count requests with an empty key
 		}
 		key, err := keyOfPieces(b.value)
 		if err != nil {
@@ -128,7 +128,7 @@ func (r *reader) together(g *group, key *zoneKey) (all [][]*server) {
 	return all
 }
 
-// alike reports whether the limit is in force for the same paths of all servers.
+// alike reports whether the limit is in force for the same paths on all servers.
 func (r *reader) alike(g *group) bool {
 	first := pathsOf(g, r.servers[0])
 	return !slices.ContainsFunc(r.servers, func(s *server) bool {
@@ -136,7 +136,8 @@ func (r *reader) alike(g *group) bool {
 	}) || len(r.servers) == 1
 }
 
-// target is a pattern of paths, and whether the limit is in force there. Of several, the first that matches counts.
+// target is a pattern of paths, and whether the limit is in force there. In a list of targets, the first match
+// decides.
 type target struct {
 	method, host, path string
 	in                 bool
@@ -149,7 +150,7 @@ func (t target) pattern() string {
 	return t.host + t.path
 }
 
-// pathsOf returns the targets of a server that make a difference, without hosts.
+// pathsOf returns the targets of a server that are not redundant, without hosts.
 func pathsOf(g *group, s *server) []target {
 	if known, found := g.paths[s]; found {
 		return known
@@ -167,8 +168,9 @@ func pathsOf(g *group, s *server) []target {
 	return g.paths[s]
 }
 
-// simplified drops the targets that make no difference: those that an earlier one covers, those out that no later
-// one in meets, and those in that a later one in covers, with none out between them that it meets.
+// simplified drops redundant targets. A target with the limit in force is "in"; any other is "out". Dropped are
+// targets that an earlier one covers; targets that are out and meet no later target that is in; and targets that
+// are in and covered by a later one that is in, unless they meet one in between that is out.
 func simplified(all []target) []target {
 	var in, reached, kept []target
 	for _, t := range all {
@@ -178,13 +180,13 @@ func simplified(all []target) []target {
 	}
 	for _, t := range all {
 		if !t.in && !slices.ContainsFunc(in, func(o target) bool { return meetTarget(t, o) }) {
-			continue // most locations overlap with none that the limit counts
+			continue // most locations do not overlap with one that the limit counts
 		}
 		if !slices.ContainsFunc(reached, func(o target) bool { return coversTarget(o, t) }) {
 			reached = append(reached, t)
 		}
 	}
-	for _, t := range slices.Backward(reached) { // kept has the later ones, the last one first
+	for _, t := range slices.Backward(reached) { // kept has the later targets, the last one first
 		isNeeded := t.in || slices.ContainsFunc(kept, func(o target) bool { return o.in && meetTarget(t, o) })
 		if isNeeded && !redundant(t, kept) {
 			kept = append(kept, t)
@@ -208,18 +210,19 @@ func meetTarget(a, b target) bool {
 	return (a.host == b.host || a.host == "" || b.host == "") && (coversMethod(a.method, b.method) || coversMethod(b.method, a.method)) && meet(a.path, b.path)
 }
 
-// coversTarget reports whether all requests of p are requests of q.
+// coversTarget reports whether q matches all requests that p matches.
 func coversTarget(q, p target) bool {
 	return (q.host == p.host || q.host == "") && coversMethod(q.method, p.method) && covers(q.path, p.path)
 }
 
-// coversMethod reports whether a pattern with the method q takes requests of p. GET takes HEAD.
+// coversMethod reports whether a pattern with the method q matches requests with the method p. GET also matches
+// HEAD.
 func coversMethod(q, p string) bool {
 	return q == p || q == "" || q == http.MethodGet && p == http.MethodHead
 }
 
-// unknownPlaces returns a list of the locations of a server that have no pattern and differ from the rest of the server:
-// the limit is in force only there, or everywhere else. It is empty without such locations.
+// unknownPlaces returns, as text, the locations of a server that have no pattern and differ from the rest of the
+// server: the limit is in force there and not elsewhere, or the reverse. The text is empty without such locations.
 func unknownPlaces(g *group, s *server) string {
 	var all []string
 	whole := g.in(s, s.rest())
@@ -231,7 +234,7 @@ func unknownPlaces(g *group, s *server) string {
 	return strings.Join(all, ", ")
 }
 
-// rule translates the limit of a group for servers and a branch of its key.
+// rule translates the limit of a group, for some servers and one branch of its key.
 func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, names map[string]bool) (one importedRule, ok bool) {
 	one.Key, one.Missing, one.status = slices.Clone(key.parts), key.missing, g.status
 	one.notes = append(one.notes, g.source(servers))
@@ -306,7 +309,7 @@ func (g *group) limit(one *importedRule) {
 	}
 }
 
-// targets returns the targets of a rule for servers, with hosts if these matter, and sets the hosts of the rule.
+// targets returns the targets of a rule for servers, with hosts if they matter, and sets the hosts of the rule.
 func (r *reader) targets(g *group, servers []*server, one *importedRule) (all []target, ok bool) {
 	switch {
 	case len(servers) == len(r.servers) && r.alike(g):
@@ -352,7 +355,7 @@ func hosted(s *server, paths []target) (all []target) {
 	return all
 }
 
-// others returns the hosts that are not of the default server, as targets that are out.
+// others returns the hosts of all servers but the default one, as targets that are out.
 func (r *reader) others(byDefault *server, one *importedRule) (all []target) {
 	for _, s := range r.servers {
 		if s == byDefault || s.isDefault {
@@ -368,14 +371,14 @@ func (r *reader) others(byDefault *server, one *importedRule) (all []target) {
 	return all
 }
 
-// narrowed returns the targets for the methods and paths of a branch.
+// narrowed restricts targets to the methods and paths of a branch.
 func narrowed(targets []target, b *branch) []target {
 	if len(b.methods)+len(b.notMethods)+len(b.paths.patterns)+len(b.notPaths.patterns) == 0 {
 		return targets
 	}
 	var all []target
 	if slices.Contains(b.notMethods, http.MethodGet) && !slices.Contains(b.notMethods, http.MethodHead) {
-		for _, t := range targets { // GET, which is left out, is both
+		for _, t := range targets { // GET is left out, and as a pattern it includes HEAD
 			t.method = http.MethodHead
 			all = append(all, t)
 		}
@@ -398,7 +401,7 @@ func narrowed(targets []target, b *branch) []target {
 	return simplified(all)
 }
 
-// within returns the parts of a target that the patterns match. Without patterns it returns the target.
+// within returns the parts of a target that the patterns match. Without patterns, it returns the target.
 func within(t target, patterns []string) (all []target) {
 	if len(patterns) == 0 || !t.in {
 		return []target{t}
@@ -413,7 +416,7 @@ func within(t target, patterns []string) (all []target) {
 	return all
 }
 
-// roughness notes where the patterns of a rule match more or less than nginx does.
+// roughness adds notes about locations for which the patterns match more or less than nginx does.
 func roughness(g *group, servers []*server, targets []target, one *importedRule) {
 	for _, s := range servers {
 		for i := range s.places {
@@ -433,8 +436,7 @@ func roughness(g *group, servers []*server, targets []target, one *importedRule)
 	}
 }
 
-// setTargets has the rule hold for the targets that are in. Those that are out and come before one that is in become
-// overrides of the part "route", which exempt them.
+// setTargets makes the rule match the targets. Those that are out become overrides that exempt their "route".
 func (one *importedRule) setTargets(targets []target) {
 	if len(targets) == 1 && targets[0].pattern() == everyPath {
 		return
@@ -460,7 +462,7 @@ func (one *importedRule) setTargets(targets []target) {
 	}
 }
 
-// keepOnError sets on_error where the default would follow from a pattern that is left out, such as that of a login.
+// keepOnError sets on_error if a pattern that is left out, such as that of a login, would change its default.
 func (one *importedRule) keepOnError(in []string) {
 	onError := func(match []string) (found sluice.OnError) {
 		rule := one.Rule
@@ -475,7 +477,7 @@ func (one *importedRule) keepOnError(in []string) {
 	}
 }
 
-// problem returns what is wrong with the rule, if it is not valid.
+// problem returns the errors of the rule, or "" if it is valid.
 func (one *importedRule) problem() string {
 	_, err := policy.Compile(policy.Document{Rules: []policy.Rule{one.Rule}, Overrides: one.overrides})
 	if err == nil {
@@ -486,7 +488,7 @@ func (one *importedRule) problem() string {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9._-]+`)
 
-// freeName returns a name for a rule that no other has.
+// freeName returns a name for a rule that no other rule has.
 func freeName(zone string, names map[string]bool) string {
 	name := strings.TrimLeft(notInNames.ReplaceAllString(strings.ToLower(zone), "-"), "._-")
 	if name = cmp.Or(name, "zone"); len(name) > 56 {
@@ -513,10 +515,10 @@ func (r *reader) passedOn(all []*conf.Directive) {
 	}
 }
 
-// isRefusal reports whether a parameter is a status that limits usually have.
+// isRefusal reports whether a parameter is a status with which limits usually deny.
 func isRefusal(status string) bool { return status == "429" || status == "503" || status == "498" }
 
-// maxLines is how many lines of a configuration a comment names.
+// maxLines bounds the lines of a configuration that a comment names.
 const maxLines = 5
 
 func (r *reader) findPassing(all []*conf.Directive, at map[string][]string) {

@@ -14,15 +14,15 @@ const (
 	exactPlace  placeKind = iota // =
 	firmPlace                    // ^~
 	regexPlace                   // ~ and ~*
-	prefixPlace                  // without a sign
+	prefixPlace                  // no modifier
 	serverPlace                  // paths in no location
 )
 
 // place is a location, or the paths of a server that are in no location.
 type place struct {
 	kind    placeKind
-	text    string // as the configuration writes it
-	prefix  string // of a location that is no regular expression
+	text    string // as written in the configuration
+	prefix  string // the prefix or path, if it is not a regular expression
 	paths   pathSet
 	unknown bool // no pattern expresses its paths
 	scope   scope
@@ -31,16 +31,16 @@ type place struct {
 
 // server is a server.
 type server struct {
-	named     bool     // it has a name, be it "_"
+	named     bool     // it has a server_name, even if that is "_"
 	names     []string // exact names
 	wild      []string // as hosts of rules write them
 	unknown   []string // names that hosts of a rule cannot express
 	isDefault bool
-	places    []place // in the order in which nginx looks at them
+	places    []place // in the order in which nginx tries them
 	at        *conf.Directive
 }
 
-// server reads a server, unless it answers all requests itself.
+// server reads a server, and skips one that answers all requests itself.
 func (r *reader) server(d *conf.Directive, inherited scope) error {
 	s := &server{at: d}
 	if err := inherited.apply(r, d.Block); err != nil {
@@ -65,8 +65,8 @@ func (r *reader) server(d *conf.Directive, inherited scope) error {
 	return nil
 }
 
-// addServer adds a server. Of several with one name, such as those of ports 80 and 443, it keeps the first with
-// limits, since a rule knows no ports.
+// addServer adds a server. Rules do not depend on ports: if several servers have the same name, such as on ports 80
+// and 443, it keeps the first one with limits.
 func (r *reader) addServer(s *server) {
 	i := slices.IndexFunc(r.servers, s.sharesName)
 	if i < 0 {
@@ -123,7 +123,7 @@ func (s *server) name(d *conf.Directive) {
 	}
 }
 
-// rest returns the index of the place of all paths that are in no other.
+// rest returns the index of the place with all paths that are in no other place.
 func (s *server) rest() int {
 	return slices.IndexFunc(s.places, func(p place) bool { return !p.unknown && slices.Contains(p.paths.patterns, everyPath) })
 }
@@ -144,10 +144,10 @@ func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
-// hosts returns the names as hosts of a rule.
+// hosts returns the names of the server as hosts of a rule.
 func (s *server) hosts() []string { return slices.Concat(s.names, s.wild) }
 
-// sort orders the places as nginx looks at them. A prefix below one with "^~" comes before that.
+// sort sorts the places in the order in which nginx tries them. A prefix below one with "^~" comes before that one.
 func (s *server) sort() {
 	for i := range s.places {
 		p := &s.places[i]
@@ -213,7 +213,8 @@ func answersItself(block []*conf.Directive) bool {
 	return slices.ContainsFunc(block, func(d *conf.Directive) bool { return d.Name == "return" || d.Name == "internal" })
 }
 
-// unclear reports whether patterns cannot express the paths of a place, which a limit counts or leaves out.
+// unclear reports whether patterns cannot express the paths of a place that a limit counts or, if counts is false,
+// leaves out.
 func (p *place) unclear(counts bool) bool { return p.unknown || !counts && p.paths.wide }
 
 // within reports whether all patterns of a place are below a prefix.
@@ -223,7 +224,7 @@ func (p *place) within(prefix string) bool {
 
 func placeOf(d *conf.Directive) (p place, ok bool) {
 	args := d.Args
-	if len(args) == 1 { // the sign may be written without a space
+	if len(args) == 1 { // the modifier may be written without a space
 		for _, sign := range []string{"=", "^~", "~*", "~"} {
 			if rest, found := strings.CutPrefix(args[0], sign); found {
 				args = []string{sign, rest}

@@ -12,19 +12,19 @@ import (
 // zoneDefinition is a limit_req_zone or a limit_conn_zone.
 type zoneDefinition struct {
 	name, key string
-	rate      string // as in a limit of a policy, of a limit_req_zone
+	rate      string // for limit_req_zone: the rate as in a limit of a policy
 	at        *conf.Directive
 	used      bool
 }
 
-// use is a limit_req or a limit_conn: a zone, and how it limits.
+// use is a limit_req or a limit_conn.
 type use struct {
 	conn     bool
 	zone     string
 	burst    int64
 	nodelay  bool
-	delay    int64 // how many requests beyond the first pass without a delay
-	requests int64 // at the same time, of a limit_conn
+	delay    int64 // number of requests after the first that pass without a delay
+	requests int64 // for limit_conn: requests at the same time
 	dryRun   bool
 	status   int
 	at       *conf.Directive
@@ -37,8 +37,8 @@ func (u *use) likes(o *use) bool {
 	return a == b
 }
 
-// scope has the limits in force in a block. Inner blocks inherit them; a limit_req or limit_conn of their own replaces all
-// of its kind.
+// scope has the limits in force in a block. Inner blocks inherit them. If an inner block has a limit_req, it
+// replaces all inherited ones, and so does a limit_conn.
 type scope struct {
 	reqs, conns           []use
 	reqStatus, connStatus int
@@ -83,7 +83,7 @@ func definesZone(d *conf.Directive) bool {
 	return d.Name == "limit_req_zone" || d.Name == "limit_conn_zone"
 }
 
-// zone returns the zone that a directive defines under a name, or nil.
+// zone returns the zone with a name that directives of a kind define, or nil.
 func (r *reader) zone(directive, name string) *zoneDefinition {
 	for _, z := range r.zones {
 		if z.at.Name == directive && z.name == name {
@@ -93,7 +93,7 @@ func (r *reader) zone(directive, name string) *zoneDefinition {
 	return nil
 }
 
-// noZones returns an error for a zone that is defined in a block, where nginx refuses it.
+// noZones returns an error if a zone is defined in a block, where nginx does not allow it.
 func noZones(all []*conf.Directive) error {
 	for _, d := range all {
 		if definesZone(d) {
@@ -121,7 +121,7 @@ func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
 				return nil, d.Errorf("%w", err)
 			}
 			z.rate = rate
-		case name == "sync": // between instances, which always count together here
+		case name == "sync": // counts shared by instances: in Sluice, they always are
 		default:
 			return nil, d.Errorf("unknown parameter %q of %s", arg, d.Name)
 		}
@@ -135,10 +135,10 @@ func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
 	return z, nil
 }
 
-// maxRate is the largest number that is read, above what any limit needs.
+// maxRate is the largest accepted number, which is above what any limit needs.
 const maxRate = 1 << 31
 
-// rateOfText returns a rate as limits of a policy are written.
+// rateOfText returns a rate of nginx in the form of a policy's limit.
 func rateOfText(text string) (string, error) {
 	number, unit := strings.TrimSuffix(text, "r/s"), "second"
 	if number == text {
@@ -151,10 +151,10 @@ func rateOfText(text string) (string, error) {
 	return fmt.Sprintf("%d/%s", n, unit), nil
 }
 
-// defaultStatus is the status with which nginx refuses.
+// defaultStatus is nginx's default status of denials.
 const defaultStatus = 503
 
-// apply reads the limits of a block over those that it inherits.
+// apply reads the limits of a block, which replace inherited ones.
 func (s *scope) apply(r *reader, block []*conf.Directive) error {
 	var reqs, conns []use
 	for _, d := range block {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
 )
 
-// piece is a part of a text with variables: a variable, or the text between two.
+// piece is a piece of a text with variables: a variable, or the text between two variables.
 type piece struct {
 	variable string // without "$"; empty for text
 	text     string
@@ -46,7 +46,7 @@ type condition struct {
 	hosts               []string
 	paths, notPaths     pathSet
 	headers             map[string]string
-	notes               []string // how they differ from those of nginx
+	notes               []string // differences from nginx
 }
 
 // always reports whether every request meets the condition.
@@ -70,11 +70,11 @@ func (b *branch) literal() (string, bool) {
 	return text.String(), true
 }
 
-// variables has those that a configuration defines.
+// variables are the variables that a configuration defines.
 type variables struct {
 	geo, maps map[string]*conf.Directive
-	others    map[string]*conf.Directive // by "set" and the like
-	pieces    int                        // of the key at hand that were looked at
+	others    map[string]*conf.Directive // defined by "set" and similar directives
+	pieces    int                        // pieces of the current key that were read
 }
 
 func newVariables() variables {
@@ -104,7 +104,7 @@ func (v *variables) add(d *conf.Directive) {
 	}
 }
 
-// Bounds of a key: its different values, the depth of variables that refer to others, and its variables in all.
+// Bounds of a key: its different values, the depth of variables that refer to others, and the total of its pieces.
 const maxBranches, maxReferences, maxPieces = 64, 16, 1000
 
 // valuesOfKey returns the values of the key of a zone.
@@ -113,7 +113,7 @@ func (v *variables) valuesOfKey(key string) ([]branch, error) {
 	return v.branches(piecesOf(key), 0)
 }
 
-// branches returns the values of a text, with the variables that the configuration defines replaced.
+// branches returns the values of a text after replacing the variables that the configuration defines.
 func (v *variables) branches(pieces []piece, depth int) ([]branch, error) {
 	if depth > maxReferences {
 		return nil, errors.New("its variables refer to each other")

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Coverage is how the rules of a policy and the operations of a document meet.
+// Coverage compares the rules of a policy with the operations of a document.
 type Coverage struct {
 	Operations int
 	// Unmet are operations to which no rule applies, whatever the headers, the body and the client.
@@ -60,9 +60,9 @@ func Cover(rules *policy.Document, d *Document) (*Coverage, error) {
 type matcher struct {
 	engine     *policy.Engine
 	names      []string
-	hosts      []string        // that the rules name
-	everywhere bool            // a rule is for all requests
-	firmly     bool            // and it is firm
+	hosts      []string        // hosts in rules, and ""
+	everywhere bool            // a rule applies to all requests
+	firmly     bool            // such a rule is firm
 	firm       map[string]bool // rules that can deny any request of their patterns, by name
 }
 
@@ -93,7 +93,7 @@ func isFirm(r *policy.Rule) bool {
 	return !r.Shadow && !r.Exempt && len(r.Headers)+len(r.Attributes)+len(r.Body)+len(r.Clients)+len(r.NotClients) == 0
 }
 
-// addHosts adds the hosts that a rule names, to be tried where the document names none.
+// addHosts adds the hosts of a rule, to be tried for operations without a host in the document.
 func (m *matcher) addHosts(r *policy.Rule) {
 	for _, h := range r.Hosts {
 		if name, wild := strings.CutPrefix(h, "*."); wild {
@@ -110,7 +110,7 @@ func (m *matcher) addHosts(r *policy.Rule) {
 	m.hosts = slices.Compact(m.hosts)
 }
 
-// rules returns the names of the rules that an operation meets at any of its servers.
+// rules returns the names of the rules that apply to an operation on any of its servers.
 func (m *matcher) rules(o *Operation) (all []string) {
 	for _, b := range o.bases {
 		hosts := []string{b.host}

@@ -1,9 +1,9 @@
-// Package openapi makes a policy of an OpenAPI document, and compares a policy with one. It reads the operations, the
-// paths under which servers offer them, the credentials that they require, and limits in extensions. Commands are
-// above it, packages policy and policyfile below.
+// Package openapi translates an OpenAPI document to a policy, and compares a policy with an OpenAPI document. It
+// reads the operations, the paths under which servers offer them, the credentials that they require, and limits in
+// extensions. It imports packages policy and policyfile, and the commands import it.
 //
-// It reads versions 3.0 to 3.2 and Swagger 2.0, as YAML and JSON. It follows references within the document, and not
-// those to other files.
+// It reads versions 3.0 to 3.2 and Swagger 2.0, as YAML and JSON. It follows references within the document, but
+// not references to other files.
 package openapi
 
 import (
@@ -32,11 +32,11 @@ type Document struct {
 	Left policy.Errors
 
 	root    *yaml.Node
-	targets map[*yaml.Node]*yaml.Node // of references that were followed
+	targets map[*yaml.Node]*yaml.Node // results of references that were followed
 	swagger bool                      // version 2.0
 }
 
-// Read reads a document. Messages have the name of its file. The error is a [policy.Errors] with the line.
+// Read reads a document. name is the name of the file in messages. The error is a [policy.Errors] with the line.
 func Read(name string, data []byte) (*Document, error) {
 	root, problem := parse(name, data)
 	if problem == nil {
@@ -102,7 +102,7 @@ func (d *Document) check() *policy.Problem {
 	return nil
 }
 
-// leave adds a problem that leaves an operation or a path out.
+// leave adds a problem because of which an operation or a path is left out.
 func (d *Document) leave(line int, hint, format string, args ...any) {
 	d.Left = append(d.Left, policy.Problem{File: d.File, Line: line, Message: fmt.Sprintf(format, args...), Hint: hint})
 }

@@ -20,7 +20,7 @@ type limit struct {
 	by        countBy
 	key       []string // if by is byKey
 	algorithm string
-	shadow    bool // because the rule would limit more than the extension does
+	shadow    bool // the rule would limit more than the extension does
 	notes     []string
 }
 
@@ -28,7 +28,7 @@ type limit struct {
 type countBy uint8
 
 const (
-	byCredentials countBy = iota // by the security of the operation
+	byCredentials countBy = iota // by the credentials that the operation requires
 	byAll                        // all clients together
 	byKey
 )
@@ -52,7 +52,7 @@ var forms = map[string]func(d *Document, n *yaml.Node) []*limit{
 // off is the result for an extension that switches limits off.
 var off = []*limit{}
 
-// limitsOf returns the limits that the extensions of a document, a path or an operation set. Known reports whether
+// limitsOf returns the limits that the extensions of a document, a path or an operation set. known reports whether
 // an extension is about limits.
 func (d *Document) limitsOf(n *yaml.Node) (all []*limit, known bool) {
 	flat, first := &yaml.Node{Kind: yaml.MappingNode}, ""
@@ -86,7 +86,7 @@ func (d *Document) limitsOf(n *yaml.Node) (all []*limit, known bool) {
 // plainNames are the names of extensions that belong to no product, folded.
 var plainNames = map[string]bool{"xratelimit": true, "xratelimits": true, "xratelimiting": true, "xthrottle": true, "xthrottling": true}
 
-// folded returns a name in small letters without "-" and "_".
+// folded returns a name in lower case without "-" and "_".
 func folded(name string) string {
 	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
 }
@@ -106,7 +106,7 @@ var (
 	keyFields    = []string{"key", "by", "keyby", "limitby", "countby", "scope", "identifier", "per"}
 )
 
-// directFields are the periods of fields that are named after one.
+// directFields are the periods of fields that are named after a period.
 var directFields = map[string]string{
 	"rps": "second", "requestspersecond": "second", "persecond": "second", "second": "second",
 	"rpm": "minute", "requestsperminute": "minute", "perminute": "minute", "minute": "minute",
@@ -235,7 +235,7 @@ func namesUnit(fields map[string]*yaml.Node) bool {
 	return unit != "" && !slices.Contains(countFields, unit)
 }
 
-// firstText returns the first text that is no number and no period.
+// firstText returns the first text that is neither a number nor a period.
 func firstText(fields map[string]*yaml.Node, names []string) string {
 	for _, name := range names {
 		v := text(fields[name])
@@ -269,7 +269,7 @@ func (l *limit) readKey(by string) {
 
 var letterHumps = regexp.MustCompile(`([a-z])([A-Z])`)
 
-// wordsOf returns the words of a name such as per-IP, apiKey or client_id, in small letters.
+// wordsOf returns the words of a name such as per-IP, apiKey or client_id, in lower case.
 func wordsOf(name string) []string {
 	name = letterHumps.ReplaceAllString(name, "$1 $2")
 	return strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r < '0' || r > '9' && r < 'a' || r > 'z' })
@@ -299,7 +299,7 @@ func readText(v string) *limit {
 	return l
 }
 
-// units are the lengths of units of time by their names in small letters, without the s of a plural.
+// units are the lengths of units of time by their singular names in lower case.
 var units = map[string]time.Duration{
 	"ms": time.Millisecond, "millisecond": time.Millisecond,
 	"s": time.Second, "sec": time.Second, "second": time.Second,
@@ -318,8 +318,8 @@ var (
 // maxPeriod bounds the periods of limits.
 const maxPeriod = 10 * 366 * 24 * time.Hour
 
-// period returns n times a length of time, such as "minute", "15m" or "PT1H", as a policy writes it. It returns "" if
-// the text is no length.
+// period returns n times a length of time, such as "minute", "15m" or "PT1H", as a policy writes it. It returns ""
+// if the text is not a length of time.
 func period(n int64, unit string) string {
 	length := lengthOf(unit)
 	switch small := strings.ToLower(strings.TrimSpace(unit)); {
@@ -331,7 +331,7 @@ func period(n int64, unit string) string {
 	return policyPeriod(time.Duration(n) * length)
 }
 
-// lengthOf returns the length that a text names, or 0.
+// lengthOf returns the length of time that a text names, or 0.
 func lengthOf(unit string) time.Duration {
 	unit = strings.TrimSpace(unit)
 	if m := isoText.FindStringSubmatch(unit); m != nil {
@@ -357,7 +357,7 @@ func lengthOf(unit string) time.Duration {
 	return time.Duration(v) * of
 }
 
-// policyPeriod writes a length as a policy does.
+// policyPeriod returns a length of time in the form of a policy.
 func policyPeriod(d time.Duration) string {
 	switch d {
 	case time.Second:

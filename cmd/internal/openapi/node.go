@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxHops bounds how many references, aliases and merges lead from one node to another.
+// maxHops bounds the references, aliases and merges between two nodes.
 const maxHops = 32
 
 // field returns the value of a key after following references within the document, or nil if the key is missing.
@@ -16,8 +16,9 @@ func (d *Document) field(n *yaml.Node, key string) *yaml.Node {
 	return d.resolve(lookup(d.resolve(n, 0), key), 0)
 }
 
-// resolve follows aliases and references within the document. It returns nil for a reference that leads nowhere, and
-// a reference to another file as it is. Each reference is followed once, since one pointer can lead through many.
+// resolve follows aliases and references within the document. It returns nil for a reference that leads nowhere,
+// and returns a reference to another file as it is. Each reference is followed only once, because a pointer can
+// lead through many references.
 func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
 	first := n
 	for ; n != nil; hops++ {
@@ -35,7 +36,7 @@ func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
 		if to, known := d.targets[first]; known {
 			return to
 		}
-		d.targets[first] = nil // until the pointer leads to a node, as that of a loop does not
+		d.targets[first] = nil // until the pointer leads to a node: that of a loop never does
 		n = d.resolve(d.pointer(ref, hops+1), hops+1)
 		d.targets[first] = n
 		return n
@@ -77,8 +78,8 @@ func lookup(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// pairs yields the keys and values of a mapping, and then those that "<<" merges into it. A key may occur
-// twice, and the first one counts.
+// pairs yields the keys and values of a mapping, and then those that "<<" merges into it. If a key occurs twice,
+// the first one counts.
 func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	return func(yield func(key, value *yaml.Node) bool) {
 		todo := []*yaml.Node{n}
@@ -88,7 +89,7 @@ func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 			}
 			switch {
 			case n == nil:
-			case n.Kind == yaml.SequenceNode && hops > 0: // of mappings to merge
+			case n.Kind == yaml.SequenceNode && hops > 0: // mappings to merge
 				todo = append(todo, n.Content...)
 			case n.Kind == yaml.MappingNode:
 				for i := 0; i+1 < len(n.Content); i += 2 {

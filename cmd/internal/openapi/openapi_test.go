@@ -21,7 +21,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// written is what a test reads of a document, independently of the code under test.
+// written has the parts of a document that tests read independently of the code under test.
 type written struct {
 	Paths      map[string]yaml.Node
 	Components struct {
@@ -29,14 +29,14 @@ type written struct {
 	}
 }
 
-// asked is a request of x-test, and the limits that have to count it, by the rules.
+// asked is a request of x-test, and the limits that must count it, by rule.
 type asked struct {
 	Method, URL string
 	Headers     map[string]string
 	Rules       map[string]string
 }
 
-// requests returns the requests in a document with the methods of their operations.
+// requests returns the requests in a document, with the methods of their operations.
 func requests(t *testing.T, data []byte) (all []asked) {
 	t.Helper()
 	data = bytes.ReplaceAll(data, []byte(`\ud83d\ude00`), []byte("smile"))
@@ -69,7 +69,7 @@ func requests(t *testing.T, data []byte) (all []asked) {
 	return all
 }
 
-// imported returns the policy that a document makes, as it is read from the text that is written, and that text.
+// imported returns the policy of a document, read back from its text, and the text.
 func imported(t *testing.T, name string, data []byte) (*policy.Policy, string) {
 	t.Helper()
 	d, err := Read(name, data)
@@ -108,7 +108,7 @@ func keysOf(t *testing.T, text string) map[string]string {
 	return keys
 }
 
-// Each request of a document is counted by the rules that it names, with their limits and, where it names them, keys,
+// Each request of a document is counted by the rules that it names, with their limits and, if given, their keys,
 // and by no others.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
@@ -191,8 +191,8 @@ func counted(t *testing.T, engine *policy.Engine, a asked) map[string]string {
 	return found
 }
 
-// A limit that operations share counts by their credentials if these are the same, and else by address: clients
-// without any would share one count.
+// A limit that operations share counts by their credentials if these are the same, and otherwise by address,
+// because clients without credentials would share one count.
 func TestSharedLimit(t *testing.T) {
 	t.Parallel()
 	const text = `openapi: 3.0.0
@@ -211,7 +211,7 @@ components: {securitySchemes: {key: {type: apiKey, in: header, name: X-Key}}}
 	}
 }
 
-// Comments beside a rule name what a policy cannot express.
+// The comments of a rule list the settings that a policy cannot express.
 func TestComments(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
@@ -242,14 +242,14 @@ func TestComments(t *testing.T) {
 	}
 }
 
-// In a large document, each operation meets the rule of its name, whatever the values of its parameters.
+// In a large document, the rule of its name applies to each operation, whatever the values of its parameters.
 func TestManyOperations(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(31, 4))
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	var text strings.Builder
 	text.WriteString("openapi: 3.0.0\ninfo: {title: Large, version: '1'}\nservers: [{url: 'https://api.example.com/v1'}]\npaths:\n")
-	templates := map[string]string{} // by the names of operations
+	templates := map[string]string{} // by name of the operation
 	for i := range 100 {
 		path := fmt.Sprintf("/r%d", i%40)
 		for range random.IntN(3) {
@@ -280,7 +280,7 @@ func TestManyOperations(t *testing.T) {
 	}
 }
 
-// What cannot be read is an error with its line.
+// An unreadable document is an error with its line.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, text, want string }{
@@ -301,7 +301,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// What of a document is not in the policy is reported with its line, and the rest is there.
+// Parts of a document that are missing from the policy are reported with their lines, and the rest is in the
+// policy.
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	const text = `openapi: 3.0.0
@@ -413,7 +414,7 @@ func TestCoverFirm(t *testing.T) {
 	}
 }
 
-// Limits are read in the words that people use for them.
+// Limits are read in the various forms that people write.
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -436,7 +437,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// A unit that is unknown is not taken for seconds.
+// An unknown unit is not read as seconds.
 func TestPeriods(t *testing.T) {
 	t.Parallel()
 	d := &Document{}
@@ -466,7 +467,8 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-// References to references take time by the length of the document, however many ways lead through it.
+// The time for references to references grows with the length of the document, not with the number of ways through
+// it.
 func TestChainedReferences(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -483,7 +485,7 @@ func TestChainedReferences(t *testing.T) {
 	}
 }
 
-// Whatever a document says, what is written is a policy.
+// The text written for any document is a policy.
 func FuzzRead(f *testing.F) {
 	for _, name := range []string{"petstore.yaml", "kong.yaml", "kuadrant.yaml", "endpoints.yaml", "fastapi.json", "apigateway.json", "products.yaml", "odd.yaml"} {
 		data, err := os.ReadFile("testdata/" + name)

@@ -10,16 +10,16 @@ import (
 
 // Operation is a method of a path.
 type Operation struct {
-	Method  string // "" is any
-	Path    string // the template, as it is written
+	Method  string // "" stands for any method
+	Path    string // the template, as written
 	ID      string // the operationId, or ""
 	Summary string
 	Tags    []string
 	Line    int
 
-	bases  []base     // where servers offer it
-	node   *yaml.Node // of the operation
-	item   *yaml.Node // of its path
+	bases  []base     // the places where servers offer it
+	node   *yaml.Node // the operation
+	item   *yaml.Node // the path item
 	sample map[string]string
 }
 
@@ -53,7 +53,7 @@ func (d *Document) readPaths() {
 
 // readItem reads the operations of a path.
 func (d *Document) readItem(path string, item *yaml.Node) {
-	read := map[string]bool{} // of merged mappings, the first method counts
+	read := map[string]bool{} // with merged mappings, the first of equal methods counts
 	for key, value := range pairs(item) {
 		method, found := methods[key.Value]
 		if !found || read[key.Value] {
@@ -76,7 +76,7 @@ func (d *Document) readItem(path string, item *yaml.Node) {
 	}
 }
 
-// samples returns values of path parameters: the first of the allowed values, or an example.
+// samples returns values of path parameters: the first allowed value, or an example.
 func (d *Document) samples(item, node *yaml.Node) map[string]string {
 	all := map[string]string{}
 	for _, p := range slices.Concat(d.items(d.field(item, "parameters")), d.items(d.field(node, "parameters"))) {
@@ -96,13 +96,14 @@ func (d *Document) samples(item, node *yaml.Node) map[string]string {
 	return all
 }
 
-// base is where a server offers operations.
+// base is the place where a server offers operations.
 type base struct {
 	host string // in lower case, without a port; "" if it is unknown
 	path string // without a slash at the end
 }
 
-// bases returns where an operation is offered: by its own servers, those of its path, or those of the document.
+// bases returns the places where an operation is offered: by its own servers, or those of its path, or those of the
+// document.
 func (d *Document) bases(item, node *yaml.Node) (all []base) {
 	if d.swagger {
 		return []base{{hostOf(text(d.field(d.root, "host"))), cleanBase(text(d.field(d.root, "basePath")))}}
@@ -124,10 +125,11 @@ func (d *Document) bases(item, node *yaml.Node) (all []base) {
 	return all
 }
 
-// maxURLs bounds how many URLs the variables of a server make.
+// maxURLs bounds the URLs that the variables of a server make.
 const maxURLs = 16
 
-// urls returns the URLs of a server, with each value of a variable that lists its values, and the default of others.
+// urls returns the URLs of a server: one for each value of a variable that lists its values; other variables have
+// their default.
 func (d *Document) urls(server *yaml.Node) []string {
 	all := []string{text(d.field(server, "url"))}
 	for name, variable := range pairs(d.field(server, "variables")) {
@@ -162,7 +164,7 @@ func baseOf(url string) base {
 	return base{hostOf(host), cleanBase(path)}
 }
 
-// hostOf returns a host as rules name it, and "" for an unknown or a local one.
+// hostOf returns a host in the form of rules, or "" for an unknown or a local host.
 func hostOf(host string) string {
 	host = strings.ToLower(host[strings.LastIndexByte(host, '@')+1:])
 	if !strings.HasPrefix(host, "[") {

@@ -9,7 +9,8 @@ import (
 	"unicode"
 )
 
-// pattern returns the pattern of a policy for a path template, and why it matches other paths as well, if it does.
+// pattern returns the pattern of a policy for a path template. If it matches other paths as well, wider is the
+// reason.
 func pattern(method, template string) (text, wider string) {
 	template, query, cut := strings.Cut(template, "?")
 	if before, _, found := strings.Cut(template, "#"); found {
@@ -69,7 +70,7 @@ func wildcard(segment string) (name string, rest bool) {
 	return name, rest
 }
 
-// unique returns the name, with a number if the names contain it.
+// unique returns the name, with a number appended if names already contains it.
 func unique(name string, names []string) string {
 	if name == "" {
 		name = "part"
@@ -81,7 +82,7 @@ func unique(name string, names []string) string {
 	return all
 }
 
-// literal returns a segment of a template as a pattern writes it.
+// literal returns a segment of a template in the form of a pattern.
 func literal(segment string) string {
 	var b strings.Builder
 	for i := range len(segment) {

@@ -30,7 +30,7 @@ func readKuadrant(d *Document, n *yaml.Node) []*limit {
 	return []*limit{l}
 }
 
-// counterText returns the selector of a counter, which is text or an object with an expression.
+// counterText returns the selector of a counter, which is a text or an object with an expression.
 func (d *Document) counterText(n *yaml.Node) string {
 	if e := d.field(n, "expression"); e != nil {
 		return text(e)
@@ -57,7 +57,7 @@ func (l *limit) readSelector(selector string) {
 	}
 }
 
-// kongPeriods are the fields of Kong's plugin, from the shortest.
+// kongPeriods are the fields of Kong's plugin, the shortest period first.
 var kongPeriods = []string{"second", "minute", "hour", "day", "month", "year"}
 
 // readKong reads the plugin rate-limiting of Kong.
@@ -140,7 +140,7 @@ func readKusk(d *Document, n *yaml.Node) []*limit {
 	return all
 }
 
-// readYandex reads x-yc-apigateway-rate-limit, and rateLimit of x-yc-apigateway.
+// readYandex reads x-yc-apigateway-rate-limit, or rateLimit of x-yc-apigateway.
 func readYandex(d *Document, n *yaml.Node) []*limit {
 	all := d.readPlain(d.field(n, "allRequests"))
 	for _, l := range all {

@@ -21,18 +21,19 @@ const (
 	proposedWrite = "20/minute"
 )
 
-// Policy is a policy made of a document, with comments.
+// Policy is a policy that was translated from a document, with comments.
 type Policy struct {
 	Document policy.Document
 	// Left are the operations and paths that are not in the policy.
 	Left policy.Errors
 
-	unlimited []*Operation // for which extensions switch limits off
+	unlimited []*Operation // operations for which extensions switch limits off
 	head      []string
-	comments  [][]string // of each rule
+	comments  [][]string // one list for each rule
 }
 
-// Policy returns a rule for each operation, by the limit in an extension, or as a proposal in shadow mode.
+// Policy returns a policy with rules for each operation: with the limit from an extension, or a proposed limit in
+// shadow mode.
 func (d *Document) Policy() (*Policy, error) {
 	b := builder{d: d, quotas: d.quotas(), tyk: d.tykLimits(), own: map[string][]*Operation{}}
 	b.Left = slices.Clone(d.Left)
@@ -70,7 +71,7 @@ type builder struct {
 	quotas map[string]*limit
 	tyk    map[string]*limit
 	hosts  []string
-	own    map[string][]*Operation // of each rule, by its name
+	own    map[string][]*Operation // the operations of each rule, by its name
 
 	schemes  []string // notes about security schemes
 	proposed int
@@ -87,7 +88,7 @@ func (b *builder) readHosts() {
 	}
 }
 
-// generalLimits returns the limits of the document that are for all operations without their own.
+// generalLimits returns the limits of the document for all operations without their own.
 func (d *Document) generalLimits() []*limit {
 	root, _ := d.limitsOf(d.root)
 	info, _ := d.limitsOf(d.field(d.root, "info"))
@@ -108,7 +109,7 @@ func hasText(limits []*limit) bool {
 	return slices.ContainsFunc(limits, func(l *limit) bool { return len(l.texts) > 0 })
 }
 
-// limitsOf returns the limits of an operation, or else of its path.
+// limitsOf returns the limits of an operation, or otherwise those of its path.
 func (b *builder) limitsOf(o *Operation) (all []*limit, known bool) {
 	if all, known = b.d.limitsOf(o.node); !known {
 		all, known = b.d.limitsOf(o.item)
@@ -119,7 +120,7 @@ func (b *builder) limitsOf(o *Operation) (all []*limit, known bool) {
 	return all, known
 }
 
-// limited adds the rules of an operation that an extension limits.
+// limited adds the rules of an operation with limits from extensions.
 func (b *builder) limited(o *Operation, limits []*limit, quota bool) {
 	switch {
 	case hasText(limits):
@@ -155,7 +156,7 @@ func (b *builder) propose(o *Operation, unread []*limit) {
 	b.add(o, l)
 }
 
-// unread returns why a limit is not in the policy.
+// unread returns notes about why a limit is not in the policy.
 func (l *limit) unread() (all []string) {
 	for _, n := range l.notes {
 		all = append(all, fmt.Sprintf("not read from %s: %s", l.extension, n))
@@ -191,7 +192,7 @@ func (l *limit) origin() string {
 	return "From " + l.extension + "."
 }
 
-// sentences returns texts as sentences.
+// sentences returns texts with a capital letter and a period.
 func sentences(texts []string) (all []string) {
 	for _, t := range texts {
 		all = append(all, strings.ToUpper(t[:1])+t[1:]+".")
@@ -222,7 +223,8 @@ func (b *builder) addKeys(r policy.Rule, l *limit, c credentials, comments []str
 	}
 }
 
-// append adds a rule under a unique name. A rule that does not compile counts by address, or is left out.
+// append adds a rule under a unique name. If the rule does not compile, it counts by address instead, or is left
+// out.
 func (b *builder) append(r policy.Rule, comments []string, of []*Operation) {
 	err := compiles(r)
 	if err != nil && len(r.Key) > 0 && !slices.Equal(r.Key, []string{clientIP}) {
@@ -246,7 +248,7 @@ func (b *builder) append(r policy.Rule, comments []string, of []*Operation) {
 	b.comments = append(b.comments, comments)
 }
 
-// compiles returns why a rule does not compile, or nil.
+// compiles returns an error with the reason if a rule does not compile.
 func compiles(r policy.Rule) error {
 	if r.Name == "" {
 		r.Name, r.Limit = "rule", proposedRead
@@ -258,7 +260,7 @@ func compiles(r policy.Rule) error {
 	return err
 }
 
-// patterns returns the patterns of an operation, and why they match more, if they do.
+// patterns returns the patterns of an operation, and notes about other paths that they match.
 func (b *builder) patterns(o *Operation) (all, notes []string) {
 	for _, base := range o.bases {
 		p, wider := pattern(o.Method, base.path+o.Path)
@@ -285,7 +287,7 @@ type quotaShare struct {
 	cost   int64
 }
 
-// quotaShares returns the metrics with a limit that an operation counts for, in order.
+// quotaShares returns the metrics with a limit that an operation counts towards, in order.
 func (b *builder) quotaShares(o *Operation) (all []quotaShare) {
 	costs := b.d.costs(o)
 	for _, metric := range slices.Sorted(maps.Keys(costs)) {
@@ -319,7 +321,7 @@ func (b *builder) shared(all map[quotaShare][]*Operation) {
 	}
 }
 
-// general adds the rules of limits that are for all operations without their own.
+// general adds the rules of the limits for all operations without their own.
 func (b *builder) general(limits []*limit, of []*Operation) {
 	if len(of) == 0 {
 		return
@@ -346,11 +348,11 @@ func (b *builder) many(r policy.Rule, l *limit, comments []string, of []*Operati
 	b.addKeys(r, l, c, comments, of)
 }
 
-// overlaps notes which operations a rule counts beside its own.
+// overlaps adds comments about operations that a rule counts in addition to its own.
 func (b *builder) overlaps() {
 	m, err := newMatcher(&b.Document, b.d)
 	if err != nil {
-		return // Compile reports it
+		return // Policy reports the error
 	}
 	foreign := map[string][]*Operation{}
 	for i := range b.d.Operations {
@@ -368,7 +370,7 @@ func (b *builder) overlaps() {
 	}
 }
 
-// maxListed is how many operations a comment names.
+// maxListed bounds the operations that a comment names.
 const maxListed = 5
 
 // list returns the names of the first operations, and the number of the others.

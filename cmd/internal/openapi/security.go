@@ -8,10 +8,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// clientIP is the part of a key for clients without credentials.
+// clientIP is the key part for clients without credentials.
 const clientIP = "client_ip"
 
-// apiKey is the part of a key for tokens of "Authorization: Bearer", and for X-API-Key.
+// apiKey is the key part for tokens in "Authorization: Bearer", and for X-API-Key.
 const apiKey = "api_key"
 
 // credentials are the keys that identify the clients of an operation: one for each alternative that it accepts.
@@ -48,7 +48,7 @@ func (d *Document) credentialsOf(o *Operation) credentials {
 	return c
 }
 
-// coveredByAPIKey reports whether the part api_key finds the credentials of a key as well.
+// coveredByAPIKey reports whether the part api_key also finds the credentials of a key.
 func coveredByAPIKey(key []string) bool {
 	return len(key) == 1 && (key[0] == apiKey || strings.EqualFold(key[0], "header:X-API-Key"))
 }
@@ -57,7 +57,7 @@ func (c *credentials) note(format string, args ...any) {
 	c.notes = appendNew(c.notes, fmt.Sprintf(format, args...))
 }
 
-// maxParts is the number of parts that a key has at most.
+// maxParts bounds the parts of a key.
 const maxParts = 8
 
 // keyOf returns the key of one alternative. It is empty if the alternative requires nothing.
@@ -75,7 +75,7 @@ func (d *Document) keyOf(requirement *yaml.Node, c *credentials) (key []string) 
 	return key
 }
 
-// partOf returns the part of a key for a security scheme.
+// partOf returns the key part for a security scheme.
 func (d *Document) partOf(name string, scheme *yaml.Node, c *credentials) string {
 	kind, of := text(d.field(scheme, "type")), text(d.field(scheme, "name"))
 	switch kind {
@@ -97,7 +97,7 @@ func (d *Document) partOf(name string, scheme *yaml.Node, c *credentials) string
 	return clientIP
 }
 
-// httpPart returns the part of a key for a scheme of the Authorization header.
+// httpPart returns the key part for a scheme of the Authorization header.
 func (d *Document) httpPart(name, scheme string, n *yaml.Node, c *credentials) string {
 	switch {
 	case scheme == "bearer" && strings.EqualFold(text(d.field(n, "bearerFormat")), "JWT"):

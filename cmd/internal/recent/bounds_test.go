@@ -48,20 +48,20 @@ func boundsCaseOf(t *testing.T, text string) boundsCase {
 	return c
 }
 
-// decide puts a number of requests to an engine, and returns which it allows.
+// decide makes requests to an engine, and returns which of them it allows.
 func (c *boundsCase) decide(t *testing.T, e *policy.Engine, n int) (allowed []bool) {
 	t.Helper()
 	for range n {
 		for _, path := range c.paths {
 			q := policy.Request{Method: "GET", Path: path, Peer: netip.MustParseAddr("192.0.2.1")}
 			allowed = append(allowed, e.Decide(t.Context(), &q).Allowed)
-			time.Sleep(time.Microsecond) // records have an order
+			time.Sleep(time.Microsecond) // so that records have an order
 		}
 	}
 	return allowed
 }
 
-// truth returns what the change does if the changed policy was in force from the first request.
+// truth returns the effect of the change if the changed policy had been in force from the first request.
 func (c *boundsCase) truth(t *testing.T) (out Change) {
 	t.Helper()
 	before, after := engineOf(t, c.now), engineOf(t, c.then)
@@ -79,8 +79,8 @@ func (c *boundsCase) truth(t *testing.T) (out Change) {
 	return out
 }
 
-// A trial reports one number if counters cannot be older than the records, and otherwise a range that has the truth in it
-// and leaves out the rules that do not change.
+// A trial reports one number if counters cannot be older than the records. Otherwise it reports a range, which
+// includes the true number and does not depend on rules that do not change.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	for _, section := range testkit.Sections(t, "testdata/bounds.txt") {

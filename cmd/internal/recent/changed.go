@@ -14,7 +14,7 @@ type scope uint8
 
 const (
 	unchanged   scope = iota
-	someChanged       // subjects with other limits, by overrides or tiers
+	someChanged       // only subjects that overrides or tiers give other limits
 	allChanged
 )
 

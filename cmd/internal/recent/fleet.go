@@ -34,7 +34,7 @@ type Fleet struct {
 
 // Parts of the board.
 const (
-	herePart  = "trial-here" // the instances that answer
+	herePart  = "trial-here" // instances that answer trials
 	askedPart = "trial"      // changed policies
 	triedPart = "tried"      // answers, by the trial and the instance
 )
@@ -43,19 +43,19 @@ const (
 	boardFor  = 2 * time.Second // the longest wait for the board
 	postsFor  = 30 * time.Second
 	hereEvery = 10 * time.Second
-	lookEvery = time.Second            // for trials of others
-	pollEvery = 200 * time.Millisecond // for answers
-	// othersFor is how long the others have time to answer, and ackFor how long to begin.
+	lookEvery = time.Second            // look for trials of others
+	pollEvery = 200 * time.Millisecond // look for answers
+	// The others have othersFor to answer, and ackFor to acknowledge.
 	othersFor = 12 * time.Second
 	ackFor    = 4 * time.Second
 
 	gone     = "gone"   // posted by an instance that stops
 	ack      = "ack"    // posted by an instance that begins a trial
-	maxAsked = 16 << 20 // bytes of a policy
+	maxAsked = 16 << 20 // maximum size of a post in bytes
 )
 
-// NewFleet returns a Fleet. Without a board, it has only its own ring, and counters are in the memory of this process:
-// they were empty when the ring was.
+// NewFleet returns a Fleet. Without a board, it has only its own ring. Then counters are in the memory of this
+// process, so they were empty when the ring was.
 func NewFleet(ring *Ring, board telemetry.Board, document func() *policy.Document, logger *slog.Logger) *Fleet {
 	ring.fresh = board == nil
 	return &Fleet{Ring: ring, Board: board, Document: document, Logger: logger, id: rand.Text()}
@@ -200,7 +200,7 @@ func (f *Fleet) gather(ctx context.Context, name string, others map[string]bool,
 	missing = len(others)
 	began := time.Now()
 	for waiting := missing; waiting > 0 && time.Since(began) < othersFor && ctx.Err() == nil; {
-		tried, _ := f.posted(ctx, triedPart) // the next may succeed
+		tried, _ := f.posted(ctx, triedPart) // on an error, the next attempt may succeed
 		waiting = 0
 		for id := range others {
 			post := tried[name+"/"+id]

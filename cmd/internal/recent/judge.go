@@ -18,7 +18,7 @@ type judge struct {
 	seed   maphash.Seed
 	schema *schema
 	doc    policy.Document
-	// moved reports whether the other policy determines the addresses of clients differently.
+	// moved is true if the other policy determines the addresses of clients differently.
 	moved bool
 }
 
@@ -100,8 +100,8 @@ func (j *judge) lacksPart(part string) (need, why string) {
 	return part, fmt.Sprintf("%s is not recorded, because no rule in force reads it.", part)
 }
 
-// isRecorded reports whether the part with an ID is recorded as a part. Others are in the line of the request, or are
-// the client or constant.
+// isRecorded reports whether the part with an ID is recorded as a part of its own. The other parts follow from the
+// method, host, path and client, which every record has, or are constant.
 func isRecorded(id string) bool {
 	kind, _, _ := strings.Cut(id, ":")
 	switch kind {
@@ -115,7 +115,7 @@ func (j *judge) hasField(name string, cost bool) bool {
 	return slices.ContainsFunc(j.schema.fields, func(f policy.RequestField) bool { return f.Name == name && (f.Cost || !cost) })
 }
 
-// lacksOpen is lacks for a rule that needs values of which the records have only hashes.
+// lacksOpen is lacks for values that a rule needs and of which the records have only hashes.
 func (j *judge) lacksOpen(r *policy.Rule) (need, why string) {
 	const hidden = "Only hashes of %s are recorded, and %s needs the values."
 	hides := func(part string) bool { return j.schema.hides(policy.PartID(part)) }

@@ -35,11 +35,11 @@ type pass struct {
 	full     Change    // from full counters, independent of the real decisions
 	rules    map[place]*RuleTrial
 	order    map[string]int   // of the rules, by name
-	seed     maphash.Seed     // of keys
-	begin    int64            // of the first request, as microseconds since the Unix epoch
+	seed     maphash.Seed     // for hashes of keys
+	begin    int64            // time of the first request, in microseconds since the Unix epoch
 	show     map[string]show  // the stricter show_key of both policies, by rule
 	changed  map[string]scope // see changedRules
-	exact    bool             // real counters were empty, or no rule changes: the first two sides are enough
+	exact    bool             // real counters were empty, or no rule changes: only the empty sides run
 	subjects map[string]*SubjectTrial
 	early    bool // the pass ended after maxTime
 }
@@ -69,7 +69,7 @@ func (t *trial) newPass() (*pass, error) {
 	return p, nil
 }
 
-// showKeys returns the stricter show_key that the two policies have for a rule, by name.
+// showKeys returns the stricter of the two policies' show_key for each rule, by name.
 func (t *trial) showKeys() map[string]show {
 	all := map[string]show{}
 	for i := range t.judges {
@@ -172,8 +172,8 @@ func (p *pass) decide(ctx context.Context) {
 	}
 }
 
-// bound counts the effect of the change on the real decision, from empty and from full counters. A denial counts if a
-// changed rule denies, or if the two policies differ: otherwise the change is not its cause.
+// bound counts the effect of the change on the real decision, from empty and from full counters. A denial counts
+// only if a changed rule denies, or if the two policies decide differently: otherwise the change is not the cause.
 func (p *pass) bound(passes [4]bool) {
 	if p.exact {
 		return
@@ -249,7 +249,7 @@ func (p *pass) subject(s *side, f *refusal) *Change {
 	return &known.Change
 }
 
-// shown returns a subject of a rule as people see it.
+// shown returns a subject in the form that the rule's show_key sets.
 func (p *pass) shown(rule, subject string) string {
 	values := strings.Split(subject, between)
 	for i, v := range values {

@@ -15,23 +15,23 @@ import (
 type value struct {
 	policy.Reading
 	hidden bool   // Value is a token
-	shown  string // visible form of the value; empty: Value
+	shown  string // visible form of the value; if empty, it is Value
 }
 
 // reader reads the records of the chunks of a stripe in order. Its fields are valid until the next record.
 type reader struct {
 	chunks []chunk
 	rest   []byte
-	whole  []byte // of the chunk
+	whole  []byte // data of the chunk
 	schema *schema
 
 	at      int64  // microseconds since the Unix epoch
-	id      uint64 // of the request, or of the request of the outcome; 0: unknown
+	id      uint64 // ID of the request; for an outcome, of its request; 0 if unknown
 	ended   bool   // the record is an outcome
 	outcome policy.Outcome
 	denied  bool
 	request policy.Request
-	client  value // of a hidden client
+	client  value // the client, if it is hidden
 	values  []value
 	header  http.Header
 	attrs   map[string]string
@@ -41,7 +41,7 @@ type reader struct {
 func newReader(chunks []chunk) *reader {
 	r := &reader{chunks: chunks, header: http.Header{}, attrs: map[string]string{}}
 	r.request.Header, r.request.Attributes, r.request.Door = r.header, r.attrs, "recent"
-	// With a body, the rules that do not read it decide first, as they did live.
+	// With a body, the rules that do not read it decide first, as they did for the live request.
 	r.request.Body = func(int64) ([]byte, error) { return []byte{}, nil }
 	return r
 }
@@ -170,8 +170,8 @@ func (r *reader) token(prefix string, hash uint64) string {
 	return text(r.tokens[start:])
 }
 
-// appendToken appends the token of a hash, which takes the place of the value: decimal digits, because no comparison of
-// values folds them.
+// appendToken appends the token of a hash, which replaces the value. It has only decimal digits, because no
+// comparison of values folds these.
 func appendToken(dst []byte, hash uint64) []byte {
 	return strconv.AppendUint(dst, hash, 10)
 }

@@ -11,19 +11,20 @@ import (
 )
 
 // A record has flags, the time since the record before it in microseconds, method, host, path and client, then the
-// parts and the fields of the schema. Numbers are varints. A text is twice its length and its bytes; or, if the chunk
-// has it already, twice the position of that plus one.
+// parts and the fields of the schema. Numbers are varints. A text is twice its length, and its bytes. If the chunk
+// already has the text, it is instead twice the position of that text, plus one.
 //
-// A part has its state, and if it is present a text. If the schema hides the part, the text is a hash of the value in
-// 8 bytes and the visible form of the value. Otherwise it is the value, and after a zero byte the spelling of a folded
-// name. A field has the number of its values, and for each value a number plus one, or zero and a hash.
+// A part has its state and, if it is present, a text. If the schema hides the part, the text is a hash of the value
+// in 8 bytes, and the visible form of the value. Otherwise, it is the value and, for a folded name, a zero byte and
+// the original spelling. A field has the number of its values, and for each value a number plus one, or zero and a
+// hash.
 //
 // The record of an outcome has flags, time, the ID of the request or 0, status, length of the body, verdict and cost, and
 // the values of the fields of responses, as numbers: see yes.
 
 // The flags of a record.
 const (
-	denied    = 1 << iota // in reality
+	denied    = 1 << iota // the request was denied
 	noPath                // see policy.Request
 	givesBack             // see policy.GiveBack
 	hasCost               // the cost of the request follows the time
@@ -51,7 +52,7 @@ type writer struct {
 	stripe int
 	chunk  *chunk // nil before the first record
 	slots  [1 << slotBits]slot
-	read   []policy.Reading // of the parts
+	read   []policy.Reading // the parts of the request
 	value  []byte
 }
 
@@ -69,7 +70,7 @@ func (w *writer) begin(c *chunk) {
 	clear(w.slots[:])
 }
 
-// measure reads the parts of a request, and returns how many bytes its record has at most.
+// measure reads the parts of a request, and returns the maximum size of its record in bytes.
 func (w *writer) measure(o *policy.Observation, s *schema) int {
 	const number = binary.MaxVarintLen64
 	n := 16*number + 3*maxText + len(s.fields)*(1+maxValues)*(number+hashLen)
@@ -112,7 +113,7 @@ func flagIf(is bool, flag uint64) uint64 {
 	return 0
 }
 
-// measureOutcome returns how many bytes the record of an outcome has at most.
+// measureOutcome returns the maximum size of the record of an outcome, in bytes.
 func measureOutcome(s *schema) int {
 	return binary.MaxVarintLen64 * (8 + len(s.answers)*(1+maxValues))
 }
@@ -148,7 +149,7 @@ func answerNumber(v string) uint64 {
 	return 0
 }
 
-// time appends the time since the record before.
+// time appends the time since the previous record.
 func (w *writer) time(at int64) {
 	w.signed(at - w.chunk.last)
 	w.chunk.last = at
@@ -187,7 +188,7 @@ func (w *writer) again(hash uint64) bool {
 	return true
 }
 
-// literal appends a text of two pieces, and remembers its position by its hash.
+// literal appends a text of two pieces, and stores its position under its hash.
 func (w *writer) literal(hash uint64, s, rest string) {
 	w.slots[hash>>(64-slotBits)] = slot(hash&^(maxChunk-1) | uint64(len(w.chunk.data)))
 	w.number(uint64(len(s)+len(rest)) << 1)
@@ -259,12 +260,12 @@ func (w *writer) field(f *policy.RequestField, values []string) {
 	}
 }
 
-// literalAt returns the text that data begins with, and the length of both.
+// literalAt returns the text at the start of data, and the length of the text with its length prefix.
 func literalAt(data []byte) (s string, n int) {
 	length, used := binary.Uvarint(data)
 	n = used + int(length>>1)
 	return text(data[used:n]), n
 }
 
-// text is b as a string, for as long as b is not changed.
+// text returns b as a string, which is valid as long as b does not change.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

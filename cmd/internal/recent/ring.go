@@ -25,10 +25,10 @@ const maxStripes = 16
 type Ring struct {
 	seed    maphash.Seed
 	stripes []stripe
-	near    sync.Pool              // of stripes: a core mostly gets the one in its cache
+	near    sync.Pool              // pool of stripes; a core usually gets the stripe that is in its cache
 	schema  atomic.Pointer[schema] // of the policy of the latest decision
 	size    int                    // of a chunk, in bytes
-	most    int                    // sealed chunks
+	most    int                    // maximum number of sealed chunks
 	ids     atomic.Uint64          // the last ID of a request with an outcome that rules depend on
 	lost    atomic.Int64           // requests too large for a chunk
 	trying  chan struct{}          // full during a trial
@@ -37,7 +37,7 @@ type Ring struct {
 	sealed  []*chunk // the oldest first
 	dropped bool     // older chunks were dropped
 
-	// fresh reports whether all counters were empty before the first decision.
+	// fresh is true if all counters were empty before the first decision.
 	fresh bool
 }
 
@@ -53,12 +53,12 @@ type chunk struct {
 	schema *schema
 	stripe int
 	first  int64 // time of the first record, in microseconds since the Unix epoch
-	last   int64 // of the last record
+	last   int64 // time of the last record
 	data   []byte
 }
 
-// Watch returns a ring that records the decisions of an engine in at most a number of bytes. Call it before the first
-// decision.
+// Watch returns a ring that records the decisions of an engine, and uses at most the given bytes. Call it before
+// the first decision.
 func Watch(e *policy.Engine, bytes int64) *Ring {
 	bytes = max(bytes, LeastBytes)
 	n := min(maxStripes, runtime.GOMAXPROCS(0))
@@ -115,8 +115,8 @@ func (r *Ring) observeOutcome(id uint64, o *policy.Outcome) {
 	}
 }
 
-// room starts a new chunk if the record does not fit into the present one. It reports false if the record fits into no
-// chunk.
+// room makes room for a record: if the record does not fit into the current chunk, room starts a new one. It
+// reports false if the record is too large for any chunk.
 func (r *Ring) room(w *stripe, s *schema, bytes int, at int64) bool {
 	if bytes > r.size {
 		r.lost.Add(1)
@@ -129,8 +129,8 @@ func (r *Ring) room(w *stripe, s *schema, bytes int, at int64) bool {
 	return true
 }
 
-// kept reports whether a decision is recorded: one that the rules made about a request. Rules do not decide about exempt
-// preflights, repeated requests, denials in an overload and blocks by an operator.
+// kept reports whether a decision is recorded. Only decisions that rules made about requests are. Rules do not
+// decide about exempt preflights, repeated requests, denials in an overload, and blocks by an operator.
 func kept(o *policy.Observation) bool {
 	d := &o.Decision
 	switch {
@@ -160,7 +160,7 @@ func (r *Ring) seal(c *chunk) {
 	}
 }
 
-// follow returns the schema of a policy: the present one if it is equal.
+// follow returns the schema of a policy. It returns the current schema if that is equal.
 func (r *Ring) follow(p *policy.Policy) *schema {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +186,7 @@ func (r *Ring) chunks() []chunk {
 	for i := range r.stripes {
 		s := &r.stripes[i]
 		s.mu.Lock()
-		defer s.mu.Unlock() // until the sealed chunks are copied, or a chunk could be missing or occur twice
+		defer s.mu.Unlock() // after the sealed chunks are copied; otherwise a chunk could be missing or occur twice
 		if s.chunk != nil {
 			writing = append(writing, *s.chunk)
 		}

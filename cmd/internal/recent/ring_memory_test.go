@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A ring takes no more memory than it is given, however many requests come, and has many of them.
+// A ring takes no more memory than it is given, however many requests come, and keeps many of them.
 func TestMemory(t *testing.T) {
 	const size = 16 << 20
 	engine := engineOf(t, decode(t, typical))
@@ -38,5 +38,5 @@ func TestMemory(t *testing.T) {
 	runtime.KeepAlive(ring)
 }
 
-// counters is what the store of the test takes.
+// counters is the memory of the test's store.
 const counters = 12 << 20

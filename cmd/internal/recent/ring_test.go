@@ -20,7 +20,7 @@ rules:
   - {name: login, match: [POST /login], key: [client_ip, "body:username"], limit: 10/hour}
 `
 
-// some returns a request of an API: of one of 20,000 clients, a tenth of which have keys, for one of 5,000 paths.
+// some returns a request of an API, from one of 20,000 clients, a tenth of which have keys, for one of 5,000 paths.
 func some(r *rand.Rand) policy.Request {
 	client := r.IntN(20_000)
 	q := policy.Request{
@@ -91,7 +91,7 @@ func BenchmarkTry(b *testing.B) {
 	b.ReportMetric(float64(int64(m.HeapAlloc)-before)/(1<<20), "MiB")
 }
 
-// Requests are kept, and changes tried, at the same time.
+// Recording of requests and trials of changes run at the same time.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	doc := decode(t, typical)

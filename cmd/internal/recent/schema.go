@@ -18,7 +18,7 @@ const (
 
 // schema is the list of inputs in a record of a request. Policies with the same inputs share one.
 type schema struct {
-	policy atomic.Pointer[policy.Policy] // one with these inputs
+	policy atomic.Pointer[policy.Policy] // a policy with these inputs
 	parts  []schemaPart
 	fields []policy.RequestField
 	client show
@@ -27,7 +27,7 @@ type schema struct {
 	settles bool // outcomes are recorded, because rules depend on them
 }
 
-// schemaPart is a part of requests that records have.
+// schemaPart is a part of requests that is recorded.
 type schemaPart struct {
 	id   string
 	show show

@@ -20,22 +20,22 @@ type side struct {
 	store    *memory.Store
 	taken    []taken          // charges of the current request
 	full     bool             // counters of changed rules start full
-	filled   map[uint64]int64 // units at the start, by key and position among its charges
-	like     *side            // counters start with as many units as on this side; nil: with their capacity
+	filled   map[uint64]int64 // units at the start, by key and position among the key's charges
+	like     *side            // if not nil, counters start with as many units as on this side; otherwise with their capacity
 	blind    bool             // the request was denied before a rule could read a part, so that rule does not count it
 	denied   int64            // number of requests
 	decision policy.Decision
 	missed   map[string]string // inputs that records lack, by rule
-	refusals []refusal         // of the current request
+	refusals []refusal         // denials of the current request
 	keys     []byte
 	unread   string                      // the last unread part
 	settling []bool                      // by index of a rule: it depends on the outcome
-	open     map[uint64]*policy.Decision // waiting for their outcome, by ID of the request
+	open     map[uint64]*policy.Decision // decisions that wait for their outcome, by ID of the request
 	tier     string                      // ID of the part with the tier
 	tiered   []string
 }
 
-// refusal is a denial by a rule. One by a shadow has no effect.
+// refusal is a denial by a rule. A denial by a shadow has no effect.
 type refusal struct {
 	rule, from string
 	shadow     bool

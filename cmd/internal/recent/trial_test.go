@@ -39,7 +39,7 @@ func engineOf(t testing.TB, doc *policy.Document) *policy.Engine {
 	return policy.NewEngine(memory.New(), p)
 }
 
-// live is an engine that is in force beside the one that is watched, and what it has decided.
+// live is an engine that decides the same requests as the recorded one, and its decisions.
 type live struct {
 	name    string
 	doc     *policy.Document
@@ -47,8 +47,8 @@ type live struct {
 	allowed []bool
 }
 
-// An hour of traffic is put to the policy in force and to twenty changed ones at the same time, all from empty counters. What
-// a trial says of a change is what the changed policy has decided, request by request.
+// The policy in force and twenty changed ones decide an hour of traffic at the same time, all from empty counters.
+// The result of a trial equals the decisions of the changed policy, request by request.
 func TestTrialIsWhatTheEngineDoes(t *testing.T) {
 	t.Parallel()
 	sections := testkit.Sections(t, "testdata/changes.txt")
@@ -70,7 +70,7 @@ func TestTrialIsWhatTheEngineDoes(t *testing.T) {
 		r := rand.New(rand.NewPCG(31, 1))
 		long := time.Hour - time.Minute
 		if testkit.Race {
-			long = 3 * time.Minute // in which not every change has an effect
+			long = 3 * time.Minute // too short for every change to have an effect
 		}
 		for begin := time.Now(); time.Since(begin) < long; {
 			time.Sleep(time.Duration(1+r.IntN(600_000)) * time.Microsecond)
@@ -82,7 +82,7 @@ func TestTrialIsWhatTheEngineDoes(t *testing.T) {
 				l.allowed = append(l.allowed, decisions[i].Allowed)
 			}
 			if !decisions[0].Allowed {
-				continue // nothing is known of its response
+				continue // the request has no response
 			}
 			time.Sleep(time.Duration(1+r.IntN(50_000)) * time.Microsecond)
 			o := policy.Outcome{Status: []int{200, 401, 403}[r.IntN(3)], Bytes: r.Int64N(5000), Header: http.Header{"X-Used": {fmt.Sprint(r.IntN(4))}}}
@@ -98,7 +98,7 @@ func TestTrialIsWhatTheEngineDoes(t *testing.T) {
 	})
 }
 
-// compare compares a trial of the change to l with what l and the policy in force have decided.
+// compare compares a trial of the change to l with the decisions of l and of the policy in force.
 func (l *live) compare(t *testing.T, ring *Ring, now *live) error {
 	tried := &trial{ring: ring, chunks: ring.chunks()}
 	tried.begin(now.doc, l.doc)
@@ -147,7 +147,7 @@ func encoded(t testing.TB, v any) string {
 	return string(text)
 }
 
-// traffic returns a request as one of some clients makes it.
+// traffic returns a request of one of a few clients.
 func traffic(r *rand.Rand) policy.Request {
 	n := r.IntN(r.IntN(30) + 1)
 	q := policy.Request{
@@ -177,8 +177,8 @@ func traffic(r *rand.Rand) policy.Request {
 	return q
 }
 
-// Counters that are older than what is kept make a trial inexact, and what it says of that is true: of a long limit the
-// ring has the last minutes alone.
+// Counters that are older than the records make a trial inexact, and its bounds hold: for a long limit, the ring
+// has only the last minutes.
 func TestOldCounters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestOldCounters(t *testing.T) {
 	})
 }
 
-// changed returns a text with the lines that begin with "+" in place of the text behind "-" before them.
+// changed returns a text in which the lines that begin with "+" replace the preceding text after "-".
 func changed(t testing.TB, base, change string) string {
 	t.Helper()
 	for _, one := range strings.Split("\n"+strings.TrimSpace(change), "\n-")[1:] {
@@ -232,7 +232,7 @@ func changed(t testing.TB, base, change string) string {
 	return base
 }
 
-// What a rule hides is in no record, and people see of it what the rule shows.
+// Values that a rule hides are in no record, and reports show them in the form that the rule sets.
 func TestHiddenKeys(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ show, want string }{{"short", "sk_l…er"}, {"hash", "#"}, {"whole", "sk_live_whatever"}} {
@@ -255,7 +255,7 @@ func TestHiddenKeys(t *testing.T) {
 	}
 }
 
-// A subject is shown as the stricter policy shows it, also if it is a part of every record.
+// A subject is shown in the form of the stricter policy, also if it is a part of every record.
 func TestHiddenPaths(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ now, then, want string }{
@@ -275,7 +275,7 @@ func TestHiddenPaths(t *testing.T) {
 	}
 }
 
-// What cannot be judged is named, and changes nothing.
+// Rules that cannot be judged are listed, and do not change the result.
 func TestNotJudged(t *testing.T) {
 	t.Parallel()
 	base := `
@@ -313,7 +313,7 @@ rules:
 	}
 }
 
-// A policy that reads more makes the requests before it useless to its rules, and to no others.
+// If a policy reads further parts, earlier requests are useless for the rules that read them, and only for these.
 func TestOlderRecords(t *testing.T) {
 	t.Parallel()
 	text := "rules:\n  - {name: a, key: [client_ip], limit: %s/day}\n"
@@ -350,7 +350,7 @@ func TestOlderRecords(t *testing.T) {
 	}
 }
 
-// wall is a board for instances in this process.
+// wall is a board of instances in this process.
 type wall struct {
 	mu    sync.Mutex
 	parts map[string]map[string][]byte
@@ -413,7 +413,7 @@ func TestFleet(t *testing.T) {
 	})
 }
 
-// Texts that are too long to be kept whole stay different.
+// Different texts that are too long to be kept whole stay different.
 func TestLongValues(t *testing.T) {
 	t.Parallel()
 	base := "rules:\n  - {name: now, key: [client_ip, \"header:X-Tenant\"], limit: 100/day, show_key: whole}\n"

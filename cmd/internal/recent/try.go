@@ -14,9 +14,9 @@ import (
 const (
 	// MostAge is the largest age of the requests of a trial.
 	MostAge = time.Hour
-	// maxTime limits one replay of a trial, which then ends early.
+	// maxTime bounds the duration of a replay, which then ends early.
 	maxTime = 10 * time.Second
-	// storeBytes is the most memory for the counters of one policy during a trial.
+	// storeBytes bounds the memory for the counters of one policy during a trial.
 	storeBytes = 32 << 20
 )
 
@@ -40,13 +40,13 @@ func (r *Ring) Try(ctx context.Context, before, after *policy.Document) (*Trial,
 	return out, t.run(ctx, out)
 }
 
-// trial is a trial under way.
+// trial is a running trial.
 type trial struct {
 	ring   *Ring
 	chunks []chunk
 	since  int64 // time of the first request, in microseconds since the Unix epoch
 	judges [2]judge
-	left   map[string]replay.NotJudged // rules that both policies are tried without, by name
+	left   map[string]replay.NotJudged // rules that are left out of both policies, by name
 	fresh  bool                        // counters were empty before the first record
 }
 

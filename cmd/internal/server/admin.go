@@ -40,8 +40,8 @@ func (s *adminSettings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.tokens, "admin-tokens", "", "`file` with tokens for the admin API, a line \"NAME ROLE HASH [UNTIL]\" for each,\n"+
 		"where HASH is the token's SHA-256 in hexadecimal; an empty file allows no access")
 	s.tls.AddFlags(f, "admin-", "the admin address; enables TLS",
-		"`file` with CA certificates for verifying clients of the admin API; the organizational unit of a\n"+
-			"client certificate is its role: sluice-viewer, sluice-operator or sluice-admin")
+		"`file` with CA certificates for verifying clients of the admin API; a client's role is the organizational\n"+
+			"unit (OU) of its certificate: sluice-viewer, sluice-operator or sluice-admin")
 	f.BoolVar(&s.strictReady, "strict-ready", false, "report ready only while the store is available")
 }
 

@@ -23,11 +23,11 @@ type connectionSettings struct {
 func (s *connectionSettings) addFlags(f *pflag.FlagSet) {
 	s.maxHeader = 64 << 10
 	s.headerTimeout, s.stallTimeout = command.Duration(10*time.Second), command.Duration(time.Minute)
-	f.Var(&s.max, "max-connections", "maximum client connections (default as many as the limit on open files allows, up to 16384)")
+	f.Var(&s.max, "max-connections", "maximum client connections (default about half of the limit on open files, up to 16384)")
 	f.Var(&s.maxPerAddress, "max-connections-per-address", "maximum connections from one address that is not a trusted proxy (default an eighth of --max-connections, at least 16)")
 	f.Var(&s.maxStreams, "max-streams", "maximum open WebSockets and event streams (default half of --max-connections)")
 	f.Var(&s.maxHeader, "max-header", "maximum size of a request head")
-	f.Var(&s.headerTimeout, "header-timeout", "maximum time to receive a request head, and then a body that rules read")
+	f.Var(&s.headerTimeout, "header-timeout", "maximum time to receive a request head, and again to receive the body if rules read it")
 	f.Var(&s.stallTimeout, "stall-timeout", "maximum wait for a client that neither sends nor reads its body")
 }
 

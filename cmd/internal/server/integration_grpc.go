@@ -27,9 +27,9 @@ type envoySettings struct {
 }
 
 func (s *envoySettings) addFlags(f *pflag.FlagSet) {
-	f.BoolVar(&s.countRefused, "envoy-count-refused", false, "count as envoyproxy/ratelimit does: each descriptor by itself, and a denied one uses up the rest of its limit")
-	f.BoolVar(&s.answers, "envoy-answers", false, "make Envoy add the gateway's response fields and body")
-	f.BoolVar(&s.metadata, "envoy-metadata", false, "return the request to Envoy as dynamic metadata, with the metadata of the limits that allowed it")
+	f.BoolVar(&s.countRefused, "envoy-count-refused", false, "count as envoyproxy/ratelimit does: each descriptor is charged even if another is denied, and a denied request uses up what is left of its limit")
+	f.BoolVar(&s.answers, "envoy-answers", false, "make Envoy send the header fields and denial bodies that the gateway would send")
+	f.BoolVar(&s.metadata, "envoy-metadata", false, "answer Envoy with dynamic metadata: the rate limit request, and the metadata settings of the limits that allowed it")
 }
 
 // Bounds of one connection: it can have the server keep as many messages as streams.

@@ -38,10 +38,10 @@ func (s *integrationSettings) addFlags(f *pflag.FlagSet) {
 		"+body if the proxy sends bodies, +id if it sets X-Request-Id, as in nginx+id,traefik+body")
 	s.envoy.addFlags(f)
 	s.tls.AddFlags(f, "door-", "--check, --grpc, --resp and --spoe; enables TLS there",
-		"`file` with CA certificates for verifying callers there; makes client certificates mandatory")
+		"`file` with CA certificates for verifying callers of these integrations; makes client certificates mandatory")
 	f.StringVar(&s.tokens, "door-tokens", "", "`file` with the tokens of callers of --check, --grpc and --resp, a line \"NAME HASH [UNTIL]\" for each,\n"+
 		"where HASH is the token's SHA-256 in hexadecimal")
-	f.Var(&s.maxConnections, "door-max-connections", "maximum connections to each of --check, --grpc, --resp and --spoe (default 4096)")
+	f.Var(&s.maxConnections, "door-max-connections", "maximum connections to each of the integrations (\"doors\") --check, --grpc, --resp and --spoe (default 4096)")
 }
 
 func (s *integrationSettings) any() bool { return s.check+s.grpc+s.resp+s.spoe != "" }

@@ -27,7 +27,7 @@ func (s *telemetrySettings) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&s.enabled, "telemetry", true, "count decisions for the console, sluice top and the admin API; false saves some memory and time")
 	s.recent = 64 << 20
 	f.Var(&s.recent, "recent", "maximum memory for the requests of the last hour, for trying policy changes on them; 0 records none.\n"+
-		"Bodies are not recorded, and keys only as far as their rules show them")
+		"Bodies are not recorded, and keys only in the form that the rule's show_key allows")
 	f.Var(&s.traces, "traces", "OTLP/HTTP `URL` to send traces to, such as http://localhost:4318: spans of requests that belong to a sampled\n"+
 		"trace. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and similar variables configure the rest (default none)")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
-// held is an item that the gateway has.
+// held is an item in the gateway: its path, its ETag, and a text that describes it.
 type held struct{ path, etag, text string }
 
 // find returns the item at a path, without its text, and decodes it. It returns nil for a missing item.
@@ -28,7 +28,7 @@ func (a *Client) find(ctx context.Context, path string, document any) (*held, er
 	return &held{path: path, etag: answer.etag}, nil
 }
 
-// put creates an item of a collection, or replaces the old one. The text describes the new one.
+// put creates an item in a collection, or replaces the old one. text describes the new item.
 func (a *Client) put(c *cobra.Command, collection string, old *held, document any, text string) error {
 	method, path, etag := http.MethodPost, collection, ""
 	if old != nil {
@@ -59,7 +59,8 @@ func (a *Client) remove(c *cobra.Command, old *held) error {
 	})
 }
 
-// writeTrial writes what a dry run would have done to the requests of the last hour, if the gateway keeps any.
+// writeTrial writes the effect that a dry run's change would have had on the requests of the last hour, if the
+// gateway records them.
 func (a *Client) writeTrial(w io.Writer, answer *adminAnswer) {
 	var would control.Difference
 	if a.dryRun && json.Unmarshal(answer.body, &would) == nil && would.LastHour != nil {
@@ -75,7 +76,7 @@ func (a *Client) changeQuery() url.Values {
 	return url.Values{}
 }
 
-// tense returns the word for a change that was made, or for one that would be.
+// tense returns done, or dry for a dry run, with a colon.
 func (a *Client) tense(done, dry string) string {
 	if a.dryRun {
 		return dry + ":"

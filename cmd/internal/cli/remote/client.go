@@ -1,5 +1,5 @@
-// Package remote has the commands on running gateways, which call the admin API. Package cli, above it,
-// adds them to the others; package command is below.
+// Package remote has the commands for running gateways, which call the admin API. Package cli adds them to the
+// other commands.
 package remote
 
 import (
@@ -39,10 +39,10 @@ type Client struct {
 	dryRun, writing bool
 }
 
-// Help ends the help of every command that calls the admin API.
+// Help is the end of the help text of every command that calls the admin API.
 const Help = "\n\n" +
-	"The command calls a running gateway at --admin-url. If the gateway requires a token, set\n" +
-	"SLUICE_TOKEN."
+	"The command calls a running gateway at --admin-url or SLUICE_ADMIN_URL. If the gateway requires a\n" +
+	"token, set SLUICE_TOKEN."
 
 // command returns a command that calls the admin API.
 func (a *Client) command(use, short, long, example string, run func(*cobra.Command, []string) error) *cobra.Command {
@@ -72,7 +72,7 @@ func (a *Client) CheckOutput() error {
 	return nil
 }
 
-// Commands returns the commands on running gateways.
+// Commands returns the commands for running gateways.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		healthcheckCommand(), topCommand(), overrideCommand(), subjectCommand(),
@@ -80,7 +80,7 @@ func Commands() []*cobra.Command {
 	}
 }
 
-// AddFlags adds the flags of the connection, with the default of --admin-url, and --output.
+// AddFlags adds the flags of the connection and --output. url is the default of --admin-url.
 func (a *Client) AddFlags(f *pflag.FlagSet, url string) {
 	a.connectFlags(f, url)
 	f.StringVar(&a.output, "output", "text", "text, or json for the response of the API")
@@ -94,7 +94,7 @@ func (a *Client) connectFlags(f *pflag.FlagSet, url string) {
 	f.StringVar(&a.key, "tls-key", "", "`file` with the private key for --tls-cert")
 }
 
-// Named reports whether a gateway is named.
+// Named reports whether --admin-url is set.
 func (a *Client) Named() bool { return a.url != "" }
 
 // Explain returns what the gateway would decide about a request now.
@@ -104,7 +104,8 @@ func (a *Client) Explain(ctx context.Context, r *control.CheckRequest) (*control
 	return found, err
 }
 
-// Diff compares a policy with the one that is in force in the gateway. With live it is tried on the latest requests.
+// Diff compares a policy with the one in force in the gateway. If live is true, it also tries the policy on the
+// latest requests.
 func (a *Client) Diff(ctx context.Context, doc policy.Document, live bool) (*control.PolicyDiff, error) {
 	q := url.Values{}
 	if live {
@@ -115,15 +116,14 @@ func (a *Client) Diff(ctx context.Context, doc policy.Document, live bool) (*con
 	return found, err
 }
 
-// adminAnswer is an answer of the API.
 type adminAnswer struct {
 	status int
 	etag   string
 	body   []byte
 }
 
-// call sends a request, with in as its body and etag as its If-Match if there are any, and decodes the answer
-// into out.
+// call sends a request and decodes the answer into out. in is the body, and etag is the If-Match; both are
+// optional.
 func (a *Client) call(ctx context.Context, method, path string, q url.Values, etag string, in, out any) (adminAnswer, error) {
 	var answer adminAnswer
 	r, err := a.request(ctx, method, path, q, in)
@@ -230,7 +230,7 @@ func (a *Client) unreachable(err error) error {
 	return command.Failed(fmt.Errorf("%s: %w: %s", a.url, err, hint))
 }
 
-// refusal returns the error of an answer.
+// refusal returns the error in an answer.
 func (a *Client) refusal(answer *adminAnswer) error {
 	var p struct {
 		Detail string
@@ -259,12 +259,12 @@ func (a *Client) refusal(answer *adminAnswer) error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-// Print writes a value as JSON if --output is json, or else what text writes.
+// Print writes v as JSON if --output is json; otherwise it calls text.
 func (a *Client) Print(c *cobra.Command, v any, text func(io.Writer)) error {
 	return a.print(c, adminAnswer{body: control.JSON(v)}, text)
 }
 
-// print writes the answer if --output is json, or else what text writes.
+// print writes the answer if --output is json; otherwise it calls text.
 func (a *Client) print(c *cobra.Command, answer adminAnswer, text func(io.Writer)) error {
 	var b bytes.Buffer
 	if a.output == "json" {

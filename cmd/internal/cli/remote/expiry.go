@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// expiry are the flags of what may end by itself.
+// expiry has the flags of settings that may expire.
 type expiry struct{ until, reason string }
 
 func (e *expiry) addFlags(f *pflag.FlagSet) {
@@ -21,7 +21,7 @@ func addUntil(f *pflag.FlagSet, until *string) {
 	f.StringVar(until, "until", "", "expiry: a `date`, which includes that day in UTC, or a time such as 2026-12-31T18:00:00Z")
 }
 
-// check returns an error if the end has passed. Instead is the command that ends it now.
+// check returns an error if the end has passed. instead is the command that ends the setting now.
 func (e *expiry) check(instead string) error {
 	if !ended(e.until) {
 		return nil
@@ -29,7 +29,7 @@ func (e *expiry) check(instead string) error {
 	return fmt.Errorf("--until: %s has passed: \"sluice %s\" ends it now", ending(e.until), instead)
 }
 
-// terms returns until when something holds, and why, for the end of a sentence.
+// terms describes the end and the reason of a setting, for the end of a sentence.
 func terms(until, reason string) (text string) {
 	if until != "" {
 		text = ", until " + ending(until)
@@ -67,7 +67,7 @@ func blockEnd(until *time.Time) string {
 		return "for good"
 	}
 	u := until.UTC()
-	if u.Equal(u.Truncate(24 * time.Hour)) { // where a date ends
+	if u.Equal(u.Truncate(24 * time.Hour)) { // the end of a date
 		return "until " + ending(u.Add(-1).Format(time.DateOnly))
 	}
 	return "until " + u.Format(time.RFC3339)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Who has written a date reads that date.
+// A date is shown as it was written.
 func TestBlockEnd(t *testing.T) {
 	zone := time.FixedZone("", 7200)
 	for want, until := range map[string]time.Time{

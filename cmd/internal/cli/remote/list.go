@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// list writes a list of the API: the JSON of each item on a line, or a table with the cells of each.
+// list writes a list of the API: the JSON of each item on one line, or a table. cells returns the row of an item.
 func list[T any](a *Client, c *cobra.Command, path string, q url.Values, head string, cells func(source string, document *T) []string) error {
 	out := c.OutOrStdout()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

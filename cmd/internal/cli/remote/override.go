@@ -40,8 +40,7 @@ func overrideSetCommand() *cobra.Command {
 		"Set or replace the override of a subject",
 		"Set the override of a subject of a rule: one or several limits, a number for a rule with\n"+
 			"in_flight, --block or --exempt. It replaces any override for the same values. An omitted key part\n"+
-			"matches every value, and a network as client_ip matches each of its addresses.\n\n"+
-			"A date without a time is the end of that day in UTC.",
+			"matches every value, and a network as client_ip matches each of its addresses.",
 		"  sluice override set per-key api_key=k-42 5000/minute --until 2026-12-31 --reason 'a launch'\n"+
 			"  sluice override set per-address client_ip=203.0.113.0/24 --block",
 		func(c *cobra.Command, args []string) error { return s.set(c, args) })
@@ -87,7 +86,7 @@ func overrideText(o *policy.Override) string {
 	return printable.Line(o.Rule + " " + keyText(o.Key) + ": " + effect(o) + terms(o.Until, o.Reason))
 }
 
-// effect returns what an override does.
+// effect describes what an override does.
 func effect(o *policy.Override) string {
 	switch {
 	case o.Block:
@@ -124,8 +123,9 @@ func overrideListCommand() *cobra.Command {
 func overrideDeleteCommand() *cobra.Command {
 	a := &Client{writing: true}
 	return a.command("delete RULE PART=VALUE...", "Delete the override of a subject",
-		"Delete the override of a rule with exactly these values in its key. An override in the policy file\n"+
-			"cannot be deleted; if it has the same values, it applies again.",
+		"Delete the override of a rule with exactly these values in its key. Overrides in the policy file\n"+
+			"cannot be deleted this way: if the file has one for the same values, that override applies from\n"+
+			"then on.",
 		"  sluice override delete per-key api_key=k-42",
 		func(c *cobra.Command, args []string) error {
 			s, err := syntax{rule: true}.parse("override delete", args)

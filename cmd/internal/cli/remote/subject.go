@@ -165,10 +165,9 @@ func refundCommand() *cobra.Command {
 func blockCommand() *cobra.Command {
 	s := &subjectChange{name: "block"}
 	c := s.command("Deny the requests of a subject until a date",
-		"Deny the requests that a rule counts for a subject, with 403, until a date.\n\n"+
+		"Answer 403, until a date, to the requests that a rule counts for a subject.\n\n"+
 			"With a database, the block is an override and takes effect on all instances within a second.\n"+
-			"With only a policy file, it applies to the gateway at --admin-url until that gateway stops.\n\n"+
-			"A date without a time is the end of that day in UTC.",
+			"With only a policy file, it applies to the gateway at --admin-url until that gateway stops.",
 		"  sluice block per-key api_key=k-42 --until 2026-12-31 --reason abuse")
 	addUntil(c.Flags(), &s.request.Until)
 	return c

@@ -17,10 +17,10 @@ type subjectArgs struct {
 	rest []string
 }
 
-// syntax is which arguments a command takes besides PART=VALUE.
+// syntax describes the arguments that a command takes in addition to PART=VALUE.
 type syntax struct {
 	rule bool // the first argument is RULE
-	rest bool // others may be anywhere behind it
+	rest bool // other arguments may follow, in any order
 	any  bool // PART=VALUE may be left out
 }
 
@@ -66,7 +66,7 @@ func (s *subjectArgs) query() url.Values {
 	return q
 }
 
-// keyText returns a key as the commands take it.
+// keyText returns a key in the syntax of the commands.
 func keyText(key map[string]string) string {
 	var all []string
 	for _, part := range slices.Sorted(maps.Keys(key)) {

@@ -26,9 +26,8 @@ func subjectSetCommand() *cobra.Command {
 		"Put a subject into a tier",
 		"Put a subject into a tier, in place of its current one. PART is the key part that the policy names\n"+
 			"under tiers.subject. The entry is stored in the gateway's database (--rules), and takes effect on\n"+
-			"all instances within a second.\n\n"+
-			"A date without a time is the end of that day in UTC.",
-		"  sluice subject set api_key=k-42 pro --until 2126-12-31 --reason 'a trial'",
+			"all instances within a second.",
+		"  sluice subject set api_key=k-42 pro --until 2026-12-31 --reason 'a trial'",
 		func(c *cobra.Command, args []string) error { return s.set(c, args) })
 	s.expiry.addFlags(c.Flags())
 	return c
@@ -57,8 +56,8 @@ func (s *tierSettings) set(c *cobra.Command, args []string) error {
 func subjectDeleteCommand() *cobra.Command {
 	a := &Client{writing: true}
 	return a.command("delete PART=VALUE", "Remove a subject from its tier",
-		"Remove a subject from the tier that the database puts it into. An entry in the policy file cannot\n"+
-			"be deleted; if it has the same subject, it applies again.",
+		"Remove a subject from its tier in the database. Entries in the policy file cannot be deleted this\n"+
+			"way: if the file has one for the same subject, that entry applies from then on.",
 		"  sluice subject delete api_key=k-42",
 		func(c *cobra.Command, args []string) error {
 			given, err := syntax{}.parse("subject delete", args)
@@ -76,8 +75,8 @@ func subjectDeleteCommand() *cobra.Command {
 		})
 }
 
-// findTier returns the key part by which the policy looks subjects up, and the tier of the subject with the
-// given value of it, or nil.
+// findTier returns the key part by which the policy looks up subjects, and the tier entry of the subject with the
+// given value of that part, or nil.
 func (a *Client) findTier(ctx context.Context, given *subjectArgs) (part string, old *held, err error) {
 	if part, err = a.tierPart(ctx); err != nil {
 		return part, nil, err

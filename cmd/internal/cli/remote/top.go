@@ -27,7 +27,7 @@ import (
 type topSettings struct {
 	Client
 	once             bool
-	rule, by, window string // of the subjects that are shown
+	rule, by, window string // select the subjects
 }
 
 func topCommand() *cobra.Command {
@@ -51,7 +51,7 @@ func topCommand() *cobra.Command {
 	return c
 }
 
-// snapshot is what a gateway has recorded at one time.
+// snapshot has the counts of a gateway at one time.
 type snapshot struct {
 	Stats control.Stats `json:"stats"`
 	Top   control.Top   `json:"top"`
@@ -84,9 +84,9 @@ func (s *topSettings) look(ctx context.Context) (now *snapshot, err error) {
 	return now, err
 }
 
-// watch shows a snapshot every second until ctx ends, also after errors.
+// watch shows a snapshot every second until ctx ends. It goes on after errors.
 func (s *topSettings) watch(ctx context.Context, out *os.File) error {
-	// The alternate screen, without a cursor, and afterwards the normal one.
+	// Switch to the alternate screen without a cursor, and back at the end.
 	if _, err := io.WriteString(out, "\x1b[?1049h\x1b[?25l"); err != nil {
 		return command.Failed(err)
 	}
@@ -119,8 +119,8 @@ func (s *topSettings) watch(ctx context.Context, out *os.File) error {
 	}
 }
 
-// fitted returns the part of a text that fits a screen, without anything that moves its cursor. Its first two
-// lines are sentences and are wrapped; the others are rows of tables and are cut.
+// fitted returns the part of a text that fits on a screen, without characters that move the cursor. The first two
+// lines are sentences, which are wrapped; the others are rows of tables, which are cut.
 func fitted(text string, width, height int) string {
 	var lines []string
 	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
@@ -133,7 +133,7 @@ func fitted(text string, width, height int) string {
 	return strings.Join(lines[:min(len(lines), height)], "\n")
 }
 
-// byChange returns the rules, ordered by how much their denials differ from the usual rate.
+// byChange returns the rules, sorted by how much their denials differ from the usual rate.
 func byChange(all []control.RuleStats) []control.RuleStats {
 	all = slices.Clone(all)
 	change := func(r control.RuleStats) float64 {

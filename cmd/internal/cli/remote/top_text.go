@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// maxRules bounds the rules, so that subjects and instances fit the screen.
+// maxRules bounds the rules, so that subjects and instances fit on the screen.
 const maxRules = 20
 
 // maxUpstreams does the same for upstreams.
@@ -96,7 +96,7 @@ func (s *topSettings) printSubjects(w io.Writer, now *snapshot) {
 	}
 }
 
-// printUpstreams writes a line for each upstream, of the last minute.
+// printUpstreams writes a line for each upstream, with counts of the last minute.
 func printUpstreams(w io.Writer, stats *control.Stats) {
 	if len(stats.Upstreams) == 0 {
 		return // no instance is a gateway
@@ -123,7 +123,8 @@ func printUpstreams(w io.Writer, stats *control.Stats) {
 	}
 }
 
-// printLoads writes a line for each rule with an automatic limit of requests under way, of the last minute.
+// printLoads writes a line for each rule with an automatic limit of requests in flight, with counts of the last
+// minute.
 func printLoads(w io.Writer, stats *control.Stats) {
 	const format = "%-32s%10s%12s%10s%10s%10s  %s\n"
 	headed := false
@@ -146,7 +147,7 @@ func printLoads(w io.Writer, stats *control.Stats) {
 	}
 }
 
-// classText returns the classes that a rule denies, or would as a shadow.
+// classText returns the classes that a rule denies, or would deny as a shadow.
 func classText(l *control.LoadStats) string {
 	if len(l.Denied) == 0 {
 		return "would " + strings.Join(slices.Sorted(maps.Keys(l.WouldDeny)), ", ")
@@ -183,7 +184,7 @@ func printInstances(w io.Writer, stats *control.Stats) {
 	}
 }
 
-// printRow writes cells, which may contain anything, on one line.
+// printRow writes cells on one line. The cells may contain any characters.
 func printRow(w io.Writer, format string, cells ...string) {
 	all := make([]any, len(cells))
 	for i, c := range cells {
@@ -193,7 +194,7 @@ func printRow(w io.Writer, format string, cells ...string) {
 	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
 
-// perSecond returns a rate.
+// perSecond returns a rate per second as text.
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:
@@ -237,7 +238,7 @@ func took(seconds float64) string {
 	return d.String()
 }
 
-// ago returns how long ago something was, in its largest unit.
+// ago returns a duration as text, in its largest unit.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -52,7 +52,7 @@ func WriteTrial(w io.Writer, t *recent.Trial) {
 	writeNotJudged(w, t)
 }
 
-// atMost returns a count, and about the most if that is more.
+// atMost returns a count and, if it is higher, the approximate upper bound.
 func atMost(n, most int64) string {
 	if n == most {
 		return humanize.Comma(n)

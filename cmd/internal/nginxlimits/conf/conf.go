@@ -1,5 +1,5 @@
-// Package conf reads configuration files of nginx, with the files that they include. It knows the syntax and no
-// directives. Package nginxlimits is above it.
+// Package conf reads configuration files of nginx, and the files that they include. It knows the syntax, but not
+// the directives. Package nginxlimits imports it.
 package conf
 
 import (
@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Directive is a directive, or an entry of a block such as that of map.
+// Directive is a directive, or an entry of a block such as map.
 type Directive struct {
 	Name  string
 	Args  []string
@@ -55,8 +55,8 @@ type Files struct {
 	bytes int
 }
 
-// Add reads a file, and appends its directives to those that were read before. Files that it includes have names
-// relative to its directory, as those of nginx.conf do.
+// Add reads a file, and appends its directives to those that were read before. As in nginx.conf, the names of
+// included files are relative to the directory of the file.
 func (f *Files) Add(name string) error {
 	f.base = filepath.Dir(name)
 	text, err := f.read(name, false)
@@ -88,8 +88,8 @@ func (f *Files) AddText(name, text string) error {
 	return f.Add(text[starts[0][2]:starts[0][3]])
 }
 
-// read returns the text of a file, and one byte more than may be read of one that is too large. A file that a
-// configuration includes has to be a regular one: devices and pipes may never end, or make the program wait.
+// read returns the text of a file. From a file that is too large, it returns one byte more than allowed. An
+// included file must be a regular file, because a device or a pipe may block or never end.
 func (f *Files) read(name string, included bool) (string, error) {
 	if text, known := f.dump[name]; known {
 		return text, nil
@@ -105,7 +105,7 @@ func (f *Files) read(name string, included bool) (string, error) {
 	return Read(file)
 }
 
-// Read returns what is left of a file, up to one byte more than [Files.AddText] takes.
+// Read reads to the end, but at most one byte more than [Files.AddText] accepts.
 func Read(file io.Reader) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
 	return string(text), err
@@ -138,7 +138,7 @@ func (f *Files) parse(name, text string, into *[]*Directive, depth int) error {
 	return p.block(into, nil)
 }
 
-// include reads the files that a directive names, which may have wildcards.
+// include reads the files that a directive names. The names may have wildcards.
 func (f *Files) include(d *Directive, into *[]*Directive, depth int) error {
 	if len(d.Args) != 1 {
 		return d.Errorf("include has one name")
@@ -178,13 +178,13 @@ type parser struct {
 	lexer
 	files *Files
 	depth int
-	open  int // blocks that are open
+	open  int // number of open blocks
 }
 
-// maxNested is the depth of blocks.
+// maxNested is the maximum depth of blocks.
 const maxNested = 100
 
-// block reads directives up to the end of the block that began with a directive, or of the file.
+// block reads directives up to the end of a directive's block, or of the file.
 func (p *parser) block(into *[]*Directive, of *Directive) error {
 	for {
 		first, err := p.next()

@@ -18,14 +18,15 @@ const (
 
 type token struct {
 	kind   kind
-	text   string // of a word, without quotes and escapes
+	text   string // for words: the text without quotes and escapes
 	line   int
 	quoted bool
 }
 
-// lexer splits a file as nginx does. A "#" starts a comment, and a quote a quoted word, only where a word can start.
+// lexer splits a file as nginx does. A "#" starts a comment only where a word can start, and so does a quote for a
+// quoted word.
 type lexer struct {
-	text string // what is left
+	text string // the rest of the file
 	file string
 	line int
 }
@@ -75,7 +76,7 @@ func (l *lexer) skipSpace() {
 	}
 }
 
-// word reads a word without quotes. It ends before white space, ";" and "{", but not before that of "${".
+// word reads a word without quotes. It ends before white space, ";" and "{", except for the "{" of "${".
 func (l *lexer) word() string {
 	i, dollar := 0, false
 	for i < len(l.text) {
@@ -93,7 +94,8 @@ func (l *lexer) word() string {
 	return unescape(l.take(i))
 }
 
-// quoted reads a word in quotes. It ends a word, so white space or a sign must follow.
+// quoted reads a word in quotes. The closing quote must be followed by white space, ";", "{", ")" or the end of the
+// file.
 func (l *lexer) quoted(t token) (token, error) {
 	quote := l.text[0]
 	for i := 1; i < len(l.text); i++ {
@@ -113,7 +115,7 @@ func (l *lexer) quoted(t token) (token, error) {
 	return t, fmt.Errorf("%s:%d: the quote %c has no end", l.file, t.line, quote)
 }
 
-// take returns the first n bytes that are left.
+// take returns the next n bytes.
 func (l *lexer) take(n int) string {
 	text := l.text[:n]
 	l.text = l.text[n:]

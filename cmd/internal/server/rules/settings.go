@@ -21,7 +21,7 @@ type Settings struct {
 
 // AddFlags adds the flags of the policy.
 func (s *Settings) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&s.File, "policy", "", "policy `file`, or \"example\" for the built-in one (default with the sample upstream)")
+	f.StringVar(&s.File, "policy", "", "policy `file`, or \"example\" for the built-in policy, which is the default with --upstream sample")
 	command.AddRulesFlag(f, &s.Database, ", with or without a policy file")
 	f.BoolVar(&s.Shadow, "shadow", false, "put all rules into shadow mode: they count and report, and deny nothing")
 	f.StringVar(&s.EnvoyConfig, "envoy-config", "", "`directory` with an envoyproxy/ratelimit configuration, in place of --policy")

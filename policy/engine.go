@@ -22,6 +22,7 @@ type Engine struct {
 	settled   []func(context.Context, *Settlement)
 	outcomes  []func(id uint64, o *Outcome)
 	untimed   bool
+	timed     bool // observers get the durations
 	named     bool // refused requests get an ID
 
 	store    sluice.Store
@@ -60,23 +61,20 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 // which waits for f to return. Several functions are called in the order in which they were
 // registered. Call Observe before the first decision.
 func (e *Engine) Observe(f func(context.Context, *Observation)) {
-	e.observers = append(e.observers, f)
+	e.observers, e.timed = append(e.observers, f), !e.untimed
 }
 
 // Untimed leaves out when a decision has begun and how long it took: Began and Took of an [Observation] are
 // zero. It is for replays, in which reading the clock is a good part of a decision. Call it before the first
 // decision.
-func (e *Engine) Untimed() { e.untimed = true }
+func (e *Engine) Untimed() { e.untimed, e.timed = true, false }
 
 // watched reports whether anybody looks at decisions.
 func (e *Engine) watched() bool { return len(e.observers) > 0 }
 
-// timed reports whether observers get the durations.
-func (e *Engine) timed() bool { return e.watched() && !e.untimed }
-
 // began returns when a decision begins, if anybody wants to know.
 func (e *Engine) began() (t time.Time) {
-	if e.timed() {
+	if e.timed {
 		t = time.Now()
 	}
 	return t
@@ -84,7 +82,7 @@ func (e *Engine) began() (t time.Time) {
 
 // took returns when that was, and how long ago.
 func (e *Engine) took(began time.Time) (at timing) {
-	if e.timed() {
+	if e.timed {
 		at = timing{began, time.Since(began)}
 	}
 	return at
@@ -211,10 +209,10 @@ func (e *Engine) take(ctx context.Context, w *work) error {
 
 // taken completes what the store was asked for, with what it has answered.
 func (e *Engine) taken(ctx context.Context, w *work, err error) error {
-	if err != nil || w.mode == Peek || w.charges.once.at == 0 {
-		return err
+	if err == nil && w.charges.once.at != 0 {
+		return w.charges.once.repeat(ctx, w)
 	}
-	return w.charges.once.repeat(ctx, &w.input, &w.charges)
+	return err
 }
 
 // finish tells of a decision that is made.

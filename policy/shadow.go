@@ -103,10 +103,11 @@ func (e *Engine) effective(p *Policy) *Policy {
 	return p
 }
 
-// undress puts the policy into force that a shadow was made of, now that this has ended, and returns
+// undress puts the policy into force that a shadow was made of, if this has ended, and returns
 // what is in force.
 func (e *Engine) undress(p *Policy) *Policy {
-	if !e.shadow && p.beneath != nil && p.shadowEnds <= time.Now().UnixMicro() {
+	ends := p.shadowEnds != never && p.shadowEnds != 0
+	if ends && !e.shadow && p.beneath != nil && p.shadowEnds <= time.Now().UnixMicro() {
 		e.policy.CompareAndSwap(p, p.beneath)
 		return e.policy.Load()
 	}
@@ -116,7 +117,7 @@ func (e *Engine) undress(p *Policy) *Policy {
 // current returns the policy in force.
 func (e *Engine) current() *Policy {
 	p := e.policy.Load()
-	if p.watchOnly && p.shadowEnds != never && p.shadowEnds != 0 {
+	if p.watchOnly {
 		return e.undress(p)
 	}
 	return p

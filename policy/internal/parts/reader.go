@@ -134,22 +134,30 @@ func Client(peer netip.Addr, h http.Header, trusted []netip.Prefix, forwardedHea
 	if len(trusted) == 0 {
 		return peer
 	}
+	return behindProxy(peer, h, trusted, forwardedHeader)
+}
+
+func behindProxy(peer netip.Addr, h http.Header, trusted []netip.Prefix, forwardedHeader string) netip.Addr {
 	return clientip.Resolve(peer.Unmap().WithZone(""), h, trusted, forwardedHeader)
 }
 
 // Address returns the address of the client, IPv4 as IPv4, without a zone.
 func (x *Reader) Address() netip.Addr {
 	if !x.resolved {
-		x.resolved = true
-		r := &x.request
-		if x.addr = r.Client; !x.addr.IsValid() {
-			x.addr = Client(r.Peer, r.Header, r.Trusted, r.ForwardedHeader)
-		}
-		if x.addr = x.addr.Unmap(); x.addr.Is6() {
-			x.addr = x.addr.WithZone("")
-		}
+		x.addr, x.resolved = x.request.address(), true
 	}
 	return x.addr
+}
+
+func (r *Request) address() netip.Addr {
+	a := r.Client
+	if !a.IsValid() {
+		a = Client(r.Peer, r.Header, r.Trusted, r.ForwardedHeader)
+	}
+	if a = a.Unmap(); a.Is6() {
+		a = a.WithZone("")
+	}
+	return a
 }
 
 // Host returns the host of the request as hosts are compared.
@@ -243,7 +251,11 @@ func (x *Reader) Spelling(p *Part) string {
 func findClientIP(_ *Part, x *Reader) (string, fields.Presence) {
 	if x.client == "" && x.request.Peer.IsValid() {
 		start := len(x.buf)
-		x.buf = MaskClient(x.Address(), x.request.IPv6Prefix).AppendTo(x.buf)
+		address := x.Address()
+		if !address.Is4() {
+			address = MaskClient(address, x.request.IPv6Prefix)
+		}
+		x.buf = address.AppendTo(x.buf)
 		x.client = unsafe.String(&x.buf[start], len(x.buf)-start)
 	}
 	return fields.Value(x.client)

@@ -115,21 +115,16 @@ func (n *node) addLiteral(seg string) *node {
 	return added
 }
 
+// AnyMethod stands for all methods in Lookup. [Method] never returns it.
+const AnyMethod = ""
+
 // Lookup appends to dst the id of every pattern that matches, in no order. An id that was added with
-// several patterns may be there more than once. The host may have a port.
+// several patterns may be there more than once. The method is one that [Method] returned, or AnyMethod; the host may
+// have a port.
 func (t *Tree) Lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
-	return t.lookup(dst, Method(method), host, v)
-}
-
-// LookupAny is Lookup whatever the methods of patterns.
-func (t *Tree) LookupAny(dst []int32, host string, v *paths.Reading) []int32 {
-	return t.lookup(dst, anyMethod, host, v)
-}
-
-// anyMethod is no method that [Method] returns.
-const anyMethod = ""
-
-func (t *Tree) lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
+	if v.Never {
+		return dst
+	}
 	dst = t.any.lookup(dst, method, v)
 	if len(t.hosts) > 0 {
 		if n := t.hosts[Host(host)]; n != nil {
@@ -140,10 +135,7 @@ func (t *Tree) lookup(dst []int32, method, host string, v *paths.Reading) []int3
 }
 
 func (n *node) lookup(dst []int32, method string, v *paths.Reading) []int32 {
-	switch {
-	case v.Never:
-		return dst
-	case v.Every:
+	if v.Every {
 		return n.all(dst, method)
 	}
 	return n.match(dst, method, v.Segs)
@@ -215,5 +207,5 @@ func appendIDs(dst []int32, list []entry, method string) []int32 {
 }
 
 func (e *entry) takes(method string) bool {
-	return e.method == "" || e.method == method || e.method == "GET" && method == "HEAD" || method == anyMethod
+	return e.method == "" || e.method == method || e.method == "GET" && method == "HEAD" || method == AnyMethod
 }

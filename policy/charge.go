@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -130,7 +129,11 @@ func (c *charges) complete(in *input) {
 
 // expect makes room for the receipts of the charges.
 func (c *charges) expect(in *input) {
-	c.receipts = slices.Grow(c.receipts[:0], len(c.list))[:len(c.list)]
+	if n := len(c.list); n > cap(c.receipts) {
+		c.receipts = make([]sluice.Receipt, n)
+	} else {
+		c.receipts = c.receipts[:n]
+	}
 	if in.policy.settles {
 		c.began, c.made = time.Now(), in.request.Time
 	}

@@ -229,14 +229,13 @@ func (e *Engine) finish(ctx context.Context, w *work, d *Decision, at timing) {
 	if w.policy.forms && !d.Exempt {
 		d.form(w)
 	}
-	e.observe(ctx, w, d, at)
+	if e.watched() {
+		e.observe(ctx, w, d, at)
+	}
 	e.end(w) // a panic of the store or the observer may take w with it
 }
 
 func (e *Engine) observe(ctx context.Context, w *work, d *Decision, at timing) {
-	if !e.watched() {
-		return
-	}
 	if e.named && !d.Allowed {
 		d.name(w.request)
 	}

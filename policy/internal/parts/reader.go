@@ -59,36 +59,37 @@ type Request struct {
 // Reader finds the values of parts in one request, and keeps its memory for the next: see Reset.
 type Reader struct {
 	request Request
+	progress
+
+	addr      netip.Addr // see Address
+	hostName  string     // see Host
+	path      string     // see findPath
+	pathState fields.Presence
+	readings  paths.Buffer
+	key       string // see apiKey
+	keyState  fields.Presence
+
+	query, cookies, body, claims lazyMembers
+	buf                          []byte
+}
+
+// progress is what has been read of the request.
+type progress struct {
 	// Route is the key of the pattern that matched, of the rule that is being looked at; empty if it has no
 	// patterns.
 	Route string
 	state fields.Presence // of the part that was read last
 	// BrokeOff reports that the body did, so that no server can read it in any way.
 	BrokeOff bool
-	fault    string // see BodyFault
 	// Unread is set if a part without a recorded value was read.
 	Unread bool
 
+	fault   string // see BodyFault
 	data    []byte // the body, if it was read whole
 	fetched bool   // the body was asked for
+	client  string // see findClientIP
 
-	addr     netip.Addr // see Address
-	resolved bool       // addr is known
-
-	hostName  string // see Host
-	hostKnown bool
-
-	path      string // see findPath
-	pathState fields.Presence
-	pathKnown bool
-	readings  paths.Buffer
-
-	client                       string
-	key                          string // see apiKey
-	keyState                     fields.Presence
-	keyKnown                     bool
-	query, cookies, body, claims lazyMembers
-	buf                          []byte
+	resolved, hostKnown, pathKnown, keyKnown bool // addr, hostName, path and key are set
 }
 
 // maxKept is the most memory of a reader that is kept from one request to the next.
@@ -112,9 +113,7 @@ func (x *Reader) Reset() *Request {
 	if cap(x.buf)+x.body.Size()+x.query.Size() > maxKept {
 		*x = Reader{}
 	}
-	x.fault, x.fetched, x.data = "", false, nil
-	x.Route, x.client, x.state, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown, x.Unread = "", "", fields.Absent, false, false, false, false, false
-	x.pathKnown = false
+	x.progress = progress{}
 	x.buf = x.buf[:0]
 	x.query.reset()
 	x.cookies.reset()

@@ -80,12 +80,9 @@ func (w *work) charge(malformed bool) {
 // add adds a charge and a result for each limit of a subject. It writes them in place, because copying such
 // large structs is slow.
 func (c *charges) add(in *input, s *subject) {
-	r, by, whole, first := s.rule, s.by, int64(0), len(c.list)
-	if r.cost.usage == nil {
-		whole = in.cost(r)
-	} else {
-		s.reserved = in.reserve(r)
-		whole = in.times(r, s.reserved.cost)
+	r, by, whole, first := s.rule, s.by, s.rule.cost.fixed, len(c.list)
+	if r.cost.varies || in.request.Cost > 1 || in.mode == GiveBack {
+		whole = in.whole(s)
 	}
 	shadow := s.shadow || s.marks
 	for i := range by.limits {

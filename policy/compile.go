@@ -163,6 +163,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 		out.cost.usage.prices = p.prices
 	}
 	out.cost.unit = unitOfCost(&r.Cost)
+	out.cost.varies = out.cost.header != "" || out.cost.usage != nil
 	out.marks = c.over(r, &out)
 	p.marks = p.marks || out.marks
 	out.counts = c.counting(&r.Count)

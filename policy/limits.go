@@ -254,8 +254,8 @@ func (c *compiler) checkAllTold(p *Policy) {
 		r := &p.rules[i]
 		c.item, c.rule = i, r.name
 		c.checkTold("limits", r.own.limits)
-		for _, name := range sortedKeys(r.tiers) {
-			c.checkTold(fmt.Sprintf("tiers[%q]", name), r.tiers[name].limits)
+		for _, t := range r.tiers {
+			c.checkTold(fmt.Sprintf("tiers[%q]", t.tier), t.limits)
 		}
 	}
 }
@@ -364,8 +364,8 @@ type counted struct {
 // sets returns the limits that a rule has together: its own, and those of each tier.
 func (r *rule) sets() []*resolved {
 	sets := []*resolved{&r.own}
-	for _, name := range sortedKeys(r.tiers) {
-		sets = append(sets, r.tiers[name])
+	for i := range r.tiers {
+		sets = append(sets, &r.tiers[i].resolved)
 	}
 	return sets
 }

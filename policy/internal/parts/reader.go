@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -250,15 +251,36 @@ func (x *Reader) Spelling(p *Part) string {
 func findClientIP(_ *Part, x *Reader) (string, fields.Presence) {
 	if x.client == "" && x.request.Peer.IsValid() {
 		start := len(x.buf)
-		address := x.Address()
-		if !address.Is4() {
-			address = MaskClient(address, x.request.IPv6Prefix)
+		if a := x.Address(); a.Is4() {
+			x.buf = appendIPv4(x.buf, a.As4())
+		} else {
+			x.buf = MaskClient(a, x.request.IPv6Prefix).AppendTo(x.buf)
 		}
-		x.buf = address.AppendTo(x.buf)
 		x.client = unsafe.String(&x.buf[start], len(x.buf)-start)
 	}
 	return fields.Value(x.client)
 }
+
+// appendIPv4 appends what [netip.Addr.AppendTo] does, in half its time.
+func appendIPv4(dst []byte, address [4]byte) []byte {
+	for _, n := range address {
+		o := &octets[n]
+		end := len(dst) + o.len
+		dst = append(dst, o.text[0], o.text[1], o.text[2], o.text[3])[:end]
+	}
+	return dst[:len(dst)-1]
+}
+
+// octets are the numbers of IPv4 addresses, each with a dot behind it.
+var octets = func() (all [256]struct {
+	text [4]byte
+	len  int
+}) {
+	for n := range all {
+		all[n].len = len(append(strconv.AppendInt(all[n].text[:0], int64(n), 10), '.'))
+	}
+	return all
+}()
 
 // MaskClient returns what counts of an address: IPv4 as it is, also where it is written as IPv6, and of IPv6
 // the prefix. A zone does not count.

@@ -177,7 +177,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 // clean removes the fields that Connection names, unless the gateway has, and returns what is wrong with
 // it, or "".
 func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
-	if x, _ := w.(*exchange.Exchange); x != nil && x.Cleaned {
+	if x, ok := w.(*exchange.Exchange); ok && x.Cleaned {
 		return x.Fault
 	}
 	return exchange.DropNominated(h, d.config.ForwardedHeader)

@@ -21,7 +21,7 @@ type index struct {
 	headers       valueIndex         // the same without hosts, by header
 	attributes    valueIndex         // the same without headers, by attribute
 	always        []int32            // and those that are left
-	hasConditions bool               // there are others than always
+	hasConditions bool               // there are rules without patterns other than always
 	typed         []*rule            // rules without patterns that count by a query or a body
 	anyPath       bool               // there are patterns, so that paths have to be read
 	all           []matched          // all rules, if each applies to every request; else nil

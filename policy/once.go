@@ -67,7 +67,8 @@ func (o *once) preview(_ *input, c *charges) {
 	}
 }
 
-// repeat allows a request that was allowed before, unless it is a preview. If its turn in a queue has passed, it takes another one.
+// repeat allows a request that was allowed before, unless it is a preview. If its turn in a queue has passed, it takes
+// another one.
 func (o *once) repeat(ctx context.Context, w *work) error {
 	c := &w.charges
 	if w.mode == Peek || !o.repeats(c) {

@@ -124,7 +124,7 @@ type tierLimits struct {
 	resolved
 }
 
-// tiersOfRule are sorted by name. Few rules have more than a handful, which are faster to compare than to hash.
+// tiersOfRule are sorted by name. Rules have a handful of tiers at most, which are faster to compare than to hash.
 type tiersOfRule []tierLimits
 
 // of returns the limits for a tier, or nil.

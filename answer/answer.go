@@ -80,6 +80,7 @@ type Answer struct {
 	header   *policyHeader   // of the results, if they are reported
 	fault    string          // what is wrong with a malformed request
 	quota    bool            // the body is the state of all limits, unless it is a refusal
+	problem  *problem        // of a refusal
 	media    int             // of a refusal, as an index of offers, or ownBody
 	retry    string          // Retry-After, if a refusal has that
 	text     []byte          // what is being written

@@ -47,7 +47,7 @@ type compiler struct {
 	plans     map[sluice.Limit]*sluice.Plan
 	kept      map[keptKey]*sluice.Plan
 	limitSets map[limitsKey][]limit
-	effects  map[effectKey]*resolved
+	effects   map[effectKey]*resolved
 	names     map[string]int // the index of each rule
 	key       parts.Keys     // of the override that is being read
 	now       int64          // in microseconds since the Unix epoch
@@ -64,7 +64,7 @@ func newCompiler(where func(path string) (file string, line int)) *compiler {
 		where:     where,
 		texts:     make(map[string]sluice.Limit),
 		limitSets: make(map[limitsKey][]limit),
-		effects:  make(map[effectKey]*resolved),
+		effects:   make(map[effectKey]*resolved),
 		plans:     make(map[sluice.Limit]*sluice.Plan),
 		kept:      make(map[keptKey]*sluice.Plan),
 		names:     make(map[string]int),

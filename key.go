@@ -38,10 +38,10 @@ func plainKey(value string) bool {
 
 // plainBytes returns how many bytes at the start of a value AppendKeyPart leaves as they are.
 func plainBytes(value string) (n int) {
-	// Four bytes at a time, because every key passes here.
-	for ; len(value)-n >= 4; n += 4 {
-		v := value[n : n+4]
-		if plainKeyByte[v[0]]&plainKeyByte[v[1]]&plainKeyByte[v[2]]&plainKeyByte[v[3]] == 0 {
+	// Eight bytes at a time, because every key passes here.
+	for ; len(value)-n >= 8; n += 8 {
+		v, t := value[n:n+8], &plainKeyByte
+		if t[v[0]]&t[v[1]]&t[v[2]]&t[v[3]]&t[v[4]]&t[v[5]]&t[v[6]]&t[v[7]] == 0 {
 			break
 		}
 	}

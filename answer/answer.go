@@ -79,6 +79,7 @@ type Answer struct {
 	header   *policyHeader   // the header for the results, if they are reported
 	fault    string          // what is wrong with a malformed request
 	quota    bool            // the body is the state of all limits, unless it is a refusal
+	problem  *problem        // of a refusal, or nil
 	media    int             // media type of a refusal: an index of offers, or ownBody
 	retry    string          // Retry-After of a refusal, or empty
 	text     []byte          // memory for texts

@@ -7,7 +7,7 @@ import "unsafe"
 // again.
 type arena struct {
 	texts []byte
-	lists []string
+	lists [][1]string
 	used  int // used part of lists
 }
 
@@ -31,10 +31,10 @@ func (a *arena) text(b []byte) string {
 // list returns a list of one value. Its capacity is one, so that appending to it cannot overwrite other lists.
 func (a *arena) list(value string) []string {
 	if a.used == len(a.lists) {
-		a.lists, a.used = make([]string, listChunk), 0
+		a.lists, a.used = make([][1]string, listChunk), 0
 	}
-	one := a.lists[a.used : a.used+1 : a.used+1]
+	one := &a.lists[a.used]
 	a.used++
 	one[0] = value
-	return one
+	return one[:]
 }

@@ -50,11 +50,10 @@ func (a *Answer) own(h http.Header, c Client) {
 
 // sentProblem is the problem with the sent status.
 func (a *Answer) sentProblem() *problem {
-	p := a.problem()
-	if p.status == a.Status {
-		return p
+	if a.problem.status == a.Status {
+		return a.problem
 	}
-	return newProblem(a.Status, p.kind, p.name)
+	return newProblem(a.Status, a.problem.kind, a.problem.name)
 }
 
 // values returns the values of the refusal for a template.

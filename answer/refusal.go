@@ -35,7 +35,8 @@ func newProblem(status int, kind, code string) *problem {
 		`","title":"` + title + `","status":` + strconv.Itoa(status) + `,"detail":"`}
 }
 
-func (a *Answer) problem() *problem {
+// findProblem returns the kind of a refusal.
+func (a *Answer) findProblem() *problem {
 	switch {
 	case a.fault != "", a.decision.Ambiguous() != "", a.decision.Mismatched() != "":
 		return malformed
@@ -69,7 +70,8 @@ func (a *Answer) retryAfter() int64 {
 
 // refuse sets the status, and the fields that every refusal has.
 func (a *Answer) refuse(f fields, accept []string) {
-	a.Status, a.media = a.problem().status, plainJSON
+	a.problem = a.findProblem()
+	a.Status, a.media = a.problem.status, plainJSON
 	if a.form == policy.Plain {
 		a.media = negotiate(accept)
 	}
@@ -102,11 +104,11 @@ func (a *Answer) Body() []byte {
 	switch {
 	case a.media == ownBody:
 	case a.form == policy.OpenAI:
-		a.text = a.appendOpenAI(a.text[:0], a.problem())
+		a.text = a.appendOpenAI(a.text[:0], a.problem)
 	case a.form == policy.Anthropic:
-		a.text = a.appendAnthropic(a.text[:0], a.problem())
+		a.text = a.appendAnthropic(a.text[:0], a.problem)
 	case a.form == policy.MCP:
-		a.text = a.appendMCP(a.text[:0], a.problem())
+		a.text = a.appendMCP(a.text[:0], a.problem)
 	default:
 		a.text = a.appendBody(a.text[:0], a.sentProblem())
 	}

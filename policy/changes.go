@@ -148,9 +148,9 @@ func (p *Policy) restarts(r *rule, before *Policy, old *rule) (all []Restart) {
 		}
 	}
 	compare(r.own.from, old.own.limits, r.own.limits)
-	for _, name := range sortedKeys(r.tiers) {
-		if was := old.tiers[name]; was != nil {
-			compare(was.from, was.limits, r.tiers[name].limits)
+	for _, is := range r.tiers {
+		if was := old.tiers.of(is.tier); was != nil {
+			compare(was.from, was.limits, is.limits)
 		}
 	}
 	if has, had := p.overrides.of(r), before.overrides.of(old); has != nil && had != nil {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -81,12 +80,9 @@ func (w *work) charge(malformed bool) {
 // add adds a charge and a result for each limit of a subject. It writes them in place, because copying such
 // large structs is slow.
 func (c *charges) add(in *input, s *subject) {
-	r, by, whole, first := s.rule, s.by, int64(0), len(c.list)
-	if r.cost.usage == nil {
-		whole = in.cost(r)
-	} else {
-		s.reserved = in.reserve(r)
-		whole = in.times(r, s.reserved.cost)
+	r, by, whole, first := s.rule, s.by, s.rule.cost.fixed, len(c.list)
+	if r.cost.varies || in.request.Cost > 1 || in.mode == GiveBack {
+		whole = in.whole(s)
 	}
 	shadow := s.shadow || s.marks
 	for i := range by.limits {
@@ -130,7 +126,11 @@ func (c *charges) complete(in *input) {
 
 // expect makes room for the receipts of the charges.
 func (c *charges) expect(in *input) {
-	c.receipts = slices.Grow(c.receipts[:0], len(c.list))[:len(c.list)]
+	if n := len(c.list); n > cap(c.receipts) {
+		c.receipts = make([]sluice.Receipt, n)
+	} else {
+		c.receipts = c.receipts[:n]
+	}
 	if in.policy.settles {
 		c.began, c.made = time.Now(), in.request.Time
 	}

@@ -163,6 +163,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 		out.cost.usage.prices = p.prices
 	}
 	out.cost.unit = unitOfCost(&r.Cost)
+	out.cost.varies = out.cost.header != "" || out.cost.usage != nil
 	out.marks = c.over(r, &out)
 	p.marks = p.marks || out.marks
 	out.counts = c.counting(&r.Count)
@@ -227,22 +228,22 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	if p.tierFrom == nil && p.tierSubject == nil {
 		c.fail("tiers", "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "the source of a request's tier is missing")
 	}
-	out.tiers = make(map[string]*resolved, len(r.Tiers))
 	for _, name := range sortedKeys(r.Tiers) {
 		field := fmt.Sprintf("tiers[%q]", name)
 		if !c.checkName(field, "tier", name) {
 			continue
 		}
 		tier := p.canonicalTier(name)
-		if out.tiers[tier] != nil {
+		if out.tiers.of(tier) != nil {
 			c.fail(field, "keep one of them", "the tier %s cannot be distinguished from another of the rule", spelling.Quote(name))
 		}
 		if len(r.Tiers[name]) == 0 {
 			c.fail(field, "write for example \"1000/minute\", or a number in a rule with in_flight", "the tier %s has no limit", spelling.Quote(name))
 			continue
 		}
-		out.tiers[tier] = &resolved{limits: ofTier(field, r.Tiers[name], out), from: "tier:" + name, source: r.Source}
+		out.tiers = append(out.tiers, tierLimits{tier, resolved{limits: ofTier(field, r.Tiers[name], out), from: "tier:" + name, source: r.Source}})
 	}
+	slices.SortFunc(out.tiers, func(a, b tierLimits) int { return strings.Compare(a.tier, b.tier) })
 }
 
 // defaultAmbiguous is the default of ambiguous. Rules that count by a body mostly guard accounts, and honest

@@ -416,9 +416,12 @@ func (w *work) meetsBody(r *rule) bool {
 // matchBodies drops the rules with a condition on the body that the request does not meet. It reads the body only for
 // such conditions.
 func (w *work) matchBodies() {
-	if !w.policy.readsBody {
-		return
+	if w.policy.readsBody {
+		w.dropUnmet()
 	}
+}
+
+func (w *work) dropUnmet() {
 	w.matches.rules = slices.DeleteFunc(w.matches.rules, func(m matched) bool {
 		b, v := w.checkBody(m.rule)
 		if v == doubtful && (w.x.BodyFault() != "" || m.rule.strict && !w.x.BrokeOff) {

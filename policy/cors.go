@@ -9,6 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/paths"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // CrossOrigin are the other origins whose pages may read the answers of an integration. A nil CrossOrigin permits
@@ -117,7 +118,7 @@ func (w *work) meetsTyped() bool {
 		return false
 	}
 	for _, v := range paths.Readings(w.request.Path, w.policy.ignoreCase, &w.matches.views) {
-		for _, id := range x.tree.LookupAny(w.matches.ids[:0], w.request.Host, &v) {
+		for _, id := range x.tree.Lookup(w.matches.ids[:0], pattern.AnyMethod, w.request.Host, &v) {
 			if x.byID[id].rule.countsTyped() {
 				return true
 			}

@@ -134,6 +134,7 @@ type cost struct {
 	usd    bool   // the cost is in micro-USD, by the prices of the policy
 	unit   Unit
 	usage  *usageCost
+	varies bool // with the request: it has a header or usage
 }
 
 func (c *compiler) cost(in *Cost) cost {

@@ -22,6 +22,7 @@ type Engine struct {
 	settled   []func(context.Context, *Settlement)
 	outcomes  []func(id uint64, o *Outcome)
 	untimed   bool
+	timed     bool // observers get the durations
 	named     bool // refused requests get an ID
 
 	store    sluice.Store
@@ -60,22 +61,19 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 // return. Several functions are called in the order in which they were registered. Call Observe before the first
 // decision.
 func (e *Engine) Observe(f func(context.Context, *Observation)) {
-	e.observers = append(e.observers, f)
+	e.observers, e.timed = append(e.observers, f), !e.untimed
 }
 
 // Untimed turns off the timing of decisions: Began and Took of an [Observation] are zero. It is for replays, in
 // which reading the clock is a good part of the cost of a decision. Call it before the first decision.
-func (e *Engine) Untimed() { e.untimed = true }
+func (e *Engine) Untimed() { e.untimed, e.timed = true, false }
 
 // watched reports whether the engine has observers of decisions.
 func (e *Engine) watched() bool { return len(e.observers) > 0 }
 
-// timed reports whether observers get the durations.
-func (e *Engine) timed() bool { return e.watched() && !e.untimed }
-
 // began returns the present time if observers get the durations, else the zero time.
 func (e *Engine) began() (t time.Time) {
-	if e.timed() {
+	if e.timed {
 		t = time.Now()
 	}
 	return t
@@ -83,7 +81,7 @@ func (e *Engine) began() (t time.Time) {
 
 // took returns the timing of a decision that started at began.
 func (e *Engine) took(began time.Time) (at timing) {
-	if e.timed() {
+	if e.timed {
 		at = timing{began, time.Since(began)}
 	}
 	return at
@@ -210,10 +208,10 @@ func (e *Engine) take(ctx context.Context, w *work) error {
 
 // taken completes a Take: it allows a request that repeats an earlier one with its ID.
 func (e *Engine) taken(ctx context.Context, w *work, err error) error {
-	if err != nil || w.mode == Peek || w.charges.once.at == 0 {
-		return err
+	if err == nil && w.charges.once.at != 0 {
+		return w.charges.once.repeat(ctx, w)
 	}
-	return w.charges.once.repeat(ctx, &w.input, &w.charges)
+	return err
 }
 
 // finish completes a decision and calls the observers.
@@ -230,14 +228,13 @@ func (e *Engine) finish(ctx context.Context, w *work, d *Decision, at timing) {
 	if w.policy.forms && !d.Exempt {
 		d.form(w)
 	}
-	e.observe(ctx, w, d, at)
+	if e.watched() {
+		e.observe(ctx, w, d, at)
+	}
 	e.end(w) // a panic of the store or the observer may take w with it
 }
 
 func (e *Engine) observe(ctx context.Context, w *work, d *Decision, at timing) {
-	if !e.watched() {
-		return
-	}
 	if e.named && !d.Allowed {
 		d.name(w.request)
 	}

@@ -255,8 +255,8 @@ func (c *compiler) checkAllTold(p *Policy) {
 		r := &p.rules[i]
 		c.item, c.rule = i, r.name
 		c.checkTold("limits", r.own.limits)
-		for _, name := range sortedKeys(r.tiers) {
-			c.checkTold(fmt.Sprintf("tiers[%q]", name), r.tiers[name].limits)
+		for _, t := range r.tiers {
+			c.checkTold(fmt.Sprintf("tiers[%q]", t.tier), t.limits)
 		}
 	}
 }
@@ -365,8 +365,8 @@ type counted struct {
 // sets returns the sets of limits that apply together: the rule's own limits, and the limits of each tier.
 func (r *rule) sets() []*resolved {
 	sets := []*resolved{&r.own}
-	for _, name := range sortedKeys(r.tiers) {
-		sets = append(sets, r.tiers[name])
+	for i := range r.tiers {
+		sets = append(sets, &r.tiers[i].resolved)
 	}
 	return sets
 }

@@ -14,16 +14,17 @@ import (
 // hands out ids in the order of the document, one for each pattern of a rule, or one
 // for a rule without patterns.
 type index struct {
-	byID       []matched // the rule and the pattern of each id
-	tree       pattern.Tree
-	hosts      map[string][]int32 // rules without patterns, by host
-	below      map[string][]int32 // the same for "*.example.com"
-	headers    valueIndex         // rules without patterns and hosts, by header
-	attributes valueIndex         // rules without patterns, hosts and headers, by attribute
-	always     []int32            // all other rules without patterns
-	typed      []*rule            // rules without patterns that count by a query or a body
-	anyPath    bool               // a rule has patterns, so that paths have to be read
-	all        []matched          // all rules, if each applies to every request; else nil
+	byID          []matched // the rule and the pattern of each id
+	tree          pattern.Tree
+	hosts         map[string][]int32 // rules without patterns, by host
+	below         map[string][]int32 // the same for "*.example.com"
+	headers       valueIndex         // rules without patterns and hosts, by header
+	attributes    valueIndex         // rules without patterns, hosts and headers, by attribute
+	always        []int32            // all other rules without patterns
+	hasConditions bool               // there are rules without patterns other than those in always
+	typed         []*rule            // rules without patterns that count by a query or a body
+	anyPath       bool               // a rule has patterns, so that paths have to be read
+	all           []matched          // all rules, if each applies to every request; else nil
 }
 
 // valueIndex finds rules by a condition on a header or an attribute: by its name and value.
@@ -51,6 +52,7 @@ func newIndex(rules []rule, ignoreCase bool) index {
 			}
 		}
 	}
+	x.hasConditions = len(x.hosts)+len(x.below)+len(x.headers)+len(x.attributes) > 0
 	if !slices.ContainsFunc(rules, func(r rule) bool { return !r.certain || len(r.match)+len(r.bodies) > 0 }) {
 		x.all = x.byID
 	}
@@ -99,9 +101,8 @@ func (x *valueIndex) add(name, value string, id int32) {
 	of[value] = append(of[value], id)
 }
 
-// pathless appends the ids of the rules without patterns that may apply.
-func (x *index) pathless(dst []int32, in *input) []int32 {
-	dst = append(dst, x.always...)
+// conditional appends the ids of the rules without patterns that may apply because of a host, header or attribute.
+func (x *index) conditional(dst []int32, in *input) []int32 {
 	if len(x.hosts)+len(x.below) > 0 {
 		dst = append(dst, x.hosts[in.x.Host()]...)
 		for _, parent, found := strings.Cut(in.x.Host(), "."); found; _, parent, found = strings.Cut(parent, ".") {
@@ -183,7 +184,10 @@ func (w *work) match() {
 		return
 	}
 	m.pathless = m.pathless || w.request.NoPath
-	m.ids = x.pathless(m.ids, &w.input)
+	m.ids = append(m.ids, x.always...)
+	if x.hasConditions {
+		m.ids = x.conditional(m.ids, &w.input)
+	}
 	if x.anyPath && !m.pathless {
 		m.lookUp(&w.input)
 	}
@@ -221,11 +225,12 @@ func (w *work) match() {
 
 // lookUp finds the patterns that match the path, in each way to read it.
 func (m *matches) lookUp(in *input) {
+	method := pattern.Method(in.request.Method)
 	readings := paths.Readings(in.request.Path, in.policy.ignoreCase, &m.views)
 	m.ends = append(m.ends, len(m.ids))
 	for i := range readings {
 		m.ambiguous = m.ambiguous || readings[i].Never
-		m.ids = in.policy.index.tree.Lookup(m.ids, in.request.Method, in.request.Host, &readings[i])
+		m.ids = in.policy.index.tree.Lookup(m.ids, method, in.request.Host, &readings[i])
 		m.ends = append(m.ends, len(m.ids))
 	}
 }

@@ -67,13 +67,15 @@ func (o *once) preview(_ *input, c *charges) {
 	}
 }
 
-// repeat allows a request that was allowed before. If its turn in a queue has passed, it takes another one.
-func (o *once) repeat(ctx context.Context, in *input, c *charges) error {
-	if !o.repeats(c) {
+// repeat allows a request that was allowed before, unless it is a preview. If its turn in a queue has passed, it takes
+// another one.
+func (o *once) repeat(ctx context.Context, w *work) error {
+	c := &w.charges
+	if w.mode == Peek || !o.repeats(c) {
 		return nil
 	}
 	o.repeated = true
-	if allowAgain(c.receipts); in.mode != Charge {
+	if allowAgain(c.receipts); w.mode != Charge {
 		return nil
 	}
 	return o.engine.again(ctx, c.list[o.at].Key, c.list[:len(c.results)], c.receipts)

@@ -73,7 +73,7 @@ type rule struct {
 	// calendar reports that the rule names no algorithm, so that months have their own.
 	calendar    bool
 	own         resolved
-	tiers       map[string]*resolved
+	tiers       tiersOfRule
 	cost        cost
 	debt        int64            // units that a key may owe
 	most        map[uint64]int64 // units of the largest limit of each fingerprint; nil until all are compiled
@@ -115,6 +115,25 @@ type resolved struct {
 	from          string
 	source        string // see Rule
 	block, exempt bool
+}
+
+// tierLimits are the limits of a rule for a tier.
+type tierLimits struct {
+	tier string // as [Policy.canonicalTier] returns it
+	resolved
+}
+
+// tiersOfRule are sorted by name. Rules have a handful of tiers at most, which are faster to compare than to hash.
+type tiersOfRule []tierLimits
+
+// of returns the limits for a tier, or nil.
+func (all tiersOfRule) of(tier string) *resolved {
+	for i := range all {
+		if all[i].tier == tier {
+			return &all[i].resolved
+		}
+	}
+	return nil
 }
 
 // missing is what happens to a request that lacks a part of a rule's key.

@@ -212,22 +212,20 @@ func PlainHost(s string) bool {
 		}
 		return rest == "" || rest[0] == ':' && digits(rest[1:])
 	}
-	before := byte('.')
 	for i := range len(s) {
-		c := s[i]
-		if !inHost[c] {
-			return c == ':' && digits(s[i+1:])
-		}
-		if c == '.' && before == '.' {
+		switch {
+		case inLabel[s[i]]:
+		case s[i] != '.':
+			return s[i] == ':' && digits(s[i+1:])
+		case i == 0 || s[i-1] == '.':
 			return false
 		}
-		before = c
 	}
 	return true
 }
 
-// inHost are the characters of names and of IPv4 addresses.
-var inHost = characters("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+// inLabel are the characters between the dots of names and of IPv4 addresses.
+var inLabel = characters("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_~")
 
 func characters(all string) (t [256]bool) {
 	for i := range len(all) {

@@ -192,7 +192,7 @@ func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 		}
 	}
 	if r.tiers != nil {
-		if t := r.tiers[s.tierName(in)]; t != nil {
+		if t := r.tiers.of(s.tierName(in)); t != nil {
 			return t, 0
 		}
 	}

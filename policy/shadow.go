@@ -105,7 +105,8 @@ func (e *Engine) effective(p *Policy) *Policy {
 
 // undress puts the original policy of a shadow into force if the shadow has ended, and returns the policy in force.
 func (e *Engine) undress(p *Policy) *Policy {
-	if !e.shadow && p.beneath != nil && p.shadowEnds <= time.Now().UnixMicro() {
+	ends := p.shadowEnds != never && p.shadowEnds != 0
+	if ends && !e.shadow && p.beneath != nil && p.shadowEnds <= time.Now().UnixMicro() {
 		e.policy.CompareAndSwap(p, p.beneath)
 		return e.policy.Load()
 	}
@@ -115,7 +116,7 @@ func (e *Engine) undress(p *Policy) *Policy {
 // current returns the policy in force.
 func (e *Engine) current() *Policy {
 	p := e.policy.Load()
-	if p.watchOnly && p.shadowEnds != never && p.shadowEnds != 0 {
+	if p.watchOnly {
 		return e.undress(p)
 	}
 	return p

@@ -223,7 +223,7 @@ func (s *Subject) mayHold(w *work) []counted {
 	}
 	if tier, known := w.subjects.tierOfKey(&w.input, r); !known {
 		return r.limits()
-	} else if limits := r.tiers[tier]; limits != nil {
+	} else if limits := r.tiers.of(tier); limits != nil {
 		return limits.counted()
 	}
 	return r.own.counted()

@@ -90,8 +90,8 @@ func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
 func (p *Policy) tierNames() map[string]bool {
 	all := map[string]bool{p.tier: true}
 	for i := range p.rules {
-		for name := range p.rules[i].tiers {
-			all[name] = true
+		for _, t := range p.rules[i].tiers {
+			all[t.tier] = true
 		}
 		if s := p.rules[i].sharing; s != nil {
 			for name := range s.weights {

@@ -88,6 +88,16 @@ func (w *work) forget() {
 	w.charges.reset()
 }
 
+// whole returns the cost of the request for a subject before it is cut to a limit. If the rule reads the response,
+// whole makes the reservation.
+func (in *input) whole(s *subject) int64 {
+	if s.rule.cost.usage == nil {
+		return in.cost(s.rule)
+	}
+	s.reserved = in.reserve(s.rule)
+	return in.times(s.rule, s.reserved.cost)
+}
+
 // cost returns the cost of the request under a rule that does not read the response's body. The cost is negative
 // for a request with Mode GiveBack.
 func (in *input) cost(r *rule) int64 {

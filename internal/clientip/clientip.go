@@ -72,23 +72,26 @@ func Key(addr netip.Addr, ipv6Prefix int) string {
 // port. Most peers look like that, and need no other way to be read. The host is empty if
 // this one does not.
 func Plain4(peer string) (addr [4]byte, host string) {
-	i := 0
-	for field := range addr {
-		start, n := i, 0
-		for i < len(peer) && i < start+3 && peer[i]-'0' <= 9 {
-			n = 10*n + int(peer[i]-'0')
-			i++
+	field, start, n := 0, 0, 0
+	for i := range len(peer) {
+		c := peer[i]
+		if c-'0' <= 9 {
+			n = 10*n + int(c-'0')
+			continue
 		}
-		if i == start || i == len(peer) || n > 255 || i > start+1 && peer[start] == '0' || peer[i] != "...:"[field] {
-			return addr, ""
+		if i == start || i > start+3 || n > 255 || i > start+1 && peer[start] == '0' || c != "...:"[field] {
+			break
 		}
 		addr[field] = byte(n)
-		i++
+		if c == ':' {
+			if isPort(peer[i:]) {
+				host = peer[:i]
+			}
+			break
+		}
+		field, start, n = field+1, i+1, 0
 	}
-	if !isPort(peer[i-1:]) {
-		return addr, ""
-	}
-	return addr, peer[:i-1]
+	return addr, host
 }
 
 // Contains reports whether one of the prefixes has the address. IPv4 may be written as IPv6 in

@@ -91,15 +91,17 @@ func (k *Keys) Values() []string {
 // Bytes returns the key without a hash tag.
 func (k *Keys) Bytes() []byte { return k.text[k.start:] }
 
-// Key returns the key. With together, it writes the key again, after a hash tag of these parts.
+// Key returns the key. Unless together is nil, the key is written again, after a hash tag of these parts, also for
+// Bytes.
 func (k *Keys) Key(together []int) string {
-	if len(together) == 0 {
-		return k.since(k.start)
+	if together != nil {
+		k.tag(together)
 	}
-	return k.tagged(together)
+	return unsafe.String(&k.text[k.start], len(k.text)-k.start)
 }
 
-func (k *Keys) tagged(together []int) string {
+// tag writes the key once more, behind a hash tag.
+func (k *Keys) tag(together []int) {
 	start, end, values := k.start, len(k.text), k.Values()
 	k.text = append(k.text, '{')
 	for i, part := range together {
@@ -110,7 +112,7 @@ func (k *Keys) tagged(together []int) string {
 	}
 	k.text = append(k.text, '}')
 	k.text = append(k.text, k.text[start:end]...)
-	return k.since(end)
+	k.start = end
 }
 
 // Tenant returns the key of a limit that tenants share, with the first owner parts of this key, and the key of the

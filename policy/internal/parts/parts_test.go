@@ -219,3 +219,13 @@ func TestCanonical(t *testing.T) {
 		}
 	}
 }
+
+func TestAppendIPv4(t *testing.T) {
+	t.Parallel()
+	for n := range 256 {
+		a := [4]byte{byte(n), byte(255 - n), byte(7 * n), byte(n >> 3)}
+		if got, want := string(appendIPv4([]byte("k/"), a)), "k/"+netip.AddrFrom4(a).String(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

@@ -94,19 +94,22 @@ func (b *Buffer) simple(path string) bool {
 		return false
 	}
 	segs := b.segs
-	for i := 1; i <= len(path); i++ {
-		start, dots := i, false
-		for i < len(path) && pathByte[path[i]] != other {
-			dots = dots || pathByte[path[i]] == dot
-			i++
+	for rest, more := path[1:], true; more; {
+		n, seen := 0, uint8(plain)
+		for ; n < len(rest) && pathByte[rest[n]] != other; n++ {
+			seen |= pathByte[rest[n]]
 		}
-		seg := path[start:i]
+		seg := rest[:n]
+		if more = n < len(rest); more {
+			if rest[n] != '/' {
+				return false
+			}
+			rest = rest[n+1:]
+		}
 		switch {
-		case i < len(path) && path[i] != '/':
-			return false
 		case seg == "":
 			continue
-		case seg[0] == '.' || dots && i < len(path)-1 && script(seg):
+		case seen == dot && (seg[0] == '.' || more && rest != "" && script(seg)):
 			return false
 		case b.ignoreCase:
 			seg = b.fold(seg)

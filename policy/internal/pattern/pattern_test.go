@@ -22,7 +22,7 @@ func matches(t testing.TB, patternText, method, host, path string, ignoreCase bo
 	tr.Add(p, 8, true)
 	all = true
 	for _, v := range paths.Readings(path, ignoreCase, new(paths.Buffer)) {
-		ids := tr.Lookup(nil, method, host, &v)
+		ids := tr.Lookup(nil, Method(method), host, &v)
 		some, all = some || slices.Contains(ids, 7), all && slices.Contains(ids, 8)
 	}
 	return some, all
@@ -87,7 +87,7 @@ func TestTreeAgainstNaive(t *testing.T) {
 				}
 			}
 			all := paths.Readings(path, false, new(paths.Buffer))
-			got := tr.Lookup(nil, method, host, &all[0])
+			got := tr.Lookup(nil, Method(method), host, &all[0])
 			slices.Sort(got)
 			if !slices.Equal(got, want) {
 				t.Fatalf("%s %s%s: got %d, want %d of %q", method, host, path, got, want, texts)

@@ -115,21 +115,15 @@ func (n *node) addLiteral(seg string) *node {
 	return added
 }
 
+// AnyMethod is the method for which Lookup finds patterns with any method. [Method] never returns it.
+const AnyMethod = ""
+
 // Lookup appends to dst the ids of all matching patterns, in no particular order. An id that was added with several
-// patterns may occur more than once. The host may have a port.
+// patterns may occur more than once. The method is a result of [Method], or AnyMethod; the host may have a port.
 func (t *Tree) Lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
-	return t.lookup(dst, Method(method), host, v)
-}
-
-// LookupAny is Lookup for patterns with any method.
-func (t *Tree) LookupAny(dst []int32, host string, v *paths.Reading) []int32 {
-	return t.lookup(dst, anyMethod, host, v)
-}
-
-// anyMethod matches every pattern. [Method] never returns it.
-const anyMethod = ""
-
-func (t *Tree) lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
+	if v.Never {
+		return dst
+	}
 	dst = t.any.lookup(dst, method, v)
 	if len(t.hosts) > 0 {
 		if n := t.hosts[Host(host)]; n != nil {
@@ -140,10 +134,7 @@ func (t *Tree) lookup(dst []int32, method, host string, v *paths.Reading) []int3
 }
 
 func (n *node) lookup(dst []int32, method string, v *paths.Reading) []int32 {
-	switch {
-	case v.Never:
-		return dst
-	case v.Every:
+	if v.Every {
 		return n.all(dst, method)
 	}
 	return n.match(dst, method, v.Segs)
@@ -215,5 +206,5 @@ func appendIDs(dst []int32, list []entry, method string) []int32 {
 }
 
 func (e *entry) takes(method string) bool {
-	return e.method == "" || e.method == method || e.method == "GET" && method == "HEAD" || method == anyMethod
+	return e.method == "" || e.method == method || e.method == "GET" && method == "HEAD" || method == AnyMethod
 }

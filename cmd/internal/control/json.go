@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// JSON returns v as JSON in which "<" is "<".
+// JSON returns v as JSON, without escapes for HTML.
 func JSON(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

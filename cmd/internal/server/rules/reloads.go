@@ -15,7 +15,7 @@ import (
 
 // Reloads counts the policies that were read, by whether they were applied.
 type Reloads struct {
-	Taken, Refused uint64 // including the policy at the start
+	Taken, Refused uint64    // including the policy at the start
 	Last           time.Time // when the policy in force came into force
 	Stays          bool      // the file or the database is refused, and an older policy is in force
 }

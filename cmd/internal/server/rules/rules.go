@@ -34,7 +34,7 @@ const (
 type Config struct {
 	Settings *Settings
 	Log      *slog.Logger
-	Origin   func(flag string) string // returns where the value of a flag is from, such as a variable
+	Origin   func(flag string) string              // returns where the value of a flag is from, such as a variable
 	Accept   func(*policy.Policy) error            // returns why the gateway cannot serve a policy
 	Warnings func(*policy.Policy) []policy.Problem // of the gateway's integrations
 }
@@ -56,7 +56,7 @@ type Rules struct {
 	warned       []string // the last warnings in the log
 	reloads      reloads
 	looked       chan struct{} // receives a value when the file has been read, or on a hangup if there is no file
-	shadowLogged atomic.Bool // the log says that the whole policy is in shadow mode
+	shadowLogged atomic.Bool   // the log says that the whole policy is in shadow mode
 }
 
 // Open reads the policy, and compiles it.

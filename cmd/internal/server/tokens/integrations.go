@@ -18,7 +18,7 @@ type Integrations struct {
 	log     *slog.Logger
 	known   atomic.Pointer[[]source.TokenRow]
 	read    atomic.Int64 // when, in nanoseconds since 1970
-	failing atomic.Bool // the log says that the file is invalid
+	failing atomic.Bool  // the log says that the file is invalid
 }
 
 // rereadEvery is how often the file is read.

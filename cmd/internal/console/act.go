@@ -13,13 +13,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// act is something that is done by a button. Its page at GET has a form and the effect that it would
-// have, and its POST does it.
+// act is an action behind a button. GET answers with a page that has a form and the effect that the act would have.
+// POST carries the act out.
 type act struct {
 	name string
 	role source.Role
-	// look returns the effect, by a dry run. Its problem is shown beside the form; other errors are about what the
-	// request names.
+	// look returns the effect, found by a dry run. The page shows the effect's Problem beside the form. An error
+	// that look returns is about the rule, subject or other item that the request names.
 	look func(c *call, f url.Values) (*effect, error)
 }
 
@@ -48,50 +48,50 @@ func actRoutes() (all []route) {
 	return all
 }
 
-// effect is what would come of an act.
+// effect describes what an act would do.
 type effect struct {
 	Act    string
 	Title  string // the act and its subject
-	Whom   string // a key from outside, shown behind the title
+	Whom   string // a subject's key, which a client may have chosen; shown after the title
 	Verb   string // on the button
 	Danger bool
 
-	// Fields are what the form asks for.
+	// Fields are the fields of the form.
 	Fields []field
 	Hidden map[string]string
 
 	Rows     []effectRow
 	Notes    []string
 	Warnings []string
-	Problem  *control.Problem // why it cannot be done so
-	NoUndo   string           // why it cannot be undone, if it cannot
+	Problem  *control.Problem // why the act cannot be done with this form
+	NoUndo   string           // why the act cannot be undone; "" if it can
 
-	// How describes another way if this page cannot act. Paste is then the text for the file, and Diff the change
-	// of it.
+	// How describes another way if this page cannot carry out the act. Paste is then the text to write into the
+	// file, and Diff the change of the file.
 	How   string
 	Paste string
 	Diff  []diffLine
-	Back  string // the page that it began on
+	Back  string // the page with the button
 	// LastHour is the effect on the latest requests.
 	LastHour *lastHour
 
-	do   func() (undo, error) // nil: there is nothing to do
-	said string               // once it is done
+	do   func() (undo, error) // carries the act out; nil if there is nothing to do
+	said string               // the notice after the act
 }
 
-// Here reports whether this page may act, once the form is valid.
+// Here reports whether this page can carry out the act once the form is valid.
 func (e *effect) Here() bool { return e.How == "" && (e.do != nil || len(e.Fields) > 0) }
 
-// Possible reports whether there is something to do.
+// Possible reports whether the act can be carried out now.
 func (e *effect) Possible() bool { return e.do != nil && e.Problem == nil }
 
-// effectRow is something before and after.
+// effectRow is a value before and after an act.
 type effectRow struct{ What, Before, After string }
 
-// Same reports whether it stays as it is.
+// Same reports whether the value stays as it is.
 func (r effectRow) Same() bool { return r.Before == r.After }
 
-// field is one of a form.
+// field is a field of a form.
 type field struct {
 	Name, Label, Kind string // Kind is "text", "date", "number" or "select"
 	Value, Hint       string
@@ -104,7 +104,7 @@ type option struct {
 	Chosen      bool
 }
 
-// page shows the form of an act with the effect that it would have.
+// page shows the form of the act and the effect that it would have.
 func (a act) page(s *server, c *call) error {
 	e, err := a.look(c, c.URL.Query())
 	if err != nil {
@@ -118,7 +118,7 @@ func (a act) show(s *server, c *call, status int, e *effect) error {
 	return s.show(c, status, "act", page{Title: e.Title, Section: sectionOf(e.Back), Script: "acts.js", Data: e})
 }
 
-// do does it, with what was shown as its effect.
+// do carries the act out.
 func (a act) do(s *server, c *call) error {
 	e, err := a.look(c, c.PostForm)
 	if err != nil {
@@ -147,7 +147,7 @@ func (a act) do(s *server, c *call) error {
 	return c.done(e.Back, e.said, undo)
 }
 
-// missing returns the label of a field that has to be there and is not.
+// missing returns the label of a required field that the form lacks, or "".
 func (e *effect) missing(f url.Values) string {
 	for _, field := range e.Fields {
 		if field.Required && strings.TrimSpace(f.Get(field.Name)) == "" {
@@ -157,9 +157,10 @@ func (e *effect) missing(f url.Values) string {
 	return ""
 }
 
-// offer has the effect offer a change, once that has been tried: it is dry then. It returns what would come of
-// it, or nil if it would be refused, for a reason that is the effect's Problem. Once the change is made, undone
-// returns what takes it back, of what came of it, or nil; it is nil itself if nothing ever does.
+// offer sets the action of the effect to a change, and tries the change with a dry run. It returns the result of
+// the dry run. If control refuses the change, offer returns nil and sets the effect's Problem to the reason. After
+// the change was made, undone gets its result, and returns the undo, or nil if it cannot be undone. A nil undone is
+// for changes that can never be undone.
 func offer[T any](c *call, e *effect, change func(dry bool) (*T, error), undone func(*T) undo) (*T, error) {
 	e.do = func() (undo, error) {
 		did, err := change(false)
@@ -183,7 +184,7 @@ func sectionOf(path string) string {
 	return name
 }
 
-// How long things last that end.
+// The choices of a form for how long a change lasts.
 var lasts = []struct {
 	value, text string
 	length      time.Duration
@@ -194,7 +195,8 @@ var lasts = []struct {
 	{"30d", "30 days", 30 * 24 * time.Hour},
 }
 
-// untilFields ask until when something is to hold. Without JavaScript both are there; a date wins.
+// untilFields returns the fields that ask until when a change is to last: a choice and a date. Without JavaScript,
+// the form shows both. A date takes precedence over the choice.
 func untilFields(f url.Values, usual string) []field {
 	how := field{Name: "for", Label: "For", Kind: "select"}
 	for _, l := range lasts {
@@ -203,7 +205,7 @@ func untilFields(f url.Values, usual string) []field {
 	return []field{how, {Name: "until", Label: "Or until the end of", Kind: "date", Value: f.Get("until"), Hint: "A day in UTC. It overrides the choice above."}}
 }
 
-// untilOf returns until when something is to hold, as control reads it.
+// untilOf returns until when a change is to last, as text that control reads.
 func untilOf(f url.Values, usual string) string {
 	chosen := cmp.Or(f.Get("for"), usual)
 	for _, l := range lasts {
@@ -211,15 +213,15 @@ func untilOf(f url.Values, usual string) string {
 			chosen = time.Now().Add(l.length).UTC().Truncate(time.Second).Format(time.RFC3339)
 		}
 	}
-	return cmp.Or(f.Get("until"), chosen) // control reports what it cannot read
+	return cmp.Or(f.Get("until"), chosen) // control reports a text that it cannot read
 }
 
-// reasonField asks why.
+// reasonField returns the field that asks for the reason of a change.
 func reasonField(f url.Values, required bool) field {
 	return field{Name: "reason", Label: "Reason", Kind: "text", Value: f.Get("reason"), Required: required, Hint: "For other operators. It is recorded in the audit log."}
 }
 
-// stateRows are what differs between two states of a subject.
+// stateRows returns the differences between two states of a subject.
 func stateRows(before, after *control.SubjectState) []effectRow {
 	rows := []effectRow{{"Requests", requestsWords(before), requestsWords(after)}}
 	if w, is := limitsHeld(before), limitsHeld(after); w != is {
@@ -265,7 +267,7 @@ func leftWords(l *control.LimitState) string {
 	return one.Amount(l.Remaining) + " of " + one.Amount(l.Capacity)
 }
 
-// ends is a sentence about when something ends by itself.
+// ends returns a sentence about when a change ends by itself.
 func ends(until string) string {
 	t, err := policy.ParseUntil(until)
 	if err != nil {

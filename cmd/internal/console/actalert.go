@@ -11,10 +11,10 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
-// alerts are what is wrong, and what is silenced.
+// alerts has the present alerts and the silences.
 type alerts struct{ control.AlertList }
 
-// alerts returns what is wrong. If nothing is counted, nothing is known to be.
+// alerts returns the present alerts and the silences. Without telemetry there are no alerts.
 func (c *call) alerts() (a alerts, err error) {
 	list, err := c.s.Control.Alerts(c.caller)
 	if err != nil {
@@ -47,7 +47,7 @@ func (a *alerts) text(name string) string {
 	return ""
 }
 
-// maxMoreAlerts is how many are listed beside the first.
+// maxMoreAlerts is how many alerts are listed in addition to the first.
 const maxMoreAlerts = 5
 
 // others returns the alerts that are not silenced, without the first.
@@ -60,7 +60,7 @@ func (a *alerts) others(first string) (all []control.Alert) {
 	return all
 }
 
-// quiet returns what is silenced: what is wrong, and what is no longer.
+// quiet returns the alerts that are silenced, including those whose cause is over.
 func (a *alerts) quiet() (all []control.Alert) {
 	for i := range a.Silences {
 		name := a.Silences[i].Alert
@@ -122,7 +122,7 @@ func lookUnsilence(c *call, f url.Values) (*effect, error) {
 	return e, err
 }
 
-// silenceAgain silences an alert as it was.
+// silenceAgain returns the undo that restores a silence.
 func silenceAgain(was *control.Silence) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Silence(c.Context(), c.caller, control.SilenceRequest{Alert: was.Alert, Until: was.Until.Format(time.RFC3339Nano), Reason: was.Reason}, false)
@@ -130,7 +130,8 @@ func silenceAgain(was *control.Silence) undo {
 	}
 }
 
-// unsilenceMade ends a silence, unless there is another one now, and makes the one that was there before.
+// unsilenceMade returns the undo of a new silence. It ends the silence, unless another one has replaced it, and
+// restores the silence that was there before.
 func unsilenceMade(is, was *control.Silence) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Unsilence(c.Context(), c.caller, control.UnsilenceRequest{Alert: is.Alert, Until: is.Until}, false)

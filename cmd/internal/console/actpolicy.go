@@ -14,10 +14,10 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// shadowWord is what an admin types to make the whole policy a shadow.
+// shadowWord is the word that an admin types to confirm shadow mode for the whole policy.
 const shadowWord = "shadow"
 
-// shadowWords is what becomes of requests beyond a limit.
+// shadowWords describes what happens to requests beyond a limit.
 func shadowWords(w *control.ShadowState) string {
 	switch {
 	case !w.On:
@@ -28,7 +28,7 @@ func shadowWords(w *control.ShadowState) string {
 	return "none is denied until " + timeWords(*w.Ends)
 }
 
-// lookShadowAll makes the whole policy a shadow.
+// lookShadowAll returns the effect of putting the whole policy in shadow mode.
 func lookShadowAll(c *call, f url.Values) (*effect, error) {
 	now, err := c.s.Control.Shadow(c.caller)
 	if err != nil {
@@ -51,7 +51,7 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 	if !c.policy.Database {
 		if ends, err := policy.ParseUntil(until); until != policy.ShadowAlways && (err != nil || !ends.After(time.Now())) {
 			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "The end must be a day in the future.")
-			return e, nil // what may be anything is not to be pasted
+			return e, nil // the form may not be valid yet, so there is no text to paste
 		}
 		e.How = "The policy is a file, which this page cannot change. Add this at the top of the file on every instance; changes are loaded automatically."
 		e.Paste = "shadow: " + until + "\n"
@@ -67,7 +67,7 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 	return e, e.tryShadow(c, f, now, until, f.Get("word") == shadowWord)
 }
 
-// lookEnforceAll ends that.
+// lookEnforceAll returns the effect of ending the shadow mode of the whole policy.
 func lookEnforceAll(c *call, f url.Values) (*effect, error) {
 	now, err := c.s.Control.Shadow(c.caller)
 	if err != nil {
@@ -124,13 +124,13 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 	return nil
 }
 
-// allWords returns the number of requests of the last hour with an outcome, in words.
+// allWords returns in words how many requests of the last hour had an outcome.
 func (c *call) allWords(o telemetry.Outcome, what string) string {
 	v := c.view()
 	return hourWords(v.All.Recent, o, refusedIn(v, telemetry.Hour, o), what)
 }
 
-// hourWords returns the number of requests of the last hour with an outcome, and of their subjects, in words.
+// hourWords returns in words how many requests of the last hour had an outcome, and how many subjects they had.
 func hourWords(hour []telemetry.Counts, o telemetry.Outcome, subjects uint64, what string) string {
 	n := sumOf(hour)
 	if n.Total() == 0 {
@@ -143,7 +143,7 @@ func hourWords(hour []telemetry.Counts, o telemetry.Outcome, subjects uint64, wh
 	return text + "."
 }
 
-// shadow returns that the whole policy is in shadow mode, or nil.
+// shadow returns the state of the whole policy's shadow mode, or nil if the policy is not in shadow mode.
 func (c *call) shadow() *control.ShadowState {
 	s, err := c.s.Control.Shadow(c.caller)
 	if err != nil || !s.On {

@@ -13,10 +13,10 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// maxPreviousShown is of how many rules the difference is shown.
+// maxPreviousShown is for how many rules the page shows the difference.
 const maxPreviousShown = 50
 
-// lookPrevious puts the policy before the present one into force again.
+// lookPrevious returns the effect of putting the previous policy into force again.
 func lookPrevious(c *call, f url.Values) (*effect, error) {
 	e := &effect{Back: "/policy", Title: "Go back to the policy before this one", Verb: "Put it into force"}
 	p, err := c.s.Control.Previous(c.Context(), c.caller)
@@ -32,7 +32,7 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 	}
 	entry := p.Entry
 	if asked, err := strconv.ParseInt(f.Get("entry"), 10, 64); err == nil {
-		entry = asked // which was shown
+		entry = asked // the change that the page showed
 	}
 	e.Hidden = map[string]string{"entry": strconv.FormatInt(entry, 10)}
 	e.Notes = append(e.Notes,
@@ -59,7 +59,7 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 	return e, nil
 }
 
-// restartWords returns sentences about limits that start to count again.
+// restartWords returns sentences about limits whose counters start again.
 func restartWords(all []control.Restart) (notes []string) {
 	for _, r := range all {
 		notes = append(notes, fmt.Sprintf("Counts for %s start at zero: %s becomes %s.", r.Rule, r.Was, r.Is))
@@ -67,7 +67,7 @@ func restartWords(all []control.Restart) (notes []string) {
 	return notes
 }
 
-// previousParts shows what would become of rules, tiers and settings.
+// previousParts adds the changes of rules, tiers and settings to the effect.
 func (e *effect) previousParts(p *control.Previous) error {
 	was, is := "", ""
 	for i, change := range p.Changes {
@@ -89,7 +89,7 @@ func (e *effect) previousParts(p *control.Previous) error {
 	return nil
 }
 
-// previousFile shows the earlier contents of the file.
+// previousFile adds the earlier contents of the file to the effect.
 func (e *effect) previousFile(p *control.Previous) error {
 	was, err := policyfile.Encode(editedName, p.Now.Document)
 	if err != nil {
@@ -109,7 +109,7 @@ func (e *effect) previousFile(p *control.Previous) error {
 	return nil
 }
 
-// partText is a row of the database as people write it; nothing if it is not there.
+// partText returns a row of the database as YAML, or "" if there is no row.
 func partText(kind, target string, row source.Row) (string, error) {
 	if row == "" || row == "null" {
 		return "", nil
@@ -130,7 +130,7 @@ func partText(kind, target string, row source.Row) (string, error) {
 		if err := row.Decode(&settings); err != nil {
 			return "", err
 		}
-		settings.Document.Shadow = "" // which stays as it is
+		settings.Document.Shadow = "" // the shadow mode of the whole policy stays as it is
 		return settingsYAML(settings.Document)
 	}
 	var tier control.Tier

@@ -15,7 +15,7 @@ func lookShadow(c *call, f url.Values) (*effect, error) { return lookState(c, f,
 
 func lookEnforce(c *call, f url.Values) (*effect, error) { return lookState(c, f, false) }
 
-// lookState makes a rule a shadow, or enforces it.
+// lookState returns the effect of making a rule a shadow, or of enforcing it.
 func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	before, err := c.rule(f.Get("rule"))
 	if err != nil {
@@ -30,7 +30,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	if own != nil { // without what tiers of the database have put into it
+	if own != nil { // the rule as stored, without the limits that tiers of the database add to it
 		before = own.Document.(*policy.Rule)
 	}
 	changed := *before
@@ -56,7 +56,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	return e, nil
 }
 
-// pasteRule shows how to change a rule in the policy file.
+// pasteRule adds to the effect how to change a rule in the policy file.
 func (e *effect) pasteRule(before, after *policy.Rule) error {
 	was, err := rulesYAML(*before)
 	if err != nil {
@@ -69,21 +69,21 @@ func (e *effect) pasteRule(before, after *policy.Rule) error {
 	return nil
 }
 
-// ruleState is whether a rule refuses.
+// ruleState has whether a rule is enforced, and for whom.
 type ruleState struct {
 	Shadow  bool
-	Enforce string // the share of subjects for which it does, as in "10%"
+	Enforce string // the share of subjects for which the rule is enforced, such as "10%"
 	Exempt  bool
 	Block   bool
-	All     bool // the whole policy is a shadow, even if the rule is not
-	Gone    bool // it is not in force
+	All     bool // the whole policy is in shadow mode, even if the rule is not
+	Gone    bool // the rule is not in force any more
 }
 
 func stateOf(r *policy.Rule) ruleState {
 	return ruleState{Shadow: r.Shadow, Enforce: r.Enforce, Exempt: r.Exempt, Block: r.Block}
 }
 
-// Name is a word for filters: enforced, shadow, partly, exempt or block.
+// Name returns the word for filters: enforced, shadow, partly, exempt or block.
 func (s ruleState) Name() string {
 	switch {
 	case s.Gone:
@@ -100,7 +100,7 @@ func (s ruleState) Name() string {
 	return "enforced"
 }
 
-// Words is the text of the badge.
+// Words returns the text of the badge.
 func (s ruleState) Words() string {
 	switch s.Name() {
 	case "partly":
@@ -111,7 +111,7 @@ func (s ruleState) Words() string {
 	return s.Name()
 }
 
-// Badge is how it looks.
+// Badge returns the style of the badge.
 func (s ruleState) Badge() string {
 	switch s.Name() {
 	case "shadow", "partly":
@@ -122,7 +122,7 @@ func (s ruleState) Badge() string {
 	return "badge-good"
 }
 
-// ruleHourWords is what the other state would have meant in the last hour.
+// ruleHourWords describes what the other state would have meant in the last hour.
 func ruleHourWords(r *telemetry.Rule, shadow bool) string {
 	switch {
 	case r == nil:

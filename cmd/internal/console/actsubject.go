@@ -26,7 +26,7 @@ func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, error) {
 	return &effect{Back: ref.Page(), Hidden: ref.Hidden(), Whom: ref.Shown}, ref, nil
 }
 
-// offerSubject offers a change of a subject, and shows what it would make of it.
+// offerSubject offers a change of a subject, and shows the state of the subject after it.
 func offerSubject(c *call, e *effect, change func(bool) (*control.SubjectChange, error), undone func(*control.SubjectChange) undo) (*control.SubjectChange, error) {
 	would, err := offer(c, e, change, undone)
 	if would != nil {
@@ -62,7 +62,7 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	if own != nil && !was.Block { // which control would not replace by itself
+	if own != nil && !was.Block { // control would not replace the override by itself
 		o := policy.Override{Rule: was.Rule, Key: was.Key, Block: true, Until: r.Until, Reason: r.Reason}
 		return e, e.replaceOverride(c, own, was, &o)
 	}
@@ -72,11 +72,11 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	return e, err
 }
 
-// undoBlock returns what takes back a block that has been made.
+// undoBlock returns the undo of a block.
 func undoBlock(t control.Target, did *control.SubjectChange) undo {
 	until := did.Before.BlockedUntil
 	switch t.Reason = ""; {
-	case until != nil && did.Before.Override == nil: // by an instance alone
+	case until != nil && did.Before.Override == nil: // one instance alone had blocked the subject
 		t.Reason = "as before"
 		return blockAgain(control.BlockRequest{Target: t, Until: until.Format(time.RFC3339)})
 	case did.Put != nil:
@@ -85,7 +85,7 @@ func undoBlock(t control.Target, did *control.SubjectChange) undo {
 	return unblockMade(t)
 }
 
-// replaceOverride puts another override in the place of the subject's own.
+// replaceOverride offers to replace the subject's own override by another.
 func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Override) error {
 	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
 		return c.s.Control.Put(c.Context(), c.caller, own.ID, is, control.Change{Dry: dry, Match: own.ETag})
@@ -159,7 +159,8 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 	return e, err
 }
 
-// refundForm reads the amount of a refund, in USD for a rule in USD. It also returns the amount in words.
+// refundForm reads the amount of a refund. For a rule in USD, the amount is in USD. It also returns the amount in
+// words.
 func refundForm(e *effect, rule *policy.Rule, f url.Values) (r control.RefundRequest, given string, wrong *control.Problem) {
 	if rule.Cost.USD != "" {
 		r.USD = cmp.Or(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(f.Get("usd")), "USD")), "0.01")
@@ -243,7 +244,7 @@ func (e *effect) createOverride(c *call, o *policy.Override) error {
 	return err
 }
 
-// pasteOverride shows what to write into the file, for want of a database.
+// pasteOverride adds the text to write into the file, for a policy without a database.
 func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err error) {
 	e.How = "Without a database, add this to \"overrides\" in the policy file; changes are loaded automatically."
 	own := policy.Document{Overrides: []policy.Override{*o}}
@@ -258,7 +259,7 @@ func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err erro
 	return err
 }
 
-// raised returns the effect of another limit on the counts.
+// raised returns what another limit would change in the subject's limits.
 func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows []effectRow) {
 	after := *state
 	after.Override = &control.OverrideState{Document: o}
@@ -272,7 +273,7 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 		l := control.LimitState{Limit: text, Algorithm: algorithm}
 		plan := policy.LimitPlan(text, algorithm)
 		if plan == nil {
-			continue // the dry run reports what is wrong with it
+			continue // the dry run reports what is wrong with the limit
 		}
 		l.Capacity = plan.Limit.Value(plan.Capacity)
 		l.Remaining = l.Capacity
@@ -316,7 +317,7 @@ func splitLimits(text string) (all []string) {
 	return all
 }
 
-// doubled is the default to which limits are raised.
+// doubled returns the limit that the form suggests: twice the present one.
 func doubled(limits []control.LimitState) string {
 	var all []string
 	for _, s := range limits {
@@ -351,7 +352,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 		e.How = "This override is in the policy file, which this page cannot change: remove it there."
 		return e, nil
 	}
-	etag := cmp.Or(f.Get("etag"), found.ETag) // the one that was seen, so that another's change is not lost
+	etag := cmp.Or(f.Get("etag"), found.ETag) // the ETag that the caller saw, so that no change of another caller is lost
 	e.Hidden["etag"] = etag
 	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
 		return c.s.Control.Delete(c.Context(), c.caller, control.Overrides, id, control.Change{Dry: dry, Match: etag})

@@ -14,8 +14,8 @@ import (
 //go:embed assets
 var assetFiles embed.FS
 
-// assets are the files by their names, with a hash of each, which is part of its URL: so a browser
-// may keep them for good.
+// assets has the files by their names. The hash of each file is part of its URL, so a browser may keep the file for
+// good.
 var assets = func() map[string]asset {
 	all := map[string]asset{}
 	err := fs.WalkDir(assetFiles, "assets", func(name string, d fs.DirEntry, err error) error {
@@ -28,7 +28,7 @@ var assets = func() map[string]asset {
 		return err
 	})
 	if err != nil {
-		panic(err) // what is embedded can be read
+		panic(err) // embedded files can always be read
 	}
 	return all
 }()
@@ -38,10 +38,10 @@ type asset struct {
 	hash    string
 }
 
-// assetURL returns where a file of assets is.
+// assetURL returns the URL path of a file of assets.
 func assetURL(name string) string { return "/assets/" + assets[name].hash + "/" + name }
 
-// assetTypes are the types of files by their extensions. Tables of the system may differ.
+// assetTypes has the media types of files by their extensions. The tables of the operating system may differ.
 var assetTypes = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".md": "text/plain; charset=utf-8", ".txt": "text/plain; charset=utf-8",
 }

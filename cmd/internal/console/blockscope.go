@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// blockScope is under which rules a subject can be blocked.
+// blockScope has the rules under which a subject can be blocked.
 type blockScope struct {
 	parts  []string // of the subject's key
 	same   []string // the rules that count by all of these parts
@@ -39,13 +39,13 @@ func scopeOf(p *control.InForce, ref *subjectRef) *blockScope {
 	return b
 }
 
-// whole reports whether a rule refuses every request of a subject that it blocks.
+// whole reports whether a rule denies every request of a subject that it blocks.
 func (b *blockScope) whole(name string) bool {
 	r := b.rules[name]
 	return r != nil && len(matchWords(r)) == 0 && !r.Shadow
 }
 
-// field asks where to block, if there is a choice.
+// field returns a field that asks under which rules to block, if there is a choice.
 func (b *blockScope) field(f url.Values) []field {
 	if len(b.same) < 2 {
 		return nil
@@ -61,7 +61,8 @@ func (b *blockScope) everywhere(f url.Values) bool {
 	return f.Get("where") == everywhereScope && len(b.same) > 1
 }
 
-// open names what a block under some rules leaves open. Why has what stands against others.
+// open returns notes about the requests that a block under some rules leaves open. The map why has the reasons why
+// other rules cannot block the subject.
 func (b *blockScope) open(blocked []string, why map[string]string) (notes []string) {
 	if slices.ContainsFunc(blocked, b.whole) {
 		return []string{"A blocking rule applies to every request, so no request with this key is allowed."}
@@ -87,7 +88,7 @@ func (b *blockScope) open(blocked []string, why map[string]string) (notes []stri
 	return notes
 }
 
-// blockEverywhere blocks the subject under every rule that counts by its key.
+// blockEverywhere offers to block the subject under every rule that counts by its key.
 func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r control.BlockRequest) error {
 	e.Title = "Block everywhere"
 	r.Everywhere = true

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// cache is something that many pages show and that is asked for at most so often. While one asks,
-// others get what there is.
+// cache keeps values that many pages show, so that each is loaded at most once in a while. While one caller loads a
+// value, others get the old one.
 type cache[K comparable, V any] struct {
 	mu  sync.Mutex
 	all map[K]*cachedValue[V]
 }
 
-// maxCached is how many values are kept; then all are forgotten.
+// maxCached is how many values are kept. When there are more, all are dropped.
 const maxCached = 1000
 
 type cachedValue[V any] struct {
@@ -24,7 +24,7 @@ type cachedValue[V any] struct {
 	busy  bool
 }
 
-// get returns what is not older than life, or loads it.
+// get returns the value of a key if it is not older than life, and loads it otherwise.
 func (k *cache[K, V]) get(key K, life time.Duration, load func() (V, error)) (V, error) {
 	k.mu.Lock()
 	v := k.all[key]
@@ -46,7 +46,7 @@ func (k *cache[K, V]) get(key K, life time.Duration, load func() (V, error)) (V,
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	v.busy = false
-	if errors.Is(err, context.Canceled) { // the caller has gone, which does not matter to others
+	if errors.Is(err, context.Canceled) { // the caller has left, which does not matter to others
 		return value, err
 	}
 	v.value, v.err, v.at = value, err, time.Now()

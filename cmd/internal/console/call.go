@@ -19,24 +19,24 @@ type call struct {
 	s       *server
 	caller  control.Caller
 	session *session // nil if the request authenticates itself
-	// policy is the one in force when the request came. It is not to be changed.
+	// policy is the policy in force when the request came. It must not be changed.
 	policy *control.InForce
 }
 
-// maxForm is the size of the largest form in bytes: a policy of tens of thousands of rules, as it was
-// and as it is, escaped.
+// maxForm is the size of the largest form in bytes. It has room for a policy of tens of thousands of rules twice,
+// before and after editing, with escapes.
 const maxForm = 16 << 20
 
-// maxSignIn is the largest form of an unknown caller.
+// maxSignIn is the size of the largest form of an unknown caller, in bytes.
 const maxSignIn = 16 << 10
 
-// callTime is how long a page may take to be made, once its form has arrived.
+// callTime is how long the server may take to make a page, after its form has arrived.
 const callTime = 15 * time.Second
 
-// formTime is how long a form may take to arrive. Tests have less patience.
+// formTime is how long a form may take to arrive. Tests shorten it.
 var formTime = 20 * time.Second
 
-// admitted returns the handler of a route, which authenticates the caller and checks the permission.
+// admitted returns the handler of a route. It authenticates the caller and checks the permission.
 func (s *server) admitted(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		c := &call{Request: req, w: w, s: s}
@@ -55,7 +55,7 @@ func (s *server) admitted(r route) http.Handler {
 	})
 }
 
-// errUnknown is for callers that have to sign in.
+// errUnknown is the error for callers that have to sign in.
 var errUnknown = errors.New("sign in first")
 
 func (s *server) admit(c *call, r route) (err error) {
@@ -117,7 +117,7 @@ func (s *server) fail(c *call, err error) {
 	}
 }
 
-// wantsPage reports whether a person waits for a page, rather than a script for data.
+// wantsPage reports whether a browser asks for a page, rather than a script for data.
 func wantsPage(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
@@ -125,8 +125,8 @@ func wantsPage(r *http.Request) bool {
 // changedSince is the message for an ETag that is no longer valid.
 const changedSince = "It has changed since you loaded the page, and nothing was changed now. Check it, and try again."
 
-// refusal returns why control has refused something, in words for people. Other errors are returned as they
-// are.
+// refusal returns the reason of an error with which control refused a change, in words for people. It returns other
+// errors as they are.
 func (c *call) refusal(err error) (*control.Problem, error) {
 	c.s.logAway(c, err)
 	p := control.AsProblem(err)
@@ -148,7 +148,7 @@ func (s *server) logAway(c *call, err error) {
 	}
 }
 
-// redirect leads to another page after something was done.
+// redirect answers with a redirect to another page.
 func (c *call) redirect(to string) error {
 	http.Redirect(c.w, c.Request, to, http.StatusSeeOther)
 	return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// stacked are the outcomes as charts have them, from below: what matters has the straight base.
+// stacked has the outcomes in the order in which charts stack them, from below: the most important outcome has the
+// straight base.
 var stacked = [telemetry.Outcomes]struct {
 	Outcome    telemetry.Outcome
 	Name, Word string
@@ -24,30 +25,31 @@ var stacked = [telemetry.Outcomes]struct {
 	{telemetry.Allow, "allow", "Allowed"},
 }
 
-// chart is requests a second by outcome over time, for first.js and for the drawing of the server.
+// chart has requests per second by outcome over time, for first.js and for the chart that the server draws.
 type chart struct {
-	From int64   `json:"from"` // unix seconds, of all that is drawn
+	From int64   `json:"from"` // the whole chart, in Unix seconds
 	To   int64   `json:"to"`
 	Step int64   `json:"step"` // seconds
-	At   []int64 `json:"at"`   // in the middle of each step
-	// Rates are by outcome in the order of [stacked].
+	At   []int64 `json:"at"`   // the middle of each step
+	// Rates has the requests per second of each outcome, in the order of [stacked].
 	Rates [telemetry.Outcomes][]float64 `json:"rates"`
-	// Before are all requests, and those refused, a day before; null where nothing was counted.
+	// Before and the field below have the requests per second a day before: all, and the denied ones. They are null
+	// where nothing was counted.
 	Before        []*float64 `json:"before"`
 	BeforeRefused []*float64 `json:"before_refused"`
 	Marks         []mark     `json:"marks"`
-	// Chosen is the part that all below is about, or zeros.
+	// Chosen is the part of the chart that the lists below it are about, or zeros.
 	Chosen [2]int64 `json:"chosen"`
 }
 
-// mark is an event.
+// mark is an event on the chart.
 type mark struct {
 	At   int64  `json:"at"`
 	Kind string `json:"kind"`
 	Text string `json:"text"`
 }
 
-// chartOf draws the last hour of a series, or the last day.
+// chartOf returns the chart of a series, for the last hour or the last day.
 func chartOf(v *telemetry.View, s *telemetry.Series, day bool) *chart {
 	of, length := recentSteps(v, s), time.Hour
 	if day {
@@ -82,8 +84,7 @@ func chartOf(v *telemetry.View, s *telemetry.Series, day bool) *chart {
 	return c
 }
 
-// joined makes one mark of those that are nearer to each other than a number of seconds: their lines would
-// cover what is drawn.
+// joined joins marks that are less than a number of seconds apart into one. Their lines would cover the chart.
 func joined(all []mark, near int64) (out []mark) {
 	slices.SortStableFunc(all, func(a, b mark) int { return cmp.Compare(a.At, b.At) })
 	for i := 0; i < len(all); {
@@ -107,8 +108,8 @@ func joined(all []mark, near int64) (out []mark) {
 	return out
 }
 
-// dayBefore returns how many requests a second there were a day before a time, and refusals, between
-// the middles of steps that are long; nil where nothing was counted.
+// dayBefore returns the requests per second, all and denied, a day before a time. It interpolates between the
+// middles of the long steps. It returns nil where nothing was counted.
 func dayBefore(v *telemetry.View, s *telemetry.Series, at time.Time) (all, refused *float64) {
 	long := longSteps(v, s)
 	at = at.Add(-24 * time.Hour)
@@ -133,13 +134,13 @@ func dayBefore(v *telemetry.View, s *telemetry.Series, at time.Time) (all, refus
 
 func rounded(f float64) float64 { return math.Round(f*1000) / 1000 }
 
-// Size of the drawing of the server, which stretches.
+// The size of the chart that the server draws. The page stretches it.
 const drawnWide, drawnHigh = 1000, 240
 
-// area is a part of the drawing.
+// area is a filled part of a drawing.
 type area struct{ Name, Word, Path string }
 
-// top returns the most requests in a second.
+// top returns the largest number of requests per second in the chart.
 func (c *chart) top() float64 {
 	top := 0.0
 	for i := range c.At {
@@ -157,7 +158,7 @@ func (c *chart) top() float64 {
 	return top
 }
 
-// Top is the upper end of its axis in words.
+// Top returns the upper end of the axis in words.
 func (c *chart) Top() string { return rate(niceTop(c.top())) }
 
 func niceTop(top float64) float64 {
@@ -175,21 +176,21 @@ func niceTop(top float64) float64 {
 
 func (c *chart) x(at int64) float64 { return drawnX(at, c.From, c.To) }
 
-// drawnX returns where a time is in a drawing of the time between two others.
+// drawnX returns the X coordinate of a time in a drawing from one time to another.
 func drawnX(at, from, to int64) float64 {
 	return drawnWide * float64(at-from) / float64(max(1, to-from))
 }
 
-// drawnY returns where a value is in a drawing with the value top at its upper edge.
+// drawnY returns the Y coordinate of a value in a drawing with the value top at its upper edge.
 func drawnY(value, top float64) float64 { return drawnHigh * (1 - value/top) }
 
-// layer is a row of values that is drawn above the rows before it.
+// layer is a row of values, drawn above the layers before it.
 type layer struct {
 	name, word string
 	values     []float64
 }
 
-// stackedAreas draws layers one above the other. Those without a value are left out.
+// stackedAreas draws layers one above the other. It leaves out layers without a value.
 func stackedAreas(x []float64, top float64, layers []layer) (all []area) {
 	below := make([]float64, len(x))
 	for _, l := range layers {
@@ -229,7 +230,7 @@ func (c *chart) Areas() (all []area) {
 	return stackedAreas(x, niceTop(c.top()), layers)
 }
 
-// Yesterday returns the line of all requests a day before.
+// Yesterday returns the path of the line for all requests a day before.
 func (c *chart) Yesterday() string {
 	var p outline
 	top := niceTop(c.top())
@@ -241,10 +242,10 @@ func (c *chart) Yesterday() string {
 	return p.String()
 }
 
-// maxLines is how many marks have lines: more would cover what is drawn.
+// maxLines is the largest number of marks with lines. More lines would cover the chart.
 const maxLines = 8
 
-// MarkLines returns where events are, unless there are too many.
+// MarkLines returns the lines of the events, or none if there are too many.
 func (c *chart) MarkLines() (all []string) {
 	if len(c.Marks) > maxLines {
 		return nil
@@ -255,7 +256,7 @@ func (c *chart) MarkLines() (all []string) {
 	return all
 }
 
-// Ticks are times for the axis.
+// Ticks returns the times on the axis.
 func (c *chart) Ticks() []time.Time { return ticksOf(c.From, c.To) }
 
 func ticksOf(from, to int64) (all []time.Time) {
@@ -271,7 +272,7 @@ type chartRow struct {
 	Rates []float64
 }
 
-// Rows are about a dozen of its steps, as text in place of the picture.
+// Rows returns about a dozen parts of the chart, as text in place of the picture.
 func (c *chart) Rows() (all []chartRow) {
 	every := max(1, len(c.At)/12)
 	for from := 0; from < len(c.At); from += every {
@@ -305,7 +306,7 @@ func coordinate(f float64) string { return strconv.FormatFloat(math.Round(f*10)/
 // spark is a little chart without axes, 100 by 24.
 type spark struct{ Line, Area string }
 
-// sparkOf draws values. Negative ones are unknown, and a single one has no line.
+// sparkOf draws values. Negative values are unknown. A single value has no line.
 func sparkOf(values []float64) (s spark) {
 	top, known := 0.0, 0
 	for _, v := range values {
@@ -338,8 +339,7 @@ func sparkOf(values []float64) (s spark) {
 	return spark{line.String(), fill.String()}
 }
 
-// minutes adds up a series to 60 values of a minute each, in things a second; -1 where nothing was
-// counted.
+// minutes returns a number per second for each of the last 60 minutes of a series, or -1 where nothing was counted.
 func minutes(v *telemetry.View, s *telemetry.Series, of func(*telemetry.Counts) uint64) []float64 {
 	const n = 60
 	all := make([]float64, n)

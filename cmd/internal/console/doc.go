@@ -1,6 +1,6 @@
-// Package console has the pages for the browser: what is limited now, why, and what to do about it. It renders what
-// package control returns. This package imports control, and package server imports this package. Pages are made on
-// the server, work without JavaScript, and ask no other server.
+// Package console has the pages for the browser: what is limited now, why, and what to do about it. It renders the
+// values of package control, which it imports. Package server imports it. Pages are made on the server, work
+// without JavaScript, and load nothing from other servers.
 //
 // # Adding a page
 //
@@ -15,17 +15,18 @@
 //
 //	{{define "content"}}<h1>Rules</h1>{{range .Data}}…{{end}}{{end}}
 //
-// A [control.Problem] that the function returns becomes a page about it. A template gets a [shown]: .Data is the
-// page's, .Operator and .Admin are the permissions of the caller, and buttons without permission are left out.
-// Files with names that start with "_" are parts of all templates: see _parts.html for keys, times and forms.
+// If the function returns a [control.Problem], the console shows a page about the problem. A template gets a
+// [shown]: .Data is the Data of the page; .Operator and .Admin are the permissions of the caller, and templates
+// leave out buttons that the caller may not use. Files with names that start with "_" are parts of all templates:
+// see _parts.html for keys, times and forms.
 //
 // Changes are POSTs. Before the function is called, the server checks that one of its pages sent the form. The
-// function ends with c.done, which leads to a page with a notice and a button that undoes the change. Each action
-// has its own page at GET, which shows its effect, so it works without JavaScript. If a link has data-dialog,
-// console.js shows that page as a dialog. The function of the action offers a change (see offer), and undo.go has
-// the code that undoes changes.
+// function ends with c.done, which redirects to a page with a notice and a button that undoes the change. An action
+// has a page of its own at GET, which shows its effect, so that it works without JavaScript; console.js shows that
+// page as a dialog if the link has data-dialog. The function of an action calls offer with the change; undo.go has the
+// functions that undo changes.
 //
 // The Content-Security-Policy allows no style or script within a page, and no style attributes. Widths that depend
-// on data are attributes of SVG. Templates show data from requests with {{key …}} or {{printable …}}, which replace
-// control characters that would reverse the direction of the surrounding text.
+// on data are attributes of SVG. Templates show text from requests with {{key …}} or {{printable …}}: key isolates
+// its direction from the text around it, and printable replaces characters that would change that direction.
 package console

@@ -9,9 +9,9 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// sample is what a view does not keep over time.
+// sample has values that a view does not keep over time.
 type sample struct {
-	step int64 // number of the step since the epoch
+	step int64 // number of the step, counted from the Unix epoch
 	slow time.Duration
 	who  uint64
 }
@@ -23,7 +23,7 @@ type history struct {
 	days   [telemetry.LongSteps]sample
 }
 
-// note adds a view: the maximum of each step.
+// note adds the values of a view. Each step keeps the maximum.
 func (h *history) note(v *telemetry.View) {
 	slow, who := slowest(v), refusedIn(v, telemetry.Minute, telemetry.Deny)
 	h.mu.Lock()
@@ -40,7 +40,7 @@ func keep(ring []sample, step int64, slow time.Duration, who uint64) {
 	s.slow, s.who = max(s.slow, slow), max(s.who, who)
 }
 
-// lastHour returns a value for each minute of the last hour, -1 where there was no sample.
+// lastHour returns a value for each minute of the last hour, or -1 where there was no sample.
 func (h *history) lastHour(now time.Time, of func(*sample) float64) []float64 {
 	const perMinute = int64(time.Minute / telemetry.Step)
 	h.mu.Lock()

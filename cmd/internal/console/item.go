@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxItems is more than any list has: pages that need all of one ask for so many.
+// maxItems is more than any list has. Pages that need a whole list ask for this many items.
 const maxItems = 1 << 24
 
 // item returns an item in force, or nil for an unknown ID.
@@ -20,7 +20,7 @@ func (c *call) item(kind control.Kind, id string) (*control.Item, error) {
 	return found, err
 }
 
-// rule returns the rule of that name in force, which is not to be changed, or a problem.
+// rule returns the rule in force with a name, or a problem. The rule must not be changed.
 func (c *call) rule(name string) (*policy.Rule, error) {
 	i := slices.IndexFunc(c.policy.Document.Rules, func(r policy.Rule) bool { return r.Name == name })
 	if i < 0 {

@@ -12,7 +12,8 @@ import (
 // pseudonymShown is how many digits of a pseudonym are shown.
 const pseudonymShown = 6
 
-// withPseudonym is a shown key, with a pseudonym where it was shortened: many keys look alike then.
+// withPseudonym returns a shown key. If the key was shortened, its pseudonym follows, because many shortened keys
+// look alike.
 func withPseudonym(shown, pseudonym string) string {
 	if !strings.Contains(shown, "…") || len(pseudonym) < pseudonymShown {
 		return shown
@@ -20,7 +21,7 @@ func withPseudonym(shown, pseudonym string) string {
 	return shown + " #" + pseudonym[:pseudonymShown]
 }
 
-// shownSubject is a subject of a view for people, by its key and what its rule shows of that.
+// shownSubject returns the key of a subject for people, as far as its rule shows keys.
 func (c *call) shownSubject(s *telemetry.Subject) string {
 	if !strings.Contains(s.Shown, "…") {
 		return s.Shown
@@ -32,7 +33,7 @@ func (c *call) shownSubject(s *telemetry.Subject) string {
 	return withPseudonym(s.Shown, name.Pseudonym)
 }
 
-// shownOverride is the key of an override for people.
+// shownOverride returns the key of an override for people.
 func (c *call) shownOverride(rule string, key map[string]string) string {
 	name, err := c.s.Control.OverrideName(c.caller, rule, key)
 	if err != nil {
@@ -41,13 +42,13 @@ func (c *call) shownOverride(rule string, key map[string]string) string {
 	return withPseudonym(name.Shown, name.Pseudonym)
 }
 
-// isPseudonym reports whether a text may be what withPseudonym shows, and returns it.
+// isPseudonym reports whether a text may be a pseudonym as withPseudonym shows it, and returns the pseudonym.
 func isPseudonym(text string) (string, bool) {
 	text = strings.TrimPrefix(strings.ToLower(text), "#")
 	return text, len(text) >= pseudonymShown && len(text) <= 12 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// subjectQuery names a subject in a URL.
+// subjectQuery returns the URL query that names a subject.
 func subjectQuery(rule string, key map[string]string) url.Values {
 	q := url.Values{"rule": {rule}}
 	for part, v := range key {
@@ -56,7 +57,7 @@ func subjectQuery(rule string, key map[string]string) url.Values {
 	return q
 }
 
-// countedParts are the parts of a rule's key that a subject has to name.
+// countedParts returns the parts of a rule's key for which a subject has values.
 func countedParts(r *policy.Rule) (parts []string) {
 	for _, p := range slices.Concat(r.Key, r.Share.By) {
 		if !strings.HasPrefix(p, "const:") {

@@ -11,15 +11,16 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// known is what the first page knows beside the counts. It is the same for all viewers.
+// known caches what the first page shows in addition to the counts.
 type known struct {
-	// By whether the caller sees whole keys.
+	// The key is whether the caller sees whole keys.
 	audits    cache[bool, []source.Entry]
 	overrides cache[bool, []overrideRow]
 	subjects  cache[string, *looked]
 }
 
-// rulesInForce returns the rules in force by their names, as shadows where the whole policy is one.
+// rulesInForce returns the rules in force by their names. All of them are shadows if the whole policy is in shadow
+// mode.
 func (c *call) rulesInForce() map[string]*policy.Rule {
 	all := c.shadow() != nil
 	byName := make(map[string]*policy.Rule, len(c.policy.Document.Rules))
@@ -35,10 +36,10 @@ func (c *call) rulesInForce() map[string]*policy.Rule {
 	return byName
 }
 
-// lastAudits returns the latest changes, none without a database.
+// lastAudits returns the latest entries of the audit log. Without a database there are none.
 func (s *server) lastAudits(c *call) []source.Entry {
 	all, _ := s.known.audits.get(c.caller.Role.May(source.Operator), 3*time.Second, func() ([]source.Entry, error) {
-		ctx, cancel := context.WithTimeout(c.Context(), callTime) // a stream has no end
+		ctx, cancel := context.WithTimeout(c.Context(), callTime) // the context of a stream has no deadline
 		defer cancel()
 		page, err := s.Control.Audit(ctx, c.caller, "", maxChanges)
 		if err != nil {
@@ -49,10 +50,10 @@ func (s *server) lastAudits(c *call) []source.Entry {
 	return all
 }
 
-// maxEnding is how many overrides that end are shown.
+// maxEnding is how many overrides that end soon are shown.
 const maxEnding = 5
 
-// endingOverrides returns those that end within a day, the first to end first.
+// endingOverrides returns the overrides that end within a day, in the order in which they end.
 func (s *server) endingOverrides(c *call, v *telemetry.View) []overrideRow {
 	all, _ := s.known.overrides.get(c.caller.Role.May(source.Operator), 20*time.Second, func() ([]overrideRow, error) {
 		_, rows, err := c.overrides(control.Query{State: "today", Limit: maxEnding}, v)
@@ -61,14 +62,14 @@ func (s *server) endingOverrides(c *call, v *telemetry.View) []overrideRow {
 	return all
 }
 
-// looked is what holds for a subject now.
+// looked is the present state of a subject.
 type looked struct {
 	*control.SubjectState
-	Fullest limit // the limit of which most is used
+	Fullest limit // the limit with the largest share in use
 	FullAt  time.Time
 }
 
-// look asks what holds for a subject that was refused.
+// look returns the present state of a subject that was denied.
 func (s *server) look(c *call, id string) *looked {
 	l, _ := s.known.subjects.get(id, 3*time.Second, func() (*looked, error) {
 		ctx, cancel := context.WithTimeout(c.Context(), 300*time.Millisecond)
@@ -89,7 +90,8 @@ func (s *server) look(c *call, id string) *looked {
 	return l
 }
 
-// limitOf returns the strictest limit of a rule that counts requests: not values, and not money.
+// limitOf returns the strictest limit of a rule among those that count requests, rather than distinct values or
+// money.
 func limitOf(r *policy.Rule) (strictest sluice.Limit, found bool) {
 	if r.Distinct.Limit != "" {
 		return strictest, false
@@ -111,7 +113,8 @@ func period(l sluice.Limit) time.Duration {
 	return l.Period
 }
 
-// timesLimit returns how many times the limit a subject asked for, that asked so often in a time.
+// timesLimit returns the ratio between the number of requests that a subject made in a time and the number that the
+// limit allows in it.
 func timesLimit(l sluice.Limit, asked uint64, in time.Duration) float64 {
 	if l.Count < 1 {
 		return 0
@@ -119,7 +122,7 @@ func timesLimit(l sluice.Limit, asked uint64, in time.Duration) float64 {
 	return float64(asked) / (ratePer(l) * max(in, period(l)).Seconds())
 }
 
-// active returns for how long a subject was seen in a window, at least a step.
+// active returns how long a subject was active in a window. It is at least a step.
 func active(t *telemetry.Subject, w telemetry.Window) time.Duration {
 	return min(windowLength[w], max(telemetry.Step, t.Last.Sub(t.First)))
 }

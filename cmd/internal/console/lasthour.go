@@ -17,8 +17,8 @@ func lastHourOf(t *recent.Trial) *lastHour {
 	return &lastHour{t}
 }
 
-// Headline is the result in one sentence. Counters from before the first request are unknown, so a number may be a range:
-// from the effect with empty counters to about the most with older ones.
+// Headline is the result in one sentence. The counters before the first recorded request are unknown, so a number
+// may be a range: from the effect with empty counters to about the largest effect with fuller ones.
 func (l *lastHour) Headline() string {
 	if l.Requests == 0 {
 		return "No request of the last hour is recorded yet, so the change was not tried on any."
@@ -39,7 +39,7 @@ func (l *lastHour) Headline() string {
 // Bad reports whether the change may newly deny requests.
 func (l *lastHour) Bad() bool { return l.Most.Newly > 0 }
 
-// Uncertain is a sentence about counters from before the first request, or "".
+// Uncertain returns a sentence about the unknown counters before the first recorded request, or "".
 func (l *lastHour) Uncertain() string {
 	if l.Change == l.Most {
 		return ""
@@ -47,7 +47,7 @@ func (l *lastHour) Uncertain() string {
 	return "A range starts with the effect from empty counters. Its end is about the most, with counters from before the first request."
 }
 
-// Old is a sentence about requests that the present policy decides differently now, or "".
+// Old returns a sentence about recorded requests that the present policy decides differently now, or "".
 func (l *lastHour) Old() string {
 	if l.Differs == 0 {
 		return ""
@@ -55,7 +55,7 @@ func (l *lastHour) Old() string {
 	return fmt.Sprintf("The policy in force decides %s differently from what happened, because counters are older or shared, or the policy has changed since.", words.Counted(l.Differs, "request"))
 }
 
-// upTo returns a count, or the range from it to the most if that is more.
+// upTo returns a count, or a range from n to most if most is larger.
 func upTo(n, most int64) string {
 	if n == most {
 		return number(n)

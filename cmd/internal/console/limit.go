@@ -2,7 +2,7 @@ package console
 
 import "github.com/sluicehq/sluice/cmd/internal/control"
 
-// limit is one limit of a subject as pages show it.
+// limit is a limit of a subject as pages show it.
 type limit struct{ control.LimitState }
 
 // Percent returns how much of the limit is used.
@@ -16,7 +16,7 @@ func (l limit) Percent() int64 {
 	return (l.Used*100 + l.Capacity - 1) / l.Capacity
 }
 
-// Fullness is empty, part, most or all: how the bar is drawn.
+// Fullness returns how the bar is drawn: as empty, part, most or all.
 func (l limit) Fullness() string {
 	switch p := l.Percent(); {
 	case p >= 100:
@@ -29,7 +29,7 @@ func (l limit) Fullness() string {
 	return "empty"
 }
 
-// fullest returns the limit of which most is used.
+// fullest returns the limit with the largest share in use.
 func fullest(all []control.LimitState) (most limit) {
 	for _, l := range all {
 		if one := (limit{l}); most.Capacity == 0 || one.Percent() > most.Percent() {
@@ -39,7 +39,7 @@ func fullest(all []control.LimitState) (most limit) {
 	return most
 }
 
-// Amount is a number of the limit for people.
+// Amount formats a number of the limit's units for people.
 func (l limit) Amount(n int64) string {
 	if l.USD != nil {
 		return l.USD.Text(n)
@@ -50,7 +50,7 @@ func (l limit) Amount(n int64) string {
 	return number(n)
 }
 
-// Words is the limit in words.
+// Words returns the limit in words.
 func (l limit) Words() string {
 	if l.inFlight() {
 		return inFlightWords(l.Capacity)

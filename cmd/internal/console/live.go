@@ -12,15 +12,15 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// fragments are the parts of the first page that change, by the IDs of their elements. The template
-// of each is called "first-" and the ID.
+// fragments are the IDs of the elements of the first page that are updated. The template of each is called "first-"
+// and the ID.
 var fragments = []string{
 	"headline", "tiles", "chart-head", "rules", "upstreams", "loads", "verdict", "who", "harmed", "health", "changes", "ending", "shadowed",
 }
 
 const (
-	// maxStreams is how many streams there are at most: they, and those of the admin API, have half
-	// of the connections of the admin address.
+	// maxStreams is how many streams there are at most. These streams and those of the admin API share half of the
+	// connections of the admin address.
 	maxStreams      = 24
 	maxStreamsOfOne = 12
 	writeTime       = 10 * time.Second
@@ -29,7 +29,7 @@ const (
 // streamTime is the interval of updates of an open page.
 const streamTime = 2 * time.Second
 
-// live counts the pages that are kept up to date.
+// live counts the open streams.
 type live struct {
 	mu  sync.Mutex
 	all int
@@ -59,7 +59,7 @@ func (l *live) leave(name string) {
 	}
 }
 
-// update is the changes since the last update of a page.
+// update has the changes since the last update of a page.
 type update struct {
 	At    int64             `json:"at"` // unix seconds
 	Chart *chart            `json:"chart"`
@@ -79,7 +79,7 @@ func (s *server) stream(c *call) error {
 	}
 	defer s.live.leave(c.caller.Name)
 	out := http.NewResponseController(c.w)
-	_ = out.SetReadDeadline(time.Time{}) // what can have none needs none
+	_ = out.SetReadDeadline(time.Time{}) // a connection without deadlines needs no change
 	c.w.Header().Set("Content-Type", "text/event-stream")
 	c.w.Header().Set("X-Accel-Buffering", "no")
 	tick := time.NewTicker(streamTime)
@@ -88,7 +88,7 @@ func (s *server) stream(c *call) error {
 	for {
 		_ = out.SetWriteDeadline(time.Now().Add(writeTime))
 		if err := s.tell(c, &told); err != nil {
-			return nil // it has gone
+			return nil // the browser has left
 		}
 		if err := out.Flush(); err != nil {
 			return nil
@@ -107,13 +107,13 @@ func (s *server) stream(c *call) error {
 	}
 }
 
-// teller knows what a page has been told.
+// teller remembers what was sent to a page.
 type teller struct {
 	seen map[string]string
 	said string
 }
 
-// tell writes what changed.
+// tell sends what changed to the page.
 func (s *server) tell(c *call, t *teller) error {
 	var err error
 	if c.policy, err = s.Control.InForce(c.caller); err != nil {

@@ -12,7 +12,7 @@ import (
 type loadRow struct {
 	Name            string
 	State           ruleState
-	Limits          uint64 // how many, one for each value of the key on each instance
+	Limits          uint64 // the number of limits: one for each value of the key on each instance
 	Limit, InFlight uint64
 	Base, Latency   time.Duration
 	Slowdown        float64       // 0: unknown
@@ -72,7 +72,7 @@ func loadRows(v *telemetry.View, rules map[string]*policy.Rule) (all []loadRow) 
 	return all
 }
 
-// loadSpark draws the last hour: of each minute the largest value.
+// loadSpark draws the largest value of each minute of the last hour.
 func loadSpark(l *telemetry.Load, of func(*telemetry.LoadStep) float64) spark {
 	var all []float64
 	for minute := range inMinutes(l.Recent) {
@@ -85,12 +85,12 @@ func loadSpark(l *telemetry.Load, of func(*telemetry.LoadStep) float64) spark {
 	return sparkOf(all)
 }
 
-// loadChart draws the limit, the load and the refusals by class of a rule over time.
+// loadChart is a chart of a rule's limit, load, and denied requests by class, over time.
 type loadChart struct {
-	Limit, Load string // lines
-	Top         string // of their axis
-	Refused     []area // by class, the most important below
-	RefusedTop  string // requests a second
+	Limit, Load string // paths of lines
+	Top         string // the upper end of the axis of Limit and Load
+	Refused     []area // denied requests by class, the most important class at the bottom
+	RefusedTop  string // the upper end of the axis of Refused, in requests per second
 	Ticks       []time.Time
 	Rows        []loadNumbers
 
@@ -105,7 +105,7 @@ type loadNumbers struct {
 	Refused         [telemetry.Classes]float64 // a second, the most important first
 }
 
-// loadPoint is a step of a chart.
+// loadPoint has the values of a step of a chart.
 type loadPoint struct {
 	at      int64 // the middle, in Unix seconds
 	step    *telemetry.LoadStep

@@ -15,23 +15,23 @@ import (
 const (
 	undoTime   = 30 * time.Second
 	noticeTime = 2 * time.Minute
-	// maxNotices is how many are kept for one caller.
+	// maxNotices is how many notices are kept for one caller.
 	maxNotices = 50
 )
 
-// notice reports an act on the next page.
+// notice is a message about an act, shown on the next page.
 type notice struct {
 	ID   string
 	Text string
-	undo undo   // nil: it cannot be undone
-	to   string // the page that it is on
+	undo undo   // nil: the act cannot be undone
+	to   string // the page that shows the notice
 	at   time.Time
 
 	undoing sync.Mutex // held while undo runs
 	undone  atomic.Bool
 }
 
-// Left returns for how many more seconds the act can be undone.
+// Left returns how many seconds are left to undo the act.
 func (n *notice) Left() int {
 	if n.undo == nil || n.undone.Load() {
 		return 0
@@ -41,13 +41,13 @@ func (n *notice) Left() int {
 
 func (n *notice) old() bool { return time.Since(n.at) > noticeTime }
 
-// notices are the latest of each caller, by name.
+// notices has the latest notices of each caller.
 type notices struct {
 	mu sync.Mutex
 	of map[string][]*notice
 }
 
-// done leads to another page with a notice, and a button for undo unless that is nil.
+// done redirects to another page, which shows a notice. Unless undo is nil, the notice has a button for it.
 func (c *call) done(to, text string, undo undo) error {
 	n := &notice{ID: rand.Text(), Text: text, undo: undo, to: to, at: time.Now()}
 	c.s.notices.add(c.caller.Name, n)

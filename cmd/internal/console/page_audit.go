@@ -11,26 +11,26 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// auditRow is a change by an operator.
+// auditRow is a row of the table of changes.
 type auditRow struct {
 	source.Entry
 	Did     string // "created the override of"
 	Target  string // for people
-	Whom    string // the subject that it is about, if any
+	Whom    string // the subject that was changed, if any
 	Changes []fieldChange
-	More    int    // changes that are not shown
-	URL     string // of what it is about
+	More    int    // the number of changed fields that are not shown
+	URL     string // of the page about the target
 }
 
 type auditShown struct {
 	Rows     []auditRow
 	Next     string
-	Older    bool // this is not the first page
+	Older    bool // the page is not the first one
 	Database bool
 	Problem  *control.Problem
 }
 
-// auditPerPage is how many changes are on a page.
+// auditPerPage is the number of entries on a page.
 const auditPerPage = 50
 
 func (s *server) auditPage(c *call) error {
@@ -54,7 +54,7 @@ func (s *server) auditPage(c *call) error {
 	return s.show(c, http.StatusOK, "audit", pageOf("Audit log", "audit", d))
 }
 
-// auditRow makes an entry readable. The subject of a tier is shortened if it is a secret.
+// auditRow returns the row of an entry. If secret is set, it shortens the subject of a tier.
 func (c *call) auditRow(e *source.Entry, secret bool) auditRow {
 	row := auditRow{Entry: *e, Target: e.Target}
 	before, after := fieldsOf(e.Before), fieldsOf(e.After)
@@ -97,10 +97,11 @@ func (c *call) auditRow(e *source.Entry, secret bool) auditRow {
 	return row
 }
 
-// maxFields is how many fields of one entry are shown.
+// maxFields is how many changed fields of one entry are shown.
 const maxFields = 200
 
-// rulesByName has the fields of a list of rows of rules, by the names of the rules and theirs.
+// rulesByName returns the fields of a list of rules. Their names consist of the name of the rule and that of the
+// field.
 func rulesByName(list source.Row) fields {
 	var rows []fields
 	if list.Decode(&rows) != nil {
@@ -118,7 +119,7 @@ func rulesByName(list source.Row) fields {
 	return all
 }
 
-// auditWords describe an act, without the key of its subject.
+// auditWords describes an act, without the key of its subject.
 func auditWords(e *source.Entry) string {
 	name := e.Target
 	switch {
@@ -133,10 +134,10 @@ func auditWords(e *source.Entry) string {
 	return didWords(e) + " " + printable(name)
 }
 
-// rowFields are fields of rows that the entry has itself.
+// rowFields are fields of rows that are not shown, because the entry itself has them.
 var rowFields = []string{"id", "updated_at", "updated_by", "version", "by", "rule", "position"}
 
-// didWords is what was done, before the name of what it was done to.
+// didWords returns the words for an act. The name of its target follows them.
 func didWords(e *source.Entry) string {
 	did := map[string]string{"create": "created", "replace": "changed", "delete": "removed"}[e.Action]
 	switch {
@@ -156,15 +157,15 @@ func didWords(e *source.Entry) string {
 	return did + " the " + e.Kind
 }
 
-// inSettings has the fields of the document in a row of the settings.
+// inSettings returns the fields of the document in a row of the settings.
 func inSettings(row fields) fields {
 	document := fieldsOf(row["document"])
-	delete(document, "rules") // an entry has no rules
+	delete(document, "rules") // the settings have no rules of their own
 	return document
 }
 
-// veilKey replaces the key of a subject by what may be shown of it. It returns the rule, which is the given one if
-// the row has none.
+// veilKey replaces the key of a subject in a row by the key that may be shown. It returns the rule that the row
+// names, or the given rule if it names none.
 func (c *call) veilKey(row fields, rule string) string {
 	var key map[string]string
 	if row["key"].Decode(&key) != nil {
@@ -175,7 +176,8 @@ func (c *call) veilKey(row fields, rule string) string {
 	return rule
 }
 
-// changesItem reports whether an action changes the database. Others act on counts, and have a rule as target.
+// changesItem reports whether an action changes an item of the database. Other actions change counts, and have a
+// rule as their target.
 func changesItem(action string) bool {
 	return action == "create" || action == "replace" || action == "delete"
 }

@@ -12,29 +12,29 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// budgetsShown is the data of the page.
+// budgetsShown is the data of the page of budgets.
 type budgetsShown struct {
 	Rows    []budgetRow
-	Known   bool // there is telemetry
+	Known   bool // telemetry is on
 	Pace    time.Duration
 	Limited bool // the store did not answer for all spenders in time
 }
 
-// budgetRow is a rule with a cost that is read from responses.
+// budgetRow is a rule whose cost is read from responses.
 type budgetRow struct {
 	ruleLine
 	unit      policy.Unit
-	All       bool // its requests share one count
+	All       bool // all requests share one count
 	Hours     []budgetWindow
 	Estimates string
 	Unread    []unreadRow
 	Spark     spark
-	Label     string // the same in words
+	Label     string // the spark in words
 	Spenders  []spenderRow
-	Others    uint64 // spent by all others, approximately
+	Others    uint64 // the approximate spending of all other subjects
 }
 
-// budgetWindow has the costs of responses in a window that ends now.
+// budgetWindow has the costs of the responses in a window that ends now.
 type budgetWindow struct {
 	Name               string
 	Responses          uint64
@@ -43,7 +43,7 @@ type budgetWindow struct {
 	HasGuess, HasDebts bool
 }
 
-// unreadRow is why responses do not report their cost.
+// unreadRow is a reason why responses do not report their cost.
 type unreadRow struct {
 	Reason, What, Mend string
 	Responses, Of      uint64
@@ -60,14 +60,14 @@ type spenderRow struct {
 // budgetLimit is a limit of a spender.
 type budgetLimit struct {
 	limit
-	At    time.Time // when it is exhausted at the present pace; zero: unknown, or not before it is renewed
+	At    time.Time // when the limit will be exhausted at the present pace; zero: unknown, or the limit is renewed before
 	Least bool      // At is the earliest time, because spending expires meanwhile
 }
 
-// Spent is what counts of the limit, without a debt.
+// Spent returns the used part of the limit, without the debt.
 func (l budgetLimit) Spent() string { return l.Amount(min(l.Used, l.Capacity)) }
 
-// Debt is the debt of the subject. It is empty without one.
+// Debt returns the debt of the subject, or "" if there is none.
 func (l budgetLimit) Debt() string {
 	if l.Owed() == 0 {
 		return ""
@@ -77,16 +77,16 @@ func (l budgetLimit) Debt() string {
 
 const (
 	maxSpenders = 10
-	// paceSteps are the steps from which the pace is taken: the last is under way.
+	// paceSteps is the number of steps from which the pace is computed. The last step is still under way.
 	paceSteps = 4
-	leastPace = 2 * time.Minute // shorter observations are no pace
-	// lookTime is how long the store may take for all subjects of the page.
+	leastPace = 2 * time.Minute // a shorter time says too little about the pace
+	// lookTime is how long the store may take to look up all subjects of the page.
 	lookTime = 2 * time.Second
 )
 
 // hasBudgets reports whether responses report the cost of a rule.
 func (c *call) hasBudgets() bool {
-	if c.policy == nil { // the caller may not see it
+	if c.policy == nil { // the caller may not see the policy
 		return false
 	}
 	for i := range c.policy.Document.Rules {
@@ -116,7 +116,7 @@ func (s *server) budgetsPage(c *call) error {
 	return s.show(c, http.StatusOK, "budgets", pageOf("Budgets", "budgets", d))
 }
 
-// see adds the costs of all responses.
+// see adds the costs of all responses to the row.
 func (r *budgetRow) see(b *telemetry.Budget, v *telemetry.View) {
 	r.unit = b.Unit
 	for _, w := range []struct {
@@ -149,7 +149,7 @@ func (r *budgetRow) see(b *telemetry.Budget, v *telemetry.View) {
 	}
 }
 
-// amount writes units of the budget for people.
+// amount formats units of the budget for people.
 func (r *budgetRow) amount(n uint64) string {
 	if r.unit == policy.USD {
 		return text.FormatMoney(int64(min(n, 1<<62)))
@@ -216,7 +216,7 @@ func (r *budgetRow) spenders(c *call, b *telemetry.Budget, d *budgetsShown, dead
 	r.Others = rest
 }
 
-// paceOf returns how long the steps last from which the pace is taken, or 0 if that is not long enough.
+// paceOf returns how long the steps from which the pace is computed last, or 0 if that is too short.
 func paceOf(v *telemetry.View) time.Duration {
 	from := v.At.Truncate(telemetry.SubjectStep).Add(-(paceSteps - 1) * telemetry.SubjectStep)
 	if v.Since.After(from) {
@@ -228,8 +228,8 @@ func paceOf(v *telemetry.View) time.Duration {
 	return 0
 }
 
-// budgetLimitOf returns a limit of a spender. Telemetry has its costs of the last hour, or nil; lasts is the time over
-// which the pace is taken.
+// budgetLimitOf returns a limit of a spender. The argument s has the spender's costs of the last hour; it may be
+// nil. The pace is computed over the time lasts.
 func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Duration) budgetLimit {
 	out := budgetLimit{limit: limit{l}}
 	parsed, err := sluice.ParseLimit(l.Limit)
@@ -242,7 +242,7 @@ func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Durati
 			steps++
 		}
 	}
-	if steps < 2 { // a single request is no pace
+	if steps < 2 { // a single request says nothing about the pace
 		return out
 	}
 	pace := float64(spent) / lasts.Seconds()

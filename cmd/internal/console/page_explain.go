@@ -15,32 +15,32 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// explainShown is the page that explains a denial, by the ID of the request, by the text of its 429, or by the
-// request itself.
+// explainShown is the data of the page that explains a denial: from the ID of the request, from the text of its
+// 429, or from the request itself.
 type explainShown struct {
 	ID   string
-	Said string // text of the 429
+	Said string // the text of the 429
 
-	// What is known of the ID.
+	// The fields below have what is known about the ID.
 	Found    *control.Refusals
 	Refusals []refusalShown
 	Unkept   *control.Problem
 
-	Named   []namedRule // in the text
-	Nothing bool        // nothing is named in it
+	Named   []namedRule // the rules that the text names
+	Nothing bool        // the text names no rule
 
 	Request   explainForm
 	Problem   *control.Problem
-	Explained *explanation // or nil
+	Explained *explanation // nil: no request was given
 }
 
-// refusalShown is one that is kept.
+// refusalShown is a recorded denial.
 type refusalShown struct {
 	control.Refusal
 	Known bool // the rule is in force
 }
 
-// Why is what it was refused for.
+// Why returns why the request was denied.
 func (r *refusalShown) Why() string {
 	switch r.Because {
 	case "limit":
@@ -62,7 +62,7 @@ func (r *refusalShown) Why() string {
 	return printable(r.Because)
 }
 
-// Waits is when it could have come again.
+// Waits returns when the client could have tried again.
 func (r *refusalShown) Waits() string {
 	if r.Wait == nil {
 		return "waiting does not help"
@@ -79,13 +79,13 @@ type namedRule struct {
 // explainForm is a request as described in the form.
 type explainForm struct{ Method, URL, From, Headers string }
 
-// explanation is what would become of a request.
+// explanation is the decision that a request would get now.
 type explanation struct {
 	*control.Explanation
 	Rules []ruleExplained
 }
 
-// Words is what becomes of the request.
+// Words returns the decision in words.
 func (e *explanation) Words() string {
 	switch {
 	case e.Exempt:
@@ -106,7 +106,7 @@ func (e *explanation) Words() string {
 	return "Denied: it would be allowed in " + words.Span(max(time.Second, e.RetryAfter.Duration().Round(time.Second))) + "."
 }
 
-// Applying are the rules that apply, and Not those that do not.
+// Applying returns the rules that apply to the request. Not returns the rules that do not.
 func (e *explanation) Applying() []ruleExplained { return e.rules(true) }
 func (e *explanation) Not() []ruleExplained      { return e.rules(false) }
 
@@ -114,14 +114,15 @@ func (e *explanation) rules(applies bool) []ruleExplained {
 	return slices.DeleteFunc(slices.Clone(e.Rules), func(r ruleExplained) bool { return r.Applies != applies })
 }
 
-// ruleExplained is what one rule makes of it.
+// ruleExplained is the result of one rule.
 type ruleExplained struct {
 	control.RuleExplanation
-	Shown string // what people see of the key
-	URL   string // of the subject, if it may be shown
+	Shown string // the key as it may be shown
+	URL   string // the page of the subject, if it may be shown
 }
 
-// Refuses reports whether one of its limits does, and Would whether it only would.
+// Refuses reports whether a limit of the rule denies the request. Would reports whether a limit would deny it if
+// the rule were enforced.
 func (r *ruleExplained) Refuses() bool { return r.refuses(false) }
 func (r *ruleExplained) Would() bool   { return r.refuses(true) }
 
@@ -129,7 +130,7 @@ func (r *ruleExplained) refuses(shadow bool) bool {
 	return slices.ContainsFunc(r.Limits, func(l control.LimitExplanation) bool { return !l.Allowed && l.Shadow == shadow })
 }
 
-// explainedLimit is a limit of an explanation as it is drawn.
+// explainedLimit returns a limit of an explanation as pages show limits.
 func explainedLimit(l control.LimitExplanation) limit {
 	s := control.LimitState{Name: l.Name, Limit: l.Limit, Algorithm: l.Algorithm, From: l.From, Capacity: l.Capacity, Used: l.Before.Used, Remaining: l.Before.Remaining, USD: l.USD, Shadow: l.Shadow}
 	if l.Before.FullIn > 0 {
@@ -139,7 +140,7 @@ func explainedLimit(l control.LimitExplanation) limit {
 	return limit{s}
 }
 
-// explainPage finds a request by its ID.
+// explainPage answers with the page, and finds a request by its ID.
 func (s *server) explainPage(c *call) error {
 	q := c.URL.Query()
 	d := &explainShown{ID: strings.TrimSpace(q.Get("id"))}
@@ -161,7 +162,7 @@ func (s *server) showExplain(c *call, status int, d *explainShown) error {
 	return s.show(c, status, "explain", pageOf("Why was it denied?", "explain", d))
 }
 
-// form is what is known of a request that was refused.
+// form returns the form filled with what is known about the denied request.
 func (r *refusalShown) form() explainForm {
 	f := explainForm{Method: r.Method, URL: r.Path, From: r.Address}
 	if r.Host != "" {
@@ -186,7 +187,7 @@ func (c *call) findRefusals(d *explainShown) error {
 		}
 		d.Refusals = append(d.Refusals, r)
 	}
-	// The rule that refused it comes first.
+	// The rule that denied the request comes before shadows.
 	slices.SortStableFunc(d.Refusals, func(a, b refusalShown) int { return btoi(a.Shadow) - btoi(b.Shadow) })
 	return nil
 }
@@ -194,8 +195,8 @@ func (c *call) findRefusals(d *explainShown) error {
 // requestIDField finds the ID in the fields of a 429.
 var requestIDField = regexp.MustCompile(`(?im)^[<\s]*x-request-id:\s*(\S+)`)
 
-// explainSaid explains a 429, or what would be decided about a request now. It changes nothing: it is a POST
-// because headers may be secrets, which must not be in a URL.
+// explainSaid explains a 429, or the decision that a request would get now. It changes nothing. Its route uses POST
+// because header fields may be secrets, which must not be in a URL.
 func (s *server) explainSaid(c *call) error {
 	f := c.PostForm
 	d := &explainShown{Said: f.Get("said"), Request: explainForm{f.Get("method"), strings.TrimSpace(f.Get("url")), strings.TrimSpace(f.Get("from")), f.Get("headers")}}
@@ -217,7 +218,7 @@ func (s *server) explainSaid(c *call) error {
 	return s.showExplain(c, http.StatusOK, d)
 }
 
-// explainRequest explains what would be decided about the request in the form.
+// explainRequest explains the decision that the request in the form would get.
 func (s *server) explainRequest(c *call, d *explainShown) error {
 	headers, err := headersOf(d.Request.Headers)
 	if err == nil {
@@ -232,7 +233,7 @@ func (s *server) explainRequest(c *call, d *explainShown) error {
 	return s.showExplain(c, d.Problem.Status, d)
 }
 
-// explain asks what would become of a request, and how its subjects are shown.
+// explain returns the decision that a request would get, with the keys of its subjects as they may be shown.
 func (c *call) explain(r control.CheckRequest) (*explanation, error) {
 	e, err := c.s.Control.Explain(c.Context(), c.caller, r)
 	if err != nil {
@@ -252,7 +253,7 @@ func (c *call) explain(r control.CheckRequest) (*explanation, error) {
 	return out, nil
 }
 
-// headersOf reads lines "Name: value".
+// headersOf parses lines "Name: value".
 func headersOf(text string) (map[string]string, error) {
 	all := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -269,7 +270,7 @@ func headersOf(text string) (map[string]string, error) {
 	return all, nil
 }
 
-// maxSaid is how much of the text is read.
+// maxSaid is how many bytes of the text are read.
 const maxSaid = 64 << 10
 
 // rulesNamed returns the rules that a text names, by their own names or by those of their limits, such
@@ -279,7 +280,7 @@ func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 	for _, word := range strings.FieldsFunc(text[:min(len(text), maxSaid)], func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 	}) {
-		said[word], said[strings.Trim(word, ".-")] = true, true // at the end of a sentence
+		said[word], said[strings.Trim(word, ".-")] = true, true // the word may end a sentence
 	}
 	for i := range p.Document.Rules {
 		r := &p.Document.Rules[i]
@@ -290,7 +291,7 @@ func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 	return all
 }
 
-// limitNames are the names of the limits of a rule and its tiers in response fields.
+// limitNames returns the names that the limits of a rule and of its tiers have in response fields.
 func limitNames(r *policy.Rule) (all []string) {
 	for _, list := range append(slices.Collect(maps.Values(r.Tiers)), r.Limits) {
 		var plans []*sluice.Plan

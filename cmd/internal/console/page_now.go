@@ -15,13 +15,14 @@ import (
 )
 
 const (
-	maxRows    = 12 // of the table of rules
+	maxRows    = 12 // rows of the table of rules
 	maxWho     = 10
-	maxLooked  = 20 // of denied subjects with limits looked up
+	maxLooked  = 20 // denied subjects whose limits are looked up
 	maxChanges = 5
 )
 
-// firstShown is the first page: answers to the questions of an operator at three in the morning, in order.
+// firstShown is the data of the first page. The page answers the questions of an operator at three in the morning,
+// in their order.
 type firstShown struct {
 	Ask asked
 	At  time.Time
@@ -29,30 +30,30 @@ type firstShown struct {
 	Try string
 
 	Headline telemetry.Headline
-	Text     string // of the headline
-	// Before and After are what Text has around the time in it, if it has one.
+	Text     string // the text of the headline
+	// Before and After are the parts of Text around the time in it, if there is one.
 	Before, After string
 	Timed         bool
-	Alerts        []control.Alert // what else is wrong
-	Quiet         []control.Alert // and silenced
+	Alerts        []control.Alert // the alerts besides the headline
+	Quiet         []control.Alert // the silenced alerts
 	Tiles         []tile
 	Chart         *chart
-	Flat          string // text of the chart if nothing was denied
-	Unused        bool   // nothing has met the chosen rule
-	Back          string // how far is known
+	Flat          string // the text of the chart if nothing was denied
+	Unused        bool   // no request has met the chosen rule
+	Back          string // how far back telemetry reaches, in words
 	UnusedIs      *policy.Rule
-	UnusedCheck   string // a command that explains it
+	UnusedCheck   string // a command that explains why
 
 	Rules     []ruleRow
 	RuleCount int
-	Narrow    bool // nothing is left of the rules with this filter
+	Narrow    bool // no rule fits the filter
 	Upstreams []upstreamRow
-	// UpstreamCount is how many upstreams the gateways have: 0 if no instance is a gateway.
+	// UpstreamCount is how many upstreams the gateways have. It is 0 if no instance is a gateway.
 	UpstreamCount int
-	Loads         []loadRow // of rules with automatic limits
+	Loads         []loadRow // the rules with automatic limits
 	Verdict       *verdict
 	Who           []whoRow
-	Worst         *whoRow // of the verdict's rule, if anything can be done about it
+	Worst         *whoRow // the subject of the verdict's rule with the most denials, if anything can be done about it
 	WhoError      uint64
 	Harmed        []harmedRow
 	Health        health
@@ -66,17 +67,17 @@ func (s *server) first(c *call) error {
 	return s.show(c, http.StatusOK, "first", page{Title: "Now", Section: "now", Data: s.firstShown(c, c.URL.Query())})
 }
 
-// firstShown makes what the page and its updates show.
+// firstShown makes the data of the page and of its updates.
 func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	v := c.view()
 	s.history.note(v)
 	a, err := c.alerts()
-	if err != nil { // then nothing is silenced
+	if err != nil { // the page then shows no silences
 		s.Logger.Warn("console: cannot read the silenced alerts", "error", err)
 	}
 	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineExcept(a.silenced)}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
-	if worst := f.Headline.Subject; worst != nil { // the text names it already
+	if worst := f.Headline.Subject; worst != nil { // the text names the subject already
 		named := *worst
 		named.Shown = c.shownSubject(worst)
 		f.Headline.Subject = &named
@@ -118,15 +119,15 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	return f
 }
 
-// tile is one number, what it was, and what it was yesterday.
+// tile is a number with its course over the last hour and its value yesterday.
 type tile struct {
 	ID, Name    string
 	Value, Unit string
 	Note        string
 	Before      string // yesterday
 	Spark       spark
-	Label       string // of the spark, in words
-	Kind        string // of its colour
+	Label       string // the spark in words
+	Kind        string // the color
 }
 
 func (s *server) tiles(v *telemetry.View) []tile {
@@ -175,7 +176,8 @@ func shareOf(part, of uint64) float64 {
 	return float64(part) / float64(of)
 }
 
-// refusedIn returns how many subjects an outcome met, by each rule.
+// refusedIn returns the number of denied subjects of all rules for which an outcome occurred in a window. A subject
+// counts once for each rule.
 func refusedIn(v *telemetry.View, w telemetry.Window, o telemetry.Outcome) (n uint64) {
 	for i := range v.Rules {
 		r := &v.Rules[i]
@@ -202,24 +204,24 @@ func (f *firstShown) draw(v *telemetry.View, chosen *telemetry.Rule) {
 	}
 }
 
-// ruleRow is a rule in the table.
+// ruleRow is a row of the table of rules.
 type ruleRow struct {
 	Name, Limit string
 	State       ruleState
-	Rate, Would float64 // refused a second, and what would have been
-	Blocked     float64 // of Rate, refused by blocks; zero for a chosen time
-	Usual       float64 // negative if not known
+	Rate, Would float64 // requests per second that the rule denied, and that it would have denied
+	Blocked     float64 // the part of Rate that blocks denied; zero for a chosen time
+	Usual       float64 // negative: unknown
 	Change      float64
 	Subjects    uint64
 	Near        float64
 	Spark       spark
-	Shadow      bool // what the spark draws would be refused
+	Shadow      bool // the spark draws requests that would have been denied
 	Chosen      bool
 	Link        string
 	any         bool
 }
 
-// Arrow compares the rate with the usual one in a word.
+// Arrow returns a word that compares the rate with the usual one.
 func (r ruleRow) Arrow() string {
 	switch now := r.Rate - r.Blocked; {
 	case r.Usual < 0 || r.Shadow:
@@ -232,7 +234,7 @@ func (r ruleRow) Arrow() string {
 	return "usual"
 }
 
-// table has the rules by how much more than usual they refuse.
+// table makes the table of rules, sorted by how much more than usual they deny.
 func (f *firstShown) table(v *telemetry.View, rules map[string]*policy.Rule) {
 	f.RuleCount = len(v.Rules)
 	for i := range v.Rules {
@@ -254,7 +256,7 @@ func (f *firstShown) table(v *telemetry.View, rules map[string]*policy.Rule) {
 		}
 		row.Change = row.Rate - row.Blocked - max(0, r.Usual)
 		if row.Arrow() == "usual" {
-			row.Change = 0 // by chance
+			row.Change = 0 // such a difference may be chance
 		}
 		f.Rules = append(f.Rules, row)
 	}
@@ -273,7 +275,7 @@ func (f *firstShown) table(v *telemetry.View, rules map[string]*policy.Rule) {
 	}
 }
 
-// fill adds what is worth making only for those that are shown.
+// fill adds the fields that are made only for rows that are shown.
 func (row *ruleRow) fill(v *telemetry.View, w telemetry.Window, rules map[string]*policy.Rule) {
 	r := v.Rule(row.Name)
 	row.State = ruleState{Gone: true}
@@ -285,7 +287,8 @@ func (row *ruleRow) fill(v *telemetry.View, w telemetry.Window, rules map[string
 	row.Near = min(1, shareOf(r.Near[w], asked.Total()))
 }
 
-// judge looks at the chosen rule, or at that of the headline, or at the first that refuses anybody.
+// judge makes the verdict about the chosen rule, about the rule of the headline, or about the first rule that
+// denies requests.
 func (f *firstShown) judge(c *call, v *telemetry.View, chosen *telemetry.Rule, rules map[string]*policy.Rule) {
 	if chosen == nil {
 		chosen = v.Rule(f.Headline.Rule)
@@ -311,13 +314,13 @@ func (f *firstShown) judge(c *call, v *telemetry.View, chosen *telemetry.Rule, r
 	}
 }
 
-// shadowLine is what rules would do that are not enforced.
+// shadowLine has what the rules that are not enforced would do.
 type shadowLine struct {
-	Rules    int // that would have denied requests
-	All      int // all shadows
+	Rules    int // the number of shadows that would have denied requests
+	All      int // the number of all shadows
 	Subjects uint64
 	Partly   bool // a rule of Rules is enforced for some
-	Did      bool // Subjects has those that a rule of Rules refused while it was enforced
+	Did      bool // Subjects includes subjects that a rule of Rules denied while it was enforced
 }
 
 func shadowOf(v *telemetry.View, rules map[string]*policy.Rule) (l shadowLine) {
@@ -328,7 +331,7 @@ func shadowOf(v *telemetry.View, rules map[string]*policy.Rule) (l shadowLine) {
 		case written != nil && written.Shadow:
 			l.All++
 		case written == nil || written.Enforce == "" || written.Enforce == "100%":
-			continue // it refuses by now
+			continue // the rule is gone, or it is no shadow any more
 		}
 		if c := countsIn(v, &r.Series, telemetry.Day); c[telemetry.WouldDeny] > 0 {
 			l.Rules++

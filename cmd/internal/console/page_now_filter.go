@@ -8,12 +8,12 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// asked is what the first page is filtered by.
+// asked is the filter of the first page.
 type asked struct {
 	Rule   string
 	Window telemetry.Window
-	Day    bool // the chart shows a day in place of an hour
-	// From and To are a part of the chart that the rules are counted in, or zero.
+	Day    bool // the chart shows a day instead of an hour
+	// From and To select the part of the chart for which the rules are counted. They are zero for all of it.
 	From, To time.Time
 }
 
@@ -33,7 +33,7 @@ func askedOf(q url.Values, now time.Time) asked {
 	return a
 }
 
-// Link returns where the page is that is filtered so.
+// Link returns the URL of the page with this filter.
 func (a asked) Link() string {
 	q := url.Values{}
 	if a.Rule != "" {
@@ -58,7 +58,7 @@ func (a asked) Link() string {
 // Ranged reports whether a part of the chart is chosen.
 func (a asked) Ranged() bool { return !a.From.IsZero() }
 
-// WithRule returns the link to a rule, or to all if it is chosen already.
+// WithRule returns the link that chooses a rule. If the rule is chosen already, the link chooses all rules.
 func (a asked) WithRule(name string) string {
 	if a.Rule == name {
 		name = ""
@@ -67,36 +67,36 @@ func (a asked) WithRule(name string) string {
 	return a.Link()
 }
 
-// WithoutRange returns the link to the whole of the chart.
+// WithoutRange returns the link that chooses the whole chart.
 func (a asked) WithoutRange() string {
 	a.From, a.To, a.Day = time.Time{}, time.Time{}, false
 	return a.Link()
 }
 
-// WithWindow returns the link to a window of the lists.
+// WithWindow returns the link that chooses a window for the lists.
 func (a asked) WithWindow(w telemetry.Window) string {
 	a.Window = w
 	return a.Link()
 }
 
-// WithSpan returns the link to an hour or a day of the chart.
+// WithSpan returns the link that makes the chart show an hour or a day.
 func (a asked) WithSpan(day bool) string {
 	a.Day, a.From, a.To = day, time.Time{}, time.Time{}
 	return a.Link()
 }
 
-// choice is a link of several, one of which is chosen.
+// choice is one of several links. One of the links is chosen.
 type choice struct {
 	Name, Link string
 	Chosen     bool
 }
 
-// Spans are the lengths that the chart may have.
+// Spans returns the choices for the time that the chart shows.
 func (a asked) Spans() []choice {
 	return []choice{{"Hour", a.WithSpan(false), !a.Day}, {"Day", a.WithSpan(true), a.Day}}
 }
 
-// Windows are what the lists may look back at.
+// Windows returns the choices for the window of the lists.
 func (a asked) Windows() (all []choice) {
 	for w := range telemetry.Window(telemetry.Windows) {
 		all = append(all, choice{w.String(), a.WithWindow(w), w == a.Window})

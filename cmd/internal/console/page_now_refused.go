@@ -13,16 +13,16 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// whoRow is a subject that was refused, or would have been.
+// whoRow is a subject that was denied, or would have been.
 type whoRow struct {
 	*telemetry.Subject
 	Rule    string
-	Name    string  // as it may be shown
-	Rate    float64 // requests a second while it asked; negative if not known
-	Refused float64 // share of them; likewise
-	Times   float64 // the limit; 0 if not known
+	Name    string  // the key as it may be shown
+	Rate    float64 // requests per second while the subject was active; negative: unknown
+	Refused float64 // the share of denied requests; negative: unknown
+	Times   float64 // the ratio of its requests to the limit; 0: unknown
 	Would   bool
-	Now     *looked // or nil
+	Now     *looked // nil: its limits were not looked up
 	Link    string
 }
 
@@ -79,7 +79,7 @@ func rowOf(r *telemetry.Rule, t *telemetry.Subject, w telemetry.Window, written 
 	return row
 }
 
-// Words of how many times the limit.
+// TimesWords returns Times in words.
 func (r whoRow) TimesWords() string {
 	if r.Times <= 0 {
 		return "–"
@@ -87,19 +87,20 @@ func (r whoRow) TimesWords() string {
 	return timesWords(r.Times) + "×"
 }
 
-// harmedRow are the customers of one tier, or those with an override, that were refused.
+// harmedRow has the denied customers of one tier, or those with an override.
 type harmedRow struct {
 	Name     string
 	Kind     string // override, tier or rule
 	Subjects uint64
-	Asked    uint64 // customers; 0: unknown
-	Once     int    // refused once, of those that are listed
+	Asked    uint64 // the number of customers; 0: unknown
+	Once     int    // the listed customers that were denied once
 	Worst    int    // minutes of the last hour
 	Who      whoRow
-	size     float64 // of the limit
+	size     float64 // the size of the limit
 }
 
-// Lost is how much of what the one asked for that was refused the longest was refused, in words; empty: unknown.
+// Lost returns in words the denied share of the requests of the customer that was denied for the longest time. It
+// is empty if that is unknown.
 func (r harmedRow) Lost() string {
 	if r.Who.Refused < 0 {
 		return ""
@@ -107,8 +108,8 @@ func (r harmedRow) Lost() string {
 	return percent(r.Who.Refused) + " of its requests, "
 }
 
-// harmed groups denied subjects by the tiers of their requests, over all rules, tiers with larger limits first, and
-// besides those with an override. Blocked subjects are not included.
+// harmed groups the denied subjects of all rules by tier, the tiers with larger limits first. Subjects with an
+// override are a group of their own. Blocked subjects are not included.
 func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []whoRow, rules map[string]*policy.Rule) (rows []harmedRow) {
 	for i := range v.Tiers {
 		if row, some := s.harmedTier(c, &v.Tiers[i], w); some {
@@ -144,7 +145,7 @@ func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []wh
 	return rows
 }
 
-// harmedTier returns the customers of a tier that were refused, if there are any.
+// harmedTier returns the row of the denied customers of a tier. The result some is false if there are none.
 func (s *server) harmedTier(c *call, tier *telemetry.Tier, w telemetry.Window) (row harmedRow, some bool) {
 	row = harmedRow{Name: tier.Name, Kind: "tier"}
 	if tier.Name == "" {
@@ -177,8 +178,8 @@ func (s *server) harmedTier(c *call, tier *telemetry.Tier, w telemetry.Window) (
 	return row, some
 }
 
-// findCustomer finds a customer in another list, if that knows enough of it; those that no rule counts alone have
-// no key.
+// findCustomer returns the entry of a customer in another list, or nil if the list knows too little about the
+// customer. A customer that no rule counts on its own has no key.
 func findCustomer(list []telemetry.Subject, one *telemetry.Subject) *telemetry.Subject {
 	i := slices.IndexFunc(list, func(s telemetry.Subject) bool { return s.Sent == one.Sent })
 	if i < 0 || !nearEnough(&list[i]) {
@@ -197,28 +198,28 @@ func (r *harmedRow) add(one whoRow) {
 	}
 }
 
-// change is something that may be why the numbers changed.
+// change is an event that may be the reason why the numbers changed.
 type change struct {
 	At   time.Time
 	Kind string
 	Who  string
 	Text string
-	Near bool // it came just before what the headline tells of
+	Near bool // the event came just before the time in the headline
 	Link string
 
-	first time.Time // of an event that came several times
+	first time.Time // the first time of an event that happened several times
 	times int
 	by    []string // the instances, the latest first
 }
 
-// oneLine is how far apart events may be that are one line. What a circuit does again and again would push out
-// what people did, and a fleet loads one policy within a minute.
+// oneLine is how far apart events of a kind may be to share one line. Otherwise the repeated events of a circuit
+// would push out the changes of operators. The instances of a fleet load one policy within a minute.
 var oneLine = map[string]time.Duration{"circuit": 15 * time.Minute, "fleet": 15 * time.Minute, "reload": time.Minute}
 
-// joinedEvents makes one line of what a circuit does again and again, and of the instances that load the same
-// policy. The latest comes first.
+// joinedEvents joins the repeated events of a circuit into one line, and the events of instances that load the same
+// policy into another. The latest event comes first.
 func joinedEvents(all []change) (out []change) {
-	last := map[[2]string]int{} // an event, and its index in out
+	last := map[[2]string]int{} // the index in out of the last line of an event
 	for _, c := range all {
 		what := [2]string{c.Kind, c.Who}
 		if c.Kind == "reload" {
@@ -246,7 +247,7 @@ func joinedEvents(all []change) (out []change) {
 	return out
 }
 
-// changesOf are the latest changes, by operators and automatic ones.
+// changesOf returns the latest changes, both those of operators and automatic ones.
 func changesOf(v *telemetry.View, audits []source.Entry, since time.Time) (all []change) {
 	for i := range audits {
 		a := &audits[i]
@@ -258,7 +259,7 @@ func changesOf(v *telemetry.View, audits []source.Entry, since time.Time) (all [
 	slices.SortStableFunc(all, func(a, b change) int { return b.At.Compare(a.At) })
 	all = joinedEvents(all)
 	if !since.IsZero() {
-		// Steps are ten seconds long: what came that much later may have come before.
+		// A step lasts ten seconds, so an event up to a step later may really have come before.
 		i := slices.IndexFunc(all, func(c change) bool { return !c.first.After(since.Add(telemetry.Step)) })
 		if i >= 0 && since.Sub(all[i].first) < 30*time.Minute {
 			all[i].Near = true
@@ -270,9 +271,9 @@ func changesOf(v *telemetry.View, audits []source.Entry, since time.Time) (all [
 	return all[:min(len(all), maxChanges)]
 }
 
-// health is how Sluice itself is doing.
+// health is the state of Sluice itself.
 type health struct {
-	Kind      string // good, warn or bad
+	Kind      string // "good", "warn" or "bad"
 	Words     []string
 	Instances []instanceRow
 	More      int // instances that are not shown
@@ -280,7 +281,7 @@ type health struct {
 
 type instanceRow struct {
 	*telemetry.Instance
-	Local float64 // decisions a second without the store
+	Local float64 // decisions per second without the store
 }
 
 const maxInstances = 12
@@ -324,7 +325,7 @@ func healthOf(v *telemetry.View) (h health) {
 	return h
 }
 
-// trouble orders instances: those with problems first.
+// trouble returns how bad the problems of an instance are. Instances with more trouble are listed first.
 func (r instanceRow) trouble() (n int) {
 	for i, yes := range []bool{r.Self, r.Store.Evicted > 0, r.Local > 0, r.Differs && !r.Stale, r.Store.Away > 0, r.Stale} {
 		n |= btoi(yes) << i

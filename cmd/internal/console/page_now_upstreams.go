@@ -10,7 +10,7 @@ import (
 
 const maxUpstreams = 12 // of the table
 
-// upstreamRow is an upstream in the table.
+// upstreamRow is a row of the table of upstreams.
 type upstreamRow struct {
 	Name                       string
 	Rate                       float64 // requests a second
@@ -24,7 +24,8 @@ type upstreamRow struct {
 	Latency, Failures, Waiting spark
 }
 
-// upstreamRows returns the rows of the table, those with an alert first, and the number of all upstreams.
+// upstreamRows returns the rows of the table, with upstreams that have an alert first, and the number of all
+// upstreams.
 func upstreamRows(v *telemetry.View) (rows []upstreamRow, all int) {
 	slow, failing := map[string]bool{}, map[string]bool{}
 	for _, a := range v.Alerts(math.MaxInt) {
@@ -67,7 +68,7 @@ func upstreamRowOf(v *telemetry.View, u *telemetry.Upstream) upstreamRow {
 	return row
 }
 
-// failureWords returns the numbers of failed requests by reason, as text.
+// failureWords returns the number of failed requests for each reason, as text.
 func failureWords(c *telemetry.UpstreamCounts) string {
 	var all []string
 	add := func(n uint64, what string) {
@@ -82,7 +83,7 @@ func failureWords(c *telemetry.UpstreamCounts) string {
 	return strings.Join(all, ", ")
 }
 
-// upstreamMinutes returns the counts of the last 60 minutes; those before the first count are missing.
+// upstreamMinutes returns the counts of each of the last 60 minutes. Minutes before the first count are missing.
 func upstreamMinutes(u *telemetry.Upstream) (all []telemetry.UpstreamCounts) {
 	for minute := range inMinutes(u.Recent) {
 		var sum telemetry.UpstreamCounts

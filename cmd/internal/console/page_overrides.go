@@ -14,30 +14,30 @@ import (
 // overrideRow is an override in a list.
 type overrideRow struct {
 	ID, Source, Rule, Shown, Words, Reason, By, URL string
-	Until                                           time.Time // zero: for good
+	Until                                           time.Time // zero: the override does not end
 	Ended, Today                                    bool
-	Seen                                            *telemetry.Subject // if it is among those that telemetry knows
+	Seen                                            *telemetry.Subject // nil: telemetry does not know the subject
 }
 
-// EndURL is the act that ends it.
+// EndURL returns the URL of the act that ends the override.
 func (r overrideRow) EndURL() string {
 	return "/act/end-override?" + url.Values{"override": {r.ID}}.Encode()
 }
 
-// overridesShown is what the page has.
+// overridesShown is the data of the page of overrides.
 type overridesShown struct {
 	Rows         []overrideRow
-	Total        int // that fit the filter
+	Total        int // the number of overrides that fit the filter
 	Asked, State string
 	Rule         string
-	First, Next  string // pages: that one if this is a later one, and the one behind
+	First, Next  string // links to the first page, unless this is it, and to the next page
 	Database     bool
 }
 
 // Filtered reports whether there may be overrides that do not fit the filter.
 func (d *overridesShown) Filtered() bool { return d.Asked+d.State+d.Rule != "" }
 
-// How many overrides are on a page of them, and on that of a rule.
+// These are the numbers of overrides on a page of overrides and on the page of a rule.
 const (
 	overridesPerPage = 100
 	overridesOfRule  = 20
@@ -68,8 +68,8 @@ func (s *server) overridesPage(c *call) error {
 	return s.show(c, http.StatusOK, "overrides", pageOf("Overrides", "overrides", &d))
 }
 
-// overrides reads a page of the overrides that a query asks for: those that end next come first, those that
-// have ended last.
+// overrides returns a page of the overrides that fit a query. Overrides that end next come first; overrides that
+// have ended come last.
 func (c *call) overrides(q control.Query, v *telemetry.View) (page *control.Page, rows []overrideRow, err error) {
 	q.Sort = "until"
 	if page, err = c.s.Control.List(c.caller, control.Overrides, q); err != nil {
@@ -85,7 +85,7 @@ func (c *call) overrides(q control.Query, v *telemetry.View) (page *control.Page
 			row.Shown = c.shownOverride(o.Rule, o.Key)
 		}
 		if o.Until != "" {
-			row.Until, _ = policy.ParseUntil(o.Until) // it is in force, so it can be read
+			row.Until, _ = policy.ParseUntil(o.Until) // the override was accepted, so its end can be parsed
 			row.Ended = !row.Until.After(now)
 			row.Today = !row.Ended && row.Until.Before(now.Add(24*time.Hour))
 		}

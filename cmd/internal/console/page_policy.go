@@ -10,11 +10,11 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// policyShown is what the page of the policy has.
+// policyShown is the data of the page of the policy.
 type policyShown struct {
 	*control.InForce
 	Text, Base   string
-	Plan         *policyPlan // nil before there is a question
+	Plan         *policyPlan // nil: no text was sent yet
 	File, Stored int         // rules by their source
 }
 
@@ -39,14 +39,14 @@ func (s *server) showPolicy(c *call, status int, d *policyShown) error {
 	return s.show(c, status, "policy", page{Title: "Policy", Section: "policy", Script: "editor.js", Data: d})
 }
 
-// policyEdited reads the form of the editor, and looks what would come of it.
+// policyEdited reads the form of the editor, and plans the changes.
 func (c *call) policyEdited() (d *policyShown, err error) {
 	d = policyShownOf(c.policy, unixLines(c.PostForm.Get("text")), unixLines(c.PostForm.Get("base")))
 	d.Plan, err = c.planPolicy(d.Base, d.Text)
 	return d, err
 }
 
-// unixLines takes the "\r" away that forms put at the end of lines.
+// unixLines removes the "\r" that forms put at the ends of lines.
 func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
 // policyCheck shows the effect of an edited policy.
@@ -58,7 +58,7 @@ func (s *server) policyCheck(c *call) error {
 	return s.showPolicy(c, http.StatusOK, d)
 }
 
-// policyApply makes the changes in one transaction, once they have been tried.
+// policyApply tries the changes, and then makes them in one transaction.
 func (s *server) policyApply(c *call) error {
 	d, err := c.policyEdited()
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *server) policyApply(c *call) error {
 	if err != nil {
 		return err
 	}
-	if !d.Plan.Good() { // another change came first
+	if !d.Plan.Good() { // somebody else's change came first
 		return s.showPolicy(c, d.Plan.status(), d)
 	}
 	var said []string
@@ -85,7 +85,7 @@ func (s *server) policyApply(c *call) error {
 	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(said)), back)
 }
 
-// status is that of a page that shows what stands against a plan.
+// status returns the status code of the page for a plan with problems.
 func (p *policyPlan) status() int {
 	status := http.StatusUnprocessableEntity
 	if p.Problem != nil {
@@ -102,7 +102,7 @@ func (p *policyPlan) status() int {
 // maxListed is how many things a sentence lists.
 const maxListed = 10
 
-// listWords lists things in a sentence.
+// listWords returns a list for use in a sentence.
 func listWords(all []string) string {
 	text := strings.Join(all[:min(len(all), maxListed)], ", ")
 	if more := len(all) - maxListed; more > 0 {
@@ -111,11 +111,11 @@ func listWords(all []string) string {
 	return text
 }
 
-// policyDownload gives the text of the editor back as a file.
+// policyDownload returns the text of the editor as a file.
 func (s *server) policyDownload(c *call) error {
 	h := c.w.Header()
 	h.Set("Content-Type", "application/yaml; charset=utf-8")
 	h.Set("Content-Disposition", `attachment; filename="policy.yaml"`)
-	_, _ = io.WriteString(c.w, unixLines(c.PostForm.Get("text"))) // a browser that has left needs nothing
+	_, _ = io.WriteString(c.w, unixLines(c.PostForm.Get("text"))) // if the browser has left, the error does not matter
 	return nil
 }

@@ -14,33 +14,33 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// ruleLine is a rule in a list.
+// ruleLine is a rule in a list of rules.
 type ruleLine struct {
 	Name, Description, Words, Key, Source string
 	Match                                 []string
 	State                                 ruleState
 	Hour, Day                             telemetry.Counts
 	Spark                                 spark
-	Near                                  float64 // share of the last hour's decisions that left less than a fifth
-	Refused                               uint64  // subjects in the last hour
-	Unmet                                 bool    // no request has met it since there are counts
-	Check                                 string  // a command that explains it
+	Near                                  float64 // the share of decisions in the last hour that left less than a fifth of a limit
+	Refused                               uint64  // denied subjects in the last hour
+	Unmet                                 bool    // no request has met the rule since telemetry counts
+	Check                                 string  // a command that explains why
 }
 
-// rulesShown is what the page of all rules has.
+// rulesShown is the data of the page of all rules.
 type rulesShown struct {
 	Rows        []ruleLine
-	All         int // without the filter
+	All         int // the number of rules without the filter
 	Asked       string
 	State       string
-	Prev, Next  string // the pages before and behind, or empty
+	Prev, Next  string // links to the previous and the next page, or ""
 	First, Last int
-	Back        string // how far is known
+	Back        string // how far back telemetry reaches, in words
 	Database    bool
 	Warnings    []string
 }
 
-// States are those that the list is filtered by.
+// States returns the states by which the list can be filtered.
 func (*rulesShown) States() []string {
 	return []string{"enforced", "shadow", "partly", "exempt", "block"}
 }
@@ -57,7 +57,7 @@ func (s *server) rulesPage(c *call) error {
 			rules = append(rules, &all[i])
 		}
 	}
-	from, _ := strconv.Atoi(q.Get("from")) // anything else is the first page
+	from, _ := strconv.Atoi(q.Get("from")) // if from is no number, the page is the first one
 	from = min(max(from, 0), len(rules))
 	shown := rules[from:min(len(rules), from+rulesPerPage)]
 	for i := range shown {
@@ -82,7 +82,7 @@ func pageOf(title, section string, data any) page {
 	return page{Title: title, Section: section, Script: "acts.js", Data: data}
 }
 
-// wants reports whether the filter lets a rule through.
+// wants reports whether a rule fits the filter.
 func (d *rulesShown) wants(r *policy.Rule) bool {
 	if d.State != "" && stateOf(r).Name() != d.State {
 		return false
@@ -116,17 +116,17 @@ func (c *call) ruleLineOf(r *policy.Rule, view *telemetry.View) ruleLine {
 	return row
 }
 
-// HourDeny returns what a rule refused in the last hour.
+// HourDeny returns how many requests the rule denied in the last hour.
 func (r ruleLine) HourDeny() uint64 { return r.Hour[telemetry.Deny] }
 
-// HourWould returns what it would have refused.
+// HourWould returns how many requests the rule would have denied in the last hour.
 func (r ruleLine) HourWould() uint64 { return r.Hour[telemetry.WouldDeny] }
 
-// DayDeny and DayWould are those of 24 hours.
+// DayDeny and DayWould return the same numbers for the last 24 hours.
 func (r ruleLine) DayDeny() uint64  { return r.Day[telemetry.Deny] }
 func (r ruleLine) DayWould() uint64 { return r.Day[telemetry.WouldDeny] }
 
-// checkCommand asks why a rule is met or not.
+// checkCommand returns a command that explains whether a request meets a rule, and why.
 func checkCommand(r *policy.Rule) string {
 	method, path := "", "/"
 	if len(r.Match) > 0 {
@@ -148,31 +148,32 @@ func checkCommand(r *policy.Rule) string {
 	return "sluice check --policy FILE " + path
 }
 
-// ruleShown is what the page of one rule has.
+// ruleShown is the data of the page of a rule.
 type ruleShown struct {
 	ruleLine
 	Facts     []fact
-	Chart     *chart     // nil: nothing has been seen
+	Chart     *chart     // nil: no request has met the rule
 	Subjects  bool       // false for a rule with an automatic limit, or with a class alone
 	Load      *loadRow   // nil: the rule has no automatic limit
 	Loads     *loadChart // nil: nothing is known yet
-	Young     bool       // the last day is not covered, so it is the last hour
+	Young     bool       // telemetry does not cover the last day yet, so the page shows the last hour
 	Verdict   *verdict
 	Tops      []topShown
 	Overrides []overrideRow
-	More      int // overrides that are not shown
+	More      int // the number of overrides that are not shown
 	YAML      string
 	Database  bool
 	Usual     float64
 	Since     time.Time
 	Seen      bool
-	// Refusing is whether the words are about what was refused; else about what would have been.
+	// Refusing reports whether the words are about denied requests, rather than about requests that would have been
+	// denied.
 	Refusing bool
 }
 
 type fact struct{ Name, Value string }
 
-// topShown is the heaviest of a window.
+// topShown has the subjects with the most denials and those with the most requests in a window.
 type topShown struct {
 	Window            string
 	Refused, Asked    uint64
@@ -188,7 +189,7 @@ type topRow struct {
 	telemetry.Subject
 	Rule, URL string
 	Share     float64
-	Would     bool // be refused, by a shadow
+	Would     bool // the rule is a shadow, and would have denied the requests
 }
 
 func (s *server) rulePage(c *call) error {
@@ -214,7 +215,7 @@ func (s *server) rulePage(c *call) error {
 	return s.show(c, http.StatusOK, "rule", pageOf(rule.Name, "rules", &d))
 }
 
-// see fills in what telemetry has of the rule.
+// see fills in the telemetry of the rule.
 func (d *ruleShown) see(c *call, v *telemetry.View, r *telemetry.Rule, rule *policy.Rule) {
 	d.Young = v.At.Sub(v.Since) < 3*time.Hour
 	if chart := chartOf(v, &r.Series, !d.Young); len(chart.At) > 0 {
@@ -238,7 +239,7 @@ func (d *ruleShown) see(c *call, v *telemetry.View, r *telemetry.Rule, rule *pol
 	}
 }
 
-// maxTop is how many of the heaviest are shown.
+// maxTop is how many subjects each such list shows.
 const maxTop = 10
 
 func (c *call) topOf(t *telemetry.Top) topList {
@@ -251,7 +252,7 @@ func (c *call) topOf(t *telemetry.Top) topList {
 	return out
 }
 
-// factsOf are the other settings of a rule.
+// factsOf returns the other settings of a rule.
 func factsOf(r *policy.Rule) (all []fact) {
 	add := func(name, value string) {
 		if value != "" {
@@ -270,11 +271,11 @@ func factsOf(r *policy.Rule) (all []fact) {
 	return all
 }
 
-// shadowShown is what the page of shadow rules has.
+// shadowShown is the data of the page of shadow rules.
 type shadowShown struct {
 	Rows  []shadowRow
 	Rules int
-	All   bool // the whole policy is a shadow
+	All   bool // the whole policy is in shadow mode
 }
 
 type shadowRow struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// subjects finds subjects, or shows the one that is named.
+// subjects finds subjects, or shows the subject that the request names.
 func (s *server) subjects(c *call) error {
 	q := c.URL.Query()
 	if q.Get("rule") != "" && namesKey(q) {
@@ -37,7 +37,7 @@ func (s *server) subjects(c *call) error {
 	return s.show(c, http.StatusOK, "subjects", page{Title: "Subjects", Section: "subjects", Script: "acts.js", Data: found})
 }
 
-// namesKey reports whether a query has values of a key, or marks a key without values.
+// namesKey reports whether a query has values of a key, or says that the key has no values.
 func namesKey(q url.Values) bool {
 	for name := range q {
 		if strings.HasPrefix(name, "key.") {
@@ -47,29 +47,29 @@ func namesKey(q url.Values) bool {
 	return q.Has("all")
 }
 
-// found is what a search has found.
+// found is the result of a search.
 type found struct {
 	Asked string
-	// Hits are subjects, those that used most first.
+	// Hits are the subjects that were found. The subject that uses most of its limit comes first.
 	Hits []hit
 	More int // hits that are not shown
 	// Unseen are possible subjects without counts and settings.
 	Unseen []hit
-	// Forms are the rules with more key parts than one value fills.
+	// Forms are the rules whose keys have more parts than the one value of the query.
 	Forms []keyForm
-	Rules []string // with a key, for the choice of one
-	// RequestID reports that the query may be one.
+	Rules []string // the rules with a key, for a form that chooses one
+	// RequestID reports whether the query may be the ID of a request.
 	RequestID bool
-	Seen      []topRow // without a query: subjects with the most denials lately
+	Seen      []topRow // if there is no query: the subjects with the most denials lately
 }
 
 type hit struct {
 	Rule, Part, Shown, URL string
-	Most                   limit // the limit of which most is used
+	Most                   limit // the limit with the largest share in use
 	Seen                   *telemetry.Subject
 }
 
-// keyForm asks for a rule's key, of which the value of one part may be known.
+// keyForm is a form that asks for the key of a rule. The value of one part may be known.
 type keyForm struct {
 	Rule        string
 	Parts       []string
@@ -81,7 +81,7 @@ const (
 	maxForms = 20
 )
 
-// search finds what counts under a value, an ID or a key.
+// search finds the subjects with a value, an ID or a key.
 func (c *call) search(asked, onlyRule string) (*found, error) {
 	rules := c.policy.Document.Rules
 	out := &found{Asked: asked}
@@ -136,7 +136,7 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 		key := map[string]string{part: asked}
 		name, err := c.s.Control.NameOf(c.caller, control.Target{Rule: r.Name, Key: key})
 		if err != nil {
-			continue // it is no value of this part
+			continue // the query cannot be a value of this part
 		}
 		h := hit{Rule: r.Name, Part: part, Shown: withPseudonym(name.Shown, name.Pseudonym), URL: "/subjects?" + subjectQuery(r.Name, key).Encode()}
 		if h.Seen = seenSubject(view, r.Name, name.Text); h.Seen != nil && h.Seen.ID != "" {
@@ -152,14 +152,14 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 			out.Hits = append(out.Hits, h)
 			continue
 		}
-		if _, err := netip.ParseAddr(asked); err != nil || part == "client_ip" { // an address is hardly ever anything else
+		if _, err := netip.ParseAddr(asked); err != nil || part == "client_ip" { // an IP address is hardly ever the value of another part
 			out.Unseen = append(out.Unseen, h)
 		}
 	}
 }
 
-// fits reports whether a value may be one of a part: addresses are asked for only by what is one,
-// and the other way.
+// fits reports whether a text may be a value of a key part: an IP address fits only parts with addresses, and other
+// text fits only other parts.
 func fits(part, value string) bool {
 	_, err := netip.ParseAddr(value)
 	switch part {
@@ -171,7 +171,7 @@ func fits(part, value string) bool {
 	return true
 }
 
-// searchSeen adds subjects from the lists of telemetry with the text in their shown key.
+// searchSeen adds the subjects in the lists of telemetry whose shown keys contain the text.
 func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 	known := map[string]bool{}
 	for _, h := range out.Hits {
@@ -208,7 +208,8 @@ func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 	}
 }
 
-// weigh puts those hits first that used most, or were seen of late.
+// weigh sorts the hits: those that use most of their limits come first, then those that were seen lately. It
+// removes duplicates, and hits beyond maxHits.
 func (c *call) weigh(out *found) {
 	seen := map[string]bool{}
 	out.Hits = slices.DeleteFunc(out.Hits, func(h hit) bool {
@@ -232,7 +233,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// recentlyRefused are the subjects of all rules that were refused most in the last hour.
+// recentlyRefused returns the subjects of all rules with the most denials in the last hour.
 func (c *call) recentlyRefused(view *telemetry.View, rules []policy.Rule) (all []topRow) {
 	shadow := map[string]bool{}
 	for i := range rules {
@@ -252,7 +253,7 @@ func (c *call) recentlyRefused(view *telemetry.View, rules []policy.Rule) (all [
 	return all
 }
 
-// subjectByIDPage shows the subject of an ID.
+// subjectByIDPage shows the subject with an ID.
 func (s *server) subjectByIDPage(c *call) error {
 	ref, err := c.subjectByID(c.PathValue("id"))
 	if err != nil {
@@ -261,7 +262,7 @@ func (s *server) subjectByIDPage(c *call) error {
 	return s.subject(c, ref)
 }
 
-// subjectShown is what the page of a subject has.
+// subjectShown is the data of the page of a subject.
 type subjectShown struct {
 	*subjectRef
 	State    *control.SubjectState
@@ -271,30 +272,30 @@ type subjectShown struct {
 	Strips   []*strip
 	Others   []otherRule
 	Database bool
-	Part     string // of the key, if it has one alone
+	Part     string // the part of the key, if it has only one
 }
 
-// otherRule is what another rule has counted under the same value.
+// otherRule has what another rule has counted for the same value.
 type otherRule struct {
 	control.SubjectState
-	URL string // empty if it would contain a key that the caller must not see
+	URL string // "" if the URL would contain a key that the caller must not see
 }
 
-// strip draws what a subject did in the last hour.
+// strip is a drawing of a subject's last hour.
 type strip struct {
 	Name, Kind string
 	Spark      spark
-	Label      string // the same in words
+	Label      string // the drawing in words
 	From, To   time.Time
 }
 
-// seenWindow is what telemetry has of a subject in a window.
+// seenWindow is the telemetry of a subject in a window.
 type seenWindow struct {
 	Name             string
 	Refused, Traffic *telemetry.Subject
 }
 
-// subject shows one in depth.
+// subject shows a subject in depth.
 func (s *server) subject(c *call, ref *subjectRef) error {
 	d := &subjectShown{subjectRef: ref, Database: c.policy.Database}
 	view := c.view()
@@ -318,8 +319,8 @@ func (s *server) subject(c *call, ref *subjectRef) error {
 	return s.show(c, http.StatusOK, "subject", pageOf("Subject of "+ref.Rule.Name, "subjects", d))
 }
 
-// withoutKey returns the page that shows a subject by its ID instead of its key. It is empty if the rule shows
-// whole keys, or without such a page.
+// withoutKey returns the page that shows a subject by its ID instead of its key. It returns "" if the rule shows
+// whole keys, or if there is no such page.
 func (c *call) withoutKey(v *telemetry.View, ref *subjectRef) string {
 	seen := seenSubject(v, ref.Rule.Name, ref.Text)
 	if ref.ID != "" || ref.Whole || seen == nil || seen.ID == "" {
@@ -335,7 +336,7 @@ func (c *call) withoutKey(v *telemetry.View, ref *subjectRef) string {
 	return to
 }
 
-// statesOf asks for the state of a subject, by its ID where only a hash of its key is known.
+// statesOf returns the state of a subject. It uses the ID of the subject if only a hash of the key is known.
 func (c *call) statesOf(ref *subjectRef) (*control.SubjectLimits, error) {
 	if ref.Key != nil {
 		return c.s.Control.Subjects(c.Context(), c.caller, ref.Rule.Name, ref.Key)
@@ -343,7 +344,7 @@ func (c *call) statesOf(ref *subjectRef) (*control.SubjectLimits, error) {
 	return c.s.Control.SubjectByID(c.Context(), c.caller, ref.ID)
 }
 
-// others looks what other rules have counted under the same value.
+// others adds what other rules have counted for the same value.
 func (d *subjectShown) others(c *call, v *telemetry.View) {
 	parts := countedParts(d.Rule)
 	if len(parts) != 1 || d.Key[parts[0]] == "" {
@@ -351,7 +352,7 @@ func (d *subjectShown) others(c *call, v *telemetry.View) {
 	}
 	states, err := c.s.Control.Subjects(c.Context(), c.caller, "", d.Key)
 	if err != nil {
-		return // the page has what was asked for
+		return // the page already has the subject that the caller asked for
 	}
 	for _, state := range states.Rules {
 		if state.Rule != d.Rule.Name {
@@ -362,7 +363,7 @@ func (d *subjectShown) others(c *call, v *telemetry.View) {
 	d.Part = parts[0]
 }
 
-// strip draws what a subject did, if that is known.
+// strip adds a drawing of the subject's requests, if they are known.
 func (d *subjectShown) strip(name, kind string, s *telemetry.Subject, at time.Time) {
 	if s == nil || slices.Max(s.Steps[:]) == 0 {
 		return

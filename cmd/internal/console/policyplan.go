@@ -14,33 +14,33 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// policyPlan is what would become of an edited policy.
+// policyPlan has the changes that an edited policy would make, and the problems with them.
 type policyPlan struct {
-	Problem  *control.Problem // of the whole, and of no line
+	Problem  *control.Problem // a problem with the whole text rather than a line
 	Problems []lineProblem
 	Warnings []lineProblem
 	Changes  []ruleChange
 	Notes    []string
-	Diff     []diffLine // of the whole text, without a database to change
+	Diff     []diffLine // the changes of the whole text, if there is no database to change
 	LastHour *lastHour
 	Same     bool
 }
 
-// Good reports whether nothing stands against it.
+// Good reports whether the plan has no problems.
 func (p *policyPlan) Good() bool {
 	return p.Problem == nil && len(p.Problems) == 0 && !slices.ContainsFunc(p.Changes, func(c ruleChange) bool { return c.Problem != nil })
 }
 
-// Applies reports whether there is something to apply, and nothing against it.
+// Applies reports whether there are changes to apply, and no problems.
 func (p *policyPlan) Applies() bool { return p.Good() && len(p.Changes) > 0 }
 
-// lineProblem is something wrong with a line; Line is 0 where it is about no line.
+// lineProblem is a problem with a line. Line is 0 if the problem is not about a line.
 type lineProblem struct {
 	Line          int
 	Message, Hint string
 }
 
-// ruleChange is what becomes of one rule.
+// ruleChange is the change of one rule.
 type ruleChange struct {
 	Name, What string // "new", "changed" or "removed"
 	Diff       []diffLine
@@ -48,13 +48,13 @@ type ruleChange struct {
 	Problem    *control.Problem
 
 	etag  string
-	after *policy.Rule // nil: it is removed
+	after *policy.Rule // nil: the rule is removed
 }
 
-// maxProblems is how many are shown at once.
+// maxProblems is how many problems are shown at once.
 const maxProblems = 50
 
-// planPolicy looks what would come of an edited text that was made of base.
+// planPolicy returns the plan for a text that was edited from the text base.
 func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	plan := &policyPlan{}
 	edited, ok := plan.compile(text)
@@ -90,7 +90,7 @@ func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	return plan, nil
 }
 
-// tryFile tries a policy in place of the file's on the latest requests, if they are kept.
+// tryFile tries the edited policy, in place of the file, on the latest requests, if they are recorded.
 func (p *policyPlan) tryFile(c *call, edited *policy.Document) error {
 	diff, err := c.s.Control.Diff(c.Context(), c.caller, *edited, true)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *policyPlan) tryFile(c *call, edited *policy.Document) error {
 	return nil
 }
 
-// compile reads and compiles a text as a file's.
+// compile parses and compiles a text like a policy file.
 func (p *policyPlan) compile(text string) (*policy.Document, bool) {
 	var doc policy.Document
 	compiled, err := policyfile.ParseTo(editedName, []byte(text), elsewhere, func(d policy.Document, where func(string) (string, int)) (*policy.Policy, error) {
@@ -120,8 +120,8 @@ func (p *policyPlan) compile(text string) (*policy.Document, bool) {
 	return &doc, true
 }
 
-// elsewhere stands for what a policy has in other files, which this page does not read: networks, or
-// the body of an answer.
+// elsewhere returns a placeholder for other files that a policy names, such as lists of networks or bodies of
+// answers. This page does not read them.
 func elsewhere(path string) ([]byte, error) {
 	if strings.HasSuffix(path, ".json") {
 		return []byte("{}"), nil
@@ -146,7 +146,7 @@ func linesOfProblems(found []policy.Problem) (all []lineProblem) {
 	return all
 }
 
-// settings reports changes outside the rules, which this page does not make.
+// settings reports changes outside the rules. This page does not make such changes.
 func (p *policyPlan) settings(was, is *policy.Document) error {
 	x, err := settingsYAML(*was)
 	if err != nil {
@@ -162,7 +162,7 @@ func (p *policyPlan) settings(was, is *policy.Document) error {
 	return nil
 }
 
-// rules finds what has changed, in the order of the edited text, and what is gone behind it.
+// rules adds the changes of rules in the order of the edited text, and then the rules that it removes.
 func (p *policyPlan) rules(was, is []policy.Rule, own map[string]*control.Item) error {
 	old, left := map[string]*policy.Rule{}, map[string]bool{}
 	for i := range was {
@@ -195,7 +195,8 @@ func (p *policyPlan) rules(was, is []policy.Rule, own map[string]*control.Item) 
 	return nil
 }
 
-// change adds a change of a rule, if it is one. Before is nil of a new rule, and after of one that is removed.
+// change adds a change of a rule, if before and after differ. For a new rule, before is nil; for a removed rule,
+// after is nil.
 func (p *policyPlan) change(name string, before, after *policy.Rule, own *control.Item) error {
 	if before != nil && after != nil && reflect.DeepEqual(before, after) {
 		return nil
@@ -232,7 +233,7 @@ func (p *policyPlan) change(name string, before, after *policy.Rule, own *contro
 	return nil
 }
 
-// ruleText is a rule as it stands in a file; nothing if it is nil.
+// ruleText returns the YAML text of a rule, or "" for nil.
 func ruleText(r *policy.Rule) (string, error) {
 	if r == nil {
 		return "", nil
@@ -241,8 +242,8 @@ func ruleText(r *policy.Rule) (string, error) {
 	return strings.TrimPrefix(text, "rules:\n"), err
 }
 
-// send makes all changes in one transaction, or only tries them, and returns the ID of their entry in the
-// audit log. What stands against a change becomes its Problem.
+// send makes all changes in one transaction, or only tries them if dry is set. It returns the ID of their entry in
+// the audit log. If control refuses a change, the reason becomes the Problem of the change.
 func (p *policyPlan) send(c *call, dry bool) (entry int64, err error) {
 	if len(p.Changes) == 0 || !p.Good() {
 		return 0, nil
@@ -266,7 +267,8 @@ func (p *policyPlan) send(c *call, dry bool) (entry int64, err error) {
 	return did.Entry, nil
 }
 
-// refuse sets the Problem of each change that fields point at, or else that of the whole.
+// refuse sets the Problem of each change that the wrong fields belong to. If they belong to no change, it sets the
+// Problem of the plan.
 func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 	whole := true
 	for _, w := range wrong {
@@ -283,7 +285,7 @@ func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 		switch {
 		case r.Problem != nil:
 			r.Problem.Errors = append(r.Problem.Errors, control.Wrong{Detail: w.Detail})
-		case refused.Status == http.StatusPreconditionFailed: // another change came first
+		case refused.Status == http.StatusPreconditionFailed: // somebody else's change came first
 			r.Problem = control.Problemf(refused.Status, "%s", refused.Detail)
 		default:
 			r.Problem = control.Problemf(refused.Status, "%s", w.Detail)
@@ -294,7 +296,7 @@ func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 	}
 }
 
-// foresee notes what a dry run has found.
+// foresee adds the results of a dry run.
 func (r *ruleChange) foresee(would *control.Effect) {
 	if r.What == "removed" && would.After != nil {
 		r.Notes = append(r.Notes, "The policy file has a rule of this name, which then applies.")

@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// editedName is the name of a policy that is edited as a text.
+// editedName is the file name of the edited policy in messages.
 const editedName = "policy.yaml"
 
-// ownRules are the rules as the file and the database have them, by their names. What tiers of the database put
-// into them is not theirs.
+// ownRules returns the rules by name, as the file and the database have them: without the limits that tiers of the
+// database add.
 func (c *call) ownRules() (map[string]*control.Item, error) {
 	items, err := c.s.Control.List(c.caller, control.Rules, control.Query{Limit: maxItems})
 	if err != nil {
@@ -26,7 +26,7 @@ func (c *call) ownRules() (map[string]*control.Item, error) {
 	return own, nil
 }
 
-// policyText is the policy in force as people write it.
+// policyText returns the YAML text of the policy in force.
 func (c *call) policyText() (string, error) {
 	own, err := c.ownRules()
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *call) policyText() (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString(settings + "rules:\n")
-	// Rules of one source that stand together are written at once: there may be ten thousand.
+	// Successive rules of one source are written in one call, because there may be ten thousand.
 	for i := 0; i < len(all); {
 		from := all[i].Source
 		var some []policy.Rule
@@ -65,19 +65,19 @@ func (c *call) policyText() (string, error) {
 	return b.String(), nil
 }
 
-// settingsYAML writes a policy down to its rules.
+// settingsYAML returns the YAML text of a policy before its rules.
 func settingsYAML(doc policy.Document) (string, error) {
 	doc.Rules = nil
 	text, err := policyfile.Encode(editedName, doc)
 	return strings.TrimSuffix(string(text), "rules: []\n"), err
 }
 
-// rulesYAML writes rules as a file has them.
+// rulesYAML returns the YAML text of rules.
 func rulesYAML(rules ...policy.Rule) (string, error) {
 	return yamlBelow("rules", policy.Document{Rules: rules})
 }
 
-// yamlBelow writes a list of a document, such as its rules, without what stands above it.
+// yamlBelow returns the YAML text of a list of a document, such as its rules, without the lines above the list.
 func yamlBelow(list string, doc policy.Document) (string, error) {
 	text, err := policyfile.Encode(editedName, doc)
 	_, below, _ := strings.Cut(string(text), "\n"+list+":\n")

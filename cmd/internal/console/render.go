@@ -24,21 +24,21 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// page is what a function makes for its template.
+// page is the result of a route's function, for a template.
 type page struct {
 	Title   string
-	Section string // of the navigation: "", "rules", "overrides", …
-	// Script is a file of assets that is for this page, if any.
+	Section string // the section of the navigation: "", "rules", "overrides", …
+	// Script is a file of assets for this page alone, if any.
 	Script string
 	Data   any
 }
 
-// shown is what a template gets.
+// shown is the data of a template.
 type shown struct {
 	page
 	Caller          control.Caller
-	Operator, Admin bool // whether the caller is at least that
-	SignedIn        bool // by a session that can be ended
+	Operator, Admin bool // whether the caller has at least this role
+	SignedIn        bool // by a session, which the caller can end
 	Notice          *notice
 	Version         string
 	Sections        []section
@@ -59,19 +59,19 @@ var sections = []section{
 	{"audit", "/audit", "Audit log"},
 }
 
-// budgetsSection is there only if the policy has budgets.
+// budgetsSection is the section of budgets. The navigation has it only if the policy has budgets.
 const budgetsSection = "budgets"
 
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// templates returns the pages by their names, each with the layout and all parts. They are read on first use: most
-// commands never need them.
+// templates returns the pages by their names, each with the layout and all parts. It parses them on first use,
+// because most commands never need them.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	shared := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/_*.html"))
 	names, err := fs.Glob(templateFiles, "templates/*.html")
 	if err != nil {
-		panic(err) // the pattern is right
+		panic(err) // the pattern is valid
 	}
 	all := map[string]*template.Template{}
 	for _, name := range names {
@@ -109,7 +109,7 @@ var functions = template.FuncMap{
 	"pointer":   func(w control.Wrong) string { return *cmp.Or(w.Pointer, new(string)) },
 }
 
-// shownOf returns what the template of a page gets.
+// shownOf returns the data for the template of a page.
 func (s *server) shownOf(c *call, p page) *shown {
 	d := &shown{page: p, Caller: c.caller, SignedIn: c.session != nil, Version: s.Version}
 	d.Operator, d.Admin = c.caller.Role.May(source.Operator), c.caller.Role.May(source.Admin)
@@ -137,10 +137,10 @@ func (s *server) show(c *call, status int, name string, p page) error {
 	return nil
 }
 
-// maxShown is how much of a key or a text from outside is shown, in bytes.
+// maxShown is how many bytes of a key or of other text from a client are shown.
 const maxShown = 160
 
-// shownKey isolates a key from the direction of the text around it.
+// shownKey returns HTML that isolates a key from the direction of the text around it.
 func shownKey(s string) template.HTML {
 	full := printableTo(s, 10*maxShown)
 	clipped := printableTo(s, maxShown)
@@ -151,19 +151,19 @@ func shownKey(s string) template.HTML {
 	return template.HTML(`<bdi class="key"` + title + `>` + template.HTMLEscapeString(clipped) + `</bdi>`)
 }
 
-// printable replaces what a text has that is no character to read, such as marks that turn the direction of what
-// stands around it, and cuts what is too long.
+// printable replaces characters that cannot be read, such as marks that change the direction of the text around
+// them, and cuts text that is too long.
 func printable(s string) string { return printableTo(s, maxShown) }
 
-// maxSentences is how much of a warning or a note is shown, in bytes: more than our own have.
+// maxSentences is how many bytes of a warning or a note are shown. Our own texts are shorter.
 const maxSentences = 600
 
 func printableTo(s string, most int) string { return cmp.Or(text.Text(s, most), "(none)") }
 
-// space keeps a number and its unit on one line.
+// space is a space that keeps a number and its unit on one line.
 const space = "\u00a0"
 
-// number writes a count for people: 840, 9,420, 38.2 k, 1.2 M.
+// number formats a count for people: 840, 9,420, 38.2 k, 1.2 M.
 func number[T uint64 | int64 | int](n T) string {
 	f := float64(n)
 	if math.Abs(f) < 10_000 {
@@ -174,7 +174,7 @@ func number[T uint64 | int64 | int](n T) string {
 	return humanize.Ftoa(value) + space + prefix
 }
 
-// whole returns any integer that a template may have.
+// whole converts an integer of a type that templates may have.
 func whole(n any) int64 {
 	switch n := n.(type) {
 	case int:
@@ -194,10 +194,10 @@ func trimmed(f float64, digit bool) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
 }
 
-// unbroken keeps the percent signs of a text on the lines of their numbers.
+// unbroken keeps each percent sign on the same line as its number.
 func unbroken(text string) string { return strings.ReplaceAll(text, " %", space+"%") }
 
-// rate writes how many there are in a second.
+// rate formats a number per second.
 func rate(perSecond float64) string {
 	switch a := math.Abs(perSecond); {
 	case math.IsNaN(perSecond) || math.IsInf(perSecond, 0):
@@ -215,7 +215,7 @@ func rate(perSecond float64) string {
 	}
 }
 
-// percent writes a share of 1.
+// percent formats a fraction as a percentage.
 func percent(share float64) string {
 	const sign = space + "%"
 	switch p := share * 100; {
@@ -241,7 +241,7 @@ func plural[T uint64 | int64 | int](n T, one, many string) string {
 	return number(n) + " " + many
 }
 
-// last writes how long something lasted or lasts.
+// last formats a duration.
 func last(d time.Duration) string {
 	switch d = d.Abs(); {
 	case d < time.Millisecond:
@@ -254,7 +254,7 @@ func last(d time.Duration) string {
 	return strings.ReplaceAll(words.Span(d), " ", space)
 }
 
-// ago writes how long ago a time is, or how soon it comes.
+// ago returns how long ago a time was, or how soon it comes, in words.
 func ago(t time.Time) string {
 	switch d := time.Since(t); {
 	case t.IsZero():
@@ -268,7 +268,7 @@ func ago(t time.Time) string {
 	}
 }
 
-// dict makes a map of pairs, so that a part of a template gets more than one thing.
+// dict makes a map from pairs of keys and values, so that a part of a template can take several arguments.
 func dict(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
 		return nil, fmt.Errorf("dict: %d values are not pairs", len(pairs))

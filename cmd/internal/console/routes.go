@@ -10,17 +10,17 @@ import (
 
 // route is a page, or an act.
 type route struct {
-	pattern string      // as of [http.ServeMux]
-	role    source.Role // that it needs
+	pattern string      // a pattern of [http.ServeMux]
+	role    source.Role // the role that the caller needs
 	// handle writes the answer, or returns an error. For changes, the origin of the request has been checked and
 	// its form parsed.
 	handle func(*server, *call) error
 }
 
-// liveRoute is that of the stream, which lasts.
+// liveRoute is the route of the stream, whose requests last.
 const liveRoute = "GET /live"
 
-// routes returns all routes except the assets and signing in.
+// routes returns all routes, except for those of assets and of signing in.
 func routes() []route {
 	return slices.Concat([]route{
 		{"GET /{$}", source.Viewer, (*server).first},

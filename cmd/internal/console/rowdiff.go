@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// fields are those of a row of the database, by their names.
+// fields has the fields of a row of the database by name.
 type fields map[string]source.Row
 
-// fieldsOf returns the fields of a row. One that is no object, which SQL may have written, is a field without a
-// name.
+// fieldsOf returns the fields of a row. A row that is not an object, which SQL may have written, becomes a field
+// without a name.
 func fieldsOf(row source.Row) (f fields) {
 	if err := row.Decode(&f); err != nil && row != "" {
 		return fields{"": row}
@@ -21,16 +21,16 @@ func fieldsOf(row source.Row) (f fields) {
 	return f
 }
 
-// textOf returns a value that is a text; else it is empty.
+// textOf returns the text of a value, or "" if the value is not a string.
 func textOf(value source.Row) (text string) {
 	_ = value.Decode(&text)
 	return text
 }
 
-// fieldChange is a field before and after; empty where it is not there.
+// fieldChange is a field before and after a change. Before or After is empty if the field did not exist.
 type fieldChange struct{ Field, Before, After string }
 
-// diffFields returns by which fields two rows differ. Fields of objects in them have names such as
+// diffFields returns the fields in which two rows differ. Fields of objects in them have names such as
 // "key.api_key".
 func diffFields(before, after fields) (all []fieldChange) {
 	a, b := map[string]string{}, map[string]string{}
@@ -46,7 +46,7 @@ func diffFields(before, after fields) (all []fieldChange) {
 	return all
 }
 
-// flatten adds the fields, and those of objects in them, to a map, by their names below a prefix.
+// flatten adds the fields, and the fields of objects in them, to a map. Their names start with the prefix.
 func (f fields) flatten(into map[string]string, prefix string) {
 	for name, value := range f {
 		if value == "null" {
@@ -60,7 +60,7 @@ func (f fields) flatten(into map[string]string, prefix string) {
 	}
 }
 
-// valueWords is a value for people.
+// valueWords returns a value for people.
 func valueWords(value source.Row) string {
 	var text string
 	if value.Decode(&text) == nil {

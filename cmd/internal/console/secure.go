@@ -14,7 +14,7 @@ import (
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// secured sets what holds for every answer.
+// secured sets the security headers of every response.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -31,11 +31,11 @@ func secured(next http.Handler) http.Handler {
 
 // readForm parses a form, unless a page of another origin may have sent it. Browsers send the origin of a POST in
 // Sec-Fetch-Site or Origin. A request with neither may be from an old browser, so only a program that authenticates
-// itself may leave out both. The Host has been checked, so a name of an attacker that leads to this address is
+// itself may leave out both. The Host has been checked, so an attacker's name that resolves to this address is
 // another origin, too.
 func (s *server) readForm(c *call) error {
 	reads := http.NewResponseController(c.w)
-	_ = reads.SetReadDeadline(time.Now().Add(formTime)) // before a refusal, too, after which the server reads the rest
+	_ = reads.SetReadDeadline(time.Now().Add(formTime)) // also for a request that is refused, because the server reads the rest of its body
 	h := c.Header
 	silent := h.Get("Sec-Fetch-Site") == "" && h.Get("Origin") == "" && h.Get("Authorization") == ""
 	if err := s.origin.Check(c.Request); err != nil || silent {
@@ -54,10 +54,10 @@ func (s *server) readForm(c *call) error {
 		}
 		return unreadable
 	}
-	_ = reads.SetReadDeadline(time.Time{}) // behind it the browser would be taken for gone
+	_ = reads.SetReadDeadline(time.Time{}) // otherwise the server would take the browser for gone after the deadline
 	for _, values := range c.PostForm {
 		if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
-			return unreadable // no browser sends it, and no document can keep it
+			return unreadable // no browser sends such a form, and no document can store it
 		}
 	}
 	return nil

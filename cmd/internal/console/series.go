@@ -8,13 +8,13 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// steps are counts over time. The last is still being counted.
+// steps has counts over time. The last step is still being counted.
 type steps struct {
 	counts []telemetry.Counts
 	step   time.Duration
-	begin  time.Time // of the first
+	begin  time.Time // the start of the first step
 	now    time.Time
-	since  time.Time // before that nothing was counted
+	since  time.Time // the time from which requests were counted
 }
 
 func recentSteps(v *telemetry.View, s *telemetry.Series) steps {
@@ -36,7 +36,8 @@ func newSteps(v *telemetry.View, n int, step time.Duration) steps {
 	return steps{step: step, begin: v.At.Truncate(step).Add(-time.Duration(n-1) * step), now: v.At, since: v.Since}
 }
 
-// inMinutes returns the steps of each minute, the latest last. The first ones are left out if they are no whole minute.
+// inMinutes returns the steps of each minute, the latest minute last. It leaves out the first steps if they are
+// less than a minute.
 func inMinutes[T any](recent []T) iter.Seq[[]T] {
 	const perMinute = int(time.Minute / telemetry.Step)
 	return slices.Chunk(recent[len(recent)%perMinute:], perMinute)
@@ -45,7 +46,7 @@ func inMinutes[T any](recent []T) iter.Seq[[]T] {
 // at returns when a step begins.
 func (s steps) at(i int) time.Time { return s.begin.Add(time.Duration(i) * s.step) }
 
-// lasts returns how long was counted in a step.
+// lasts returns for how long requests were counted in a step.
 func (s steps) lasts(i int) time.Duration {
 	from, to := s.at(i), s.at(i+1)
 	if s.now.Before(to) {
@@ -57,8 +58,8 @@ func (s steps) lasts(i int) time.Duration {
 	return max(0, to.Sub(from))
 }
 
-// within returns what was counted in steps that begin from one time on and before another, and for
-// how long it was.
+// within returns the counts of the steps that begin at or after from and before to, and how long those steps were
+// counted.
 func (s steps) within(from, to time.Time) (sum telemetry.Counts, lasted time.Duration) {
 	for i := s.first(from); i < min(s.first(to), len(s.counts)); i++ {
 		sum.Add(&s.counts[i])
@@ -67,12 +68,12 @@ func (s steps) within(from, to time.Time) (sum telemetry.Counts, lasted time.Dur
 	return sum, lasted
 }
 
-// first returns the first step that begins at a time or later.
+// first returns the index of the first step that begins at a time or later.
 func (s steps) first(t time.Time) int {
 	return max(0, int((t.Sub(s.begin)+s.step-1)/s.step))
 }
 
-// index returns the step that a time is in, or -1 if nothing was counted then.
+// index returns the index of the step with a time, or -1 if nothing was counted then.
 func (s steps) index(t time.Time) int {
 	i := int(t.Sub(s.begin) / s.step)
 	if t.Before(s.begin) || i >= len(s.counts) || s.lasts(i) == 0 {
@@ -81,12 +82,12 @@ func (s steps) index(t time.Time) int {
 	return i
 }
 
-// perSecond is a number of things in a time. Less than a second counts as one.
+// perSecond returns a number per second. A time of less than a second counts as one.
 func perSecond(n uint64, in time.Duration) float64 {
 	return float64(n) / max(1, in.Seconds())
 }
 
-// lookedBack is how far numbers look back, in words.
+// lookedBack returns how far back the numbers reach, in words.
 func lookedBack(v *telemetry.View) string {
 	if v.Since.IsZero() {
 		return "yet"
@@ -94,13 +95,13 @@ func lookedBack(v *telemetry.View) string {
 	return "in the last " + last(max(time.Minute, min(v.At.Sub(v.Since), 48*time.Hour)))
 }
 
-// lately returns what was counted in the last minute, with the step that has begun.
+// lately returns the counts of the last minute, including the step that has begun.
 func lately(v *telemetry.View, s *telemetry.Series) (telemetry.Counts, time.Duration) {
 	r := recentSteps(v, s)
 	return r.within(v.At.Add(-time.Minute-telemetry.Step+1), v.At.Add(1))
 }
 
-// yesterday returns what was counted around this time yesterday, in steps of [telemetry.LongStep].
+// yesterday returns the counts around this time yesterday, in steps of [telemetry.LongStep].
 func yesterday(v *telemetry.View, s *telemetry.Series, t time.Time) (c telemetry.Counts, lasted time.Duration, known bool) {
 	l := longSteps(v, s)
 	i := l.index(t.Add(-24 * time.Hour))
@@ -110,7 +111,7 @@ func yesterday(v *telemetry.View, s *telemetry.Series, t time.Time) (c telemetry
 	return l.counts[i], l.lasts(i), true
 }
 
-// lengths of the windows of a view.
+// windowLength has the lengths of the windows of a view.
 var windowLength = [telemetry.Windows]time.Duration{time.Minute, time.Hour, 24 * time.Hour}
 
 // sumOf adds counts up.
@@ -121,7 +122,7 @@ func sumOf(all []telemetry.Counts) (n telemetry.Counts) {
 	return n
 }
 
-// countsIn returns what was counted in a window that ends now.
+// countsIn returns the counts of a window that ends now.
 func countsIn(v *telemetry.View, s *telemetry.Series, w telemetry.Window) telemetry.Counts {
 	switch w {
 	case telemetry.Minute:

@@ -11,19 +11,19 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Config is what the console is over. Control, Access and Logger are needed.
+// Config has the parts of a gateway that the console works on. Control, Access and Logger are required.
 type Config struct {
 	Control *control.Control
-	// Access identifies callers. A session asks it at every request, so that it ends with its token.
+	// Access identifies callers. A session uses Access at every request, so that the session ends with its token.
 	Access *access.Access
-	// Done is closed when the server starts to end: pages that are kept up to date are let go.
+	// Done is closed when the server starts to drain. The streams that update pages then end.
 	Done    <-chan struct{}
 	Version string
 	Try     string // a command that sends a first request, or "" if none is simple
 	Logger  *slog.Logger
 }
 
-// server is a Config that answers.
+// server is a running console.
 type server struct {
 	Config
 	sessions sessions
@@ -34,8 +34,8 @@ type server struct {
 	history  history
 }
 
-// Handler answers everything below "/". The caller has to check the Host. Until Done is closed, it reads the view
-// in every step.
+// Handler returns a handler for all paths. The caller has to check the Host. Until Done is closed, the console
+// reads the view in every step.
 func Handler(c Config) http.Handler { return newServer(c).handler() }
 
 func newServer(c Config) *server {
@@ -58,10 +58,10 @@ func (s *server) handler() http.Handler {
 	return secured(mux)
 }
 
-// view returns what was counted until now.
+// view returns the counts up to now.
 func (c *call) view() *telemetry.View {
 	v, err := c.s.Control.View(c.caller)
-	if err != nil || v.At.IsZero() { // nothing is known
+	if err != nil || v.At.IsZero() { // there are no counts
 		return &telemetry.View{At: time.Now()}
 	}
 	return v

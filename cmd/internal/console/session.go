@@ -14,21 +14,21 @@ import (
 const (
 	sessionLife = 12 * time.Hour
 	maxSessions = 1000
-	// maxOfOne is how many sessions one token may have, so that it cannot end those of others.
+	// maxOfOne is how many sessions one token may have, so that it cannot push out the sessions of others.
 	maxOfOne = 50
 )
 
-// session is a browser that has signed in.
+// session is the session of a browser that has signed in.
 type session struct {
-	id    [sha256.Size]byte // hash of the cookie's value
+	id    [sha256.Size]byte // the hash of the cookie's value
 	token string
 	ends  time.Time
 }
 
-// sessions are all of them. They end with the process.
+// sessions has all sessions. They end with the process.
 type sessions struct {
 	mu  sync.Mutex
-	all []*session // in the order in which they end
+	all []*session // sorted by their ends
 }
 
 // begin returns the cookie of a new session.
@@ -53,7 +53,7 @@ func (s *sessions) begin(r *http.Request, token string) *http.Cookie {
 	return cookie(r, text, int(sessionLife.Seconds()))
 }
 
-// of returns the valid session of a request, if any, and its caller.
+// of returns the valid session of a request, or nil, and its caller.
 func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, error)) (*session, control.Caller) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil {
@@ -63,8 +63,8 @@ func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, erro
 	if found == nil || !found.ends.After(time.Now()) {
 		return nil, control.Caller{}
 	}
-	// Without s.mu: it may look things up. A token that is not known just now, as while a
-	// database is away, keeps its session for later.
+	// signIn is called without s.mu, because it may read the database. If a token cannot be checked at the moment,
+	// such as while the database is unavailable, its session is kept for later.
 	who, err := signIn(found.token)
 	if err != nil {
 		return nil, control.Caller{}
@@ -75,7 +75,7 @@ func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, erro
 func (s *sessions) find(id [sha256.Size]byte) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// It compares hashes: how long that takes tells nothing.
+	// The IDs are hashes, so the time that this comparison takes reveals nothing.
 	if i := slices.IndexFunc(s.all, func(one *session) bool { return one.id == id }); i >= 0 {
 		return s.all[i]
 	}
@@ -88,7 +88,8 @@ func (s *sessions) end(one *session) {
 	s.all = slices.DeleteFunc(s.all, func(old *session) bool { return old == one })
 }
 
-// cookieName: browsers accept a cookie with this prefix only over TLS, and only from this very host.
+// cookieName returns the name of the cookie. Browsers accept a cookie with the prefix __Host- only over TLS, and
+// only from this very host.
 func cookieName(r *http.Request) string {
 	if r.TLS != nil {
 		return "__Host-sluice"

@@ -12,10 +12,10 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// signInShown is the page to sign in.
+// signInShown is the data of the page to sign in.
 type signInShown struct {
 	Next string
-	Said string // that is wrong
+	Said string // what is wrong, in words
 }
 
 func (s *server) signInPage(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +74,7 @@ func (s *server) signOut(c *call) error {
 	return c.redirect("/sign-in")
 }
 
-// within returns the next page, which is always one of this server.
+// within returns the URL of the next page. It is always a page of this server.
 func within(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(next, "/") ||

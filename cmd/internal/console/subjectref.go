@@ -12,20 +12,21 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// subjectRef is a subject that a request names, by an ID of telemetry or by a rule and its key.
+// subjectRef is a subject that a request names, by its ID in telemetry or by its rule and key.
 type subjectRef struct {
 	*control.Name
-	ID   string       // empty: it is named by its key
+	ID   string       // "": the request names the subject by its key
 	Rule *policy.Rule // not to be changed
 }
 
-// Query names the subject in a URL, by the ID if the request did: it contains no key.
+// Query returns the URL query that names the subject. If the request named the subject by its ID, the query does
+// too, and contains no key.
 func (r *subjectRef) Query() string { return r.values().Encode() }
 
-// Act is where an act on the subject is.
+// Act returns the URL of an act on the subject.
 func (r *subjectRef) Act(name string) string { return "/act/" + name + "?" + r.Query() }
 
-// KeyPage is where its whole key is shown.
+// KeyPage returns the URL of the page with the whole key.
 func (r *subjectRef) KeyPage() string { return "/key?" + r.Query() }
 
 func (r *subjectRef) values() url.Values {
@@ -35,7 +36,7 @@ func (r *subjectRef) values() url.Values {
 	return subjectQuery(r.Rule.Name, r.Key)
 }
 
-// Page is where the subject is shown.
+// Page returns the URL of the subject's page.
 func (r *subjectRef) Page() string {
 	if r.ID != "" {
 		return subjectPage(r.ID)
@@ -43,10 +44,10 @@ func (r *subjectRef) Page() string {
 	return "/subjects?" + r.Query()
 }
 
-// subjectPage is where the subject of an ID is shown.
+// subjectPage returns the URL of the page of the subject with an ID.
 func subjectPage(id string) string { return "/subjects/" + url.PathEscape(id) }
 
-// Hidden are the fields of a form that name the subject.
+// Hidden returns the hidden fields of a form that name the subject.
 func (r *subjectRef) Hidden() map[string]string {
 	all := map[string]string{}
 	for name, v := range r.values() {
@@ -55,7 +56,7 @@ func (r *subjectRef) Hidden() map[string]string {
 	return all
 }
 
-// target names the subject to control, with the reason that a form gives.
+// target returns the target of a change for package control, with the reason from a form.
 func (r *subjectRef) target(f url.Values) control.Target {
 	if r.Key == nil {
 		return control.Target{ID: r.ID, Reason: f.Get("reason")}
@@ -96,8 +97,8 @@ func (c *call) subjectByID(id string) (*subjectRef, error) {
 	return &subjectRef{name, id, rule}, err
 }
 
-// link returns what telemetry knows of a subject, or nil, and a URL without a key that the caller must not see, or
-// "".
+// link returns the telemetry of a subject, or nil, and the URL of its page. The URL never contains a key that the
+// caller must not see; it is "" if there is no such URL.
 func (c *call) link(v *telemetry.View, rule string, key map[string]string) (seen *telemetry.Subject, link string) {
 	name, err := c.s.Control.OverrideName(c.caller, rule, key)
 	if err != nil || name.Text == "" {
@@ -112,7 +113,7 @@ func (c *call) link(v *telemetry.View, rule string, key map[string]string) (seen
 	return seen, ""
 }
 
-// seenSubject returns what telemetry knows of a subject, in any of its lists.
+// seenSubject returns the telemetry of a subject from any list, or nil.
 func seenSubject(v *telemetry.View, rule, key string) *telemetry.Subject {
 	r := v.Rule(rule)
 	if r == nil {
@@ -131,7 +132,7 @@ func seenSubject(v *telemetry.View, rule, key string) *telemetry.Subject {
 	return nil
 }
 
-// find returns the subject of a key in a list, or nil.
+// find returns the subject with a key in a list, or nil.
 func find(list []telemetry.Subject, key string) *telemetry.Subject {
 	for i := range list {
 		if list[i].Key == key {
@@ -141,7 +142,7 @@ func find(list []telemetry.Subject, key string) *telemetry.Subject {
 	return nil
 }
 
-// ownOverride returns the override of the database that is of this subject alone, if it has one.
+// ownOverride returns the override in the database that is for this subject alone, if there is one.
 func (c *call) ownOverride(ref *subjectRef) (*control.Item, *policy.Override, error) {
 	if ref.Key == nil {
 		return nil, nil, nil

@@ -6,18 +6,18 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// diffLine is a line of a text that has changed.
+// diffLine is a line of the difference between two texts.
 type diffLine struct {
-	Sign string // "+", "-" or " "; "…" stands for lines that are the same in both
+	Sign string // "+", "-" or " "; "…" stands for unchanged lines that are left out
 	Text string
 }
 
-// diffLines returns by which lines two texts differ, with some of what is around them.
+// diffLines returns the lines in which two texts differ, with a few lines around them.
 func diffLines(before, after string) (all []diffLine) {
 	unified := string(diff.Diff("", ended(before), "", ended(after)))
 	for i, line := range strings.Split(strings.TrimSuffix(unified, "\n"), "\n") {
 		switch {
-		case i < 3: // the names of the texts
+		case i < 3: // the lines with the names of the texts
 		case strings.HasPrefix(line, "@@ -0,"), strings.HasPrefix(line, "@@ -1,"):
 		case strings.HasPrefix(line, "@@ "):
 			all = append(all, diffLine{"…", ""})

@@ -2,10 +2,10 @@ package console
 
 import "github.com/sluicehq/sluice/cmd/internal/control"
 
-// undo takes back an act for its caller. It fails if another caller has changed the same item since.
+// undo undoes an act for its caller. It fails if another caller has changed the same item since.
 type undo func(*call) error
 
-// putBack makes an item what it was, unless another caller has changed it since an act left it with an ETag.
+// putBack restores the earlier state of an item. It fails if the item no longer has the ETag that the act gave it.
 func putBack(id string, was any, etag string) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Put(c.Context(), c.caller, id, was, control.Change{Match: etag})
@@ -13,7 +13,7 @@ func putBack(id string, was any, etag string) undo {
 	}
 }
 
-// recreate makes an item that an act has deleted.
+// recreate restores an item that an act has deleted.
 func recreate(was any) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Create(c.Context(), c.caller, was, false)
@@ -21,7 +21,8 @@ func recreate(was any) undo {
 	}
 }
 
-// removeMade deletes an override that an act has made, unless another caller has changed it since it had an ETag.
+// removeMade deletes an override that an act has made. It fails if the override no longer has the ETag that the act
+// gave it.
 func removeMade(id, etag string) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Delete(c.Context(), c.caller, control.Overrides, id, control.Change{Match: etag})
@@ -29,7 +30,7 @@ func removeMade(id, etag string) undo {
 	}
 }
 
-// blockAgain blocks a subject as an act has found it.
+// blockAgain restores the block that a subject had before an act.
 func blockAgain(r control.BlockRequest) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Block(c.Context(), c.caller, r, false)
@@ -45,7 +46,8 @@ func unblockMade(t control.Target) undo {
 	}
 }
 
-// unblockAll takes blocks of a subject under several rules back, each unless another caller has changed it since.
+// unblockAll ends the blocks of a subject under several rules. It fails at a block that another caller has changed
+// since.
 func unblockAll(key map[string]string, blocked []control.BlockedRule) undo {
 	return func(c *call) error {
 		for _, b := range blocked {
@@ -64,7 +66,7 @@ func unblockAll(key map[string]string, blocked []control.BlockedRule) undo {
 	}
 }
 
-// restoreBefore takes the last change of the rules back, which has that entry in the audit log.
+// restoreBefore undoes the last change of the rules, given the ID of its entry in the audit log.
 func restoreBefore(entry int64) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Restore(c.Context(), c.caller, entry, false)

@@ -12,31 +12,31 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// verdict is the console's guess whether a rule denies an attacker, or has a limit that is too low.
+// verdict is the console's guess as to whether a rule denies an attacker, or has a limit that is too low.
 type verdict struct {
 	Rule     string
 	Words    string
 	Detail   string
 	Kind     string // color of Words: good, warn, bad or info
 	Shares   []share
-	Refused  uint64 // subjects
+	Refused  uint64 // the number of denied subjects
 	Asked    uint64
 	Refusals uint64
-	Would    bool // it is a shadow: no request was denied
+	Would    bool // the rule is a shadow, so no request was denied
 	Uses     []use
 	UsesOf   int // number of subjects that Uses counts
-	// Everybody is the subject with nearly all traffic, if it has a private address.
+	// Everybody is the subject with nearly all traffic, if its address is private.
 	Everybody string
-	Of        float64 // its fraction of the traffic
+	Of        float64 // the fraction of the traffic from Everybody
 }
 
-// share is the fraction of the refusals that the first subjects have.
+// share is the fraction of denials that belong to the subjects with the most denials.
 type share struct {
 	Name string
 	Of   float64
 }
 
-// use is a bar of the histogram: the number of subjects that asked for so many times the limit.
+// use is a bar of the histogram: the number of subjects by the ratio of their requests to the limit.
 type use struct {
 	Name string
 	N    int
@@ -44,12 +44,12 @@ type use struct {
 	Over bool    // above the limit
 }
 
-// Steps of the histogram: the lower bounds, each twice the one before.
+// useBounds are the lower bounds of the bars. Each is twice the one before.
 var useBounds = [...]float64{0, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64}
 
 var useNames = [...]string{"<¼", "¼", "½", "1", "2", "4", "8", "16", "32", "64+"}
 
-const overFrom = 3 // index of the bound that is the limit
+const overFrom = 3 // the index of the bound at the limit
 
 // overloadVerdict returns the verdict about a rule with an automatic limit: no subject is to blame.
 func overloadVerdict(r *telemetry.Rule) *verdict {
@@ -106,8 +106,8 @@ func (v *verdict) firstTen() string {
 	return plural(v.Refused, "subject", "subjects")
 }
 
-// sharesInWords words the verdict for rules with requests that cannot be compared with a limit: those of requests
-// in flight, and those that no longer exist.
+// sharesInWords writes the verdict for rules whose requests cannot be compared with a limit: limits of requests in
+// flight, and rules that no longer exist.
 func (v *verdict) sharesInWords() {
 	first, ten := v.Shares[0].Of, v.Shares[min(1, len(v.Shares)-1)].Of
 	switch {
@@ -123,13 +123,13 @@ func (v *verdict) sharesInWords() {
 	}
 }
 
-// timesRefused is how many times its limit a subject asked for, and how often it was refused.
+// timesRefused has the ratio of a subject's requests to its limit, and how often the subject was denied.
 type timesRefused struct {
 	times   float64
 	refused uint64
 }
 
-// timesOfRefused returns how many times their limit the refused subjects asked for, in order.
+// timesOfRefused returns the ratios of the denied subjects, sorted.
 func timesOfRefused(r *telemetry.Rule, refused []telemetry.Subject, w telemetry.Window, l sluice.Limit) (all []timesRefused) {
 	for i := range refused {
 		all = append(all, timesRefused{timesOf(r, w, &refused[i], l), refused[i].Count})
@@ -154,9 +154,9 @@ func median(all []timesRefused) float64 {
 	return 0
 }
 
-// timesOf returns how many times its limit a refused subject asked for: at least 1. The limit is the one that
-// refused it, or l if that is unknown. If the number of its requests is unknown, the subject has used up the limit
-// once, and its refusals come on top.
+// timesOf returns the ratio of a denied subject's requests to its limit. It is at least 1. The limit is the one
+// that denied the subject, or l if that is unknown. If the number of its requests is unknown, timesOf assumes that
+// the subject has used up the limit once, and adds its denials.
 func timesOf(r *telemetry.Rule, w telemetry.Window, t *telemetry.Subject, l sluice.Limit) float64 {
 	if t.Limit.Count > 0 {
 		l = t.Limit
@@ -167,7 +167,7 @@ func timesOf(r *telemetry.Rule, w telemetry.Window, t *telemetry.Subject, l slui
 	return 1 + timesLimit(l, t.Count, active(t, w))
 }
 
-// askedBy returns the requests of a subject, or nil if their number is unknown or too inexact.
+// askedBy returns the entry of a subject in the list of requests, or nil if their number is unknown or too inexact.
 func askedBy(r *telemetry.Rule, w telemetry.Window, key string) *telemetry.Subject {
 	if asked := find(r.Traffic[w].Items, key); asked != nil && nearEnough(asked) {
 		return asked
@@ -218,7 +218,7 @@ func (v *verdict) words(times []timesRefused) {
 	case first >= 0.5:
 		v.Kind = "bad"
 		v.Words = "One subject, far above the limit."
-		if median < 3 { // the median is that of this one subject
+		if median < 3 { // the median is the ratio of this one subject
 			v.Kind, v.Words = "warn", "One subject, not far above the limit."
 		}
 		v.Detail = fmt.Sprintf("It causes %s of the %s: an attacker, or a client that ignores Retry-After.", percent(first), refusals)
@@ -245,8 +245,8 @@ func timesWords(f float64) string {
 	return number(int64(math.Round(f)))
 }
 
-// everybody finds the one subject with nearly all traffic of a rule that counts by address, if its address is
-// private: then it is probably an untrusted proxy.
+// everybody sets Everybody to the one subject with nearly all traffic of a rule that counts by address, if its
+// address is private. Such a subject is probably a proxy that the policy does not trust.
 func (v *verdict) everybody(c *call, r *telemetry.Rule, w telemetry.Window) {
 	top := &r.Traffic[w]
 	if len(top.Items) == 0 || top.Total < 100 {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// limitWords is a limit in words, with the algorithm if it is not the default.
+// limitWords returns a limit in words, with the algorithm if it is not the default.
 func limitWords(text, algorithm string) string {
 	said := limitpage.InWords(text, algorithm)
 	if strings.HasPrefix(algorithm, "sliding") {
@@ -21,7 +21,7 @@ func limitWords(text, algorithm string) string {
 	return said
 }
 
-// ruleWords is what a rule does, in words.
+// ruleWords describes what a rule does.
 func ruleWords(r *policy.Rule) string {
 	switch {
 	case r.Block:
@@ -67,7 +67,7 @@ func limitsWords(texts []string, algorithm string) string {
 	return strings.Join(all, " and ")
 }
 
-// keyWords is by what a rule tells requests apart.
+// keyWords describes the key of a rule.
 func keyWords(r *policy.Rule) string {
 	parts := countedParts(r)
 	if len(parts) == 0 {
@@ -76,7 +76,7 @@ func keyWords(r *policy.Rule) string {
 	return strings.Join(parts, " + ")
 }
 
-// matchWords is what a rule applies to.
+// matchWords describes the requests to which a rule applies.
 func matchWords(r *policy.Rule) []string {
 	all := append([]string(nil), r.Match...)
 	for _, h := range r.Hosts {
@@ -100,7 +100,7 @@ func matchWords(r *policy.Rule) []string {
 	return all
 }
 
-// overrideWords is what an override makes of a limit.
+// overrideWords describes what an override does to a limit.
 func overrideWords(o *policy.Override) string {
 	switch {
 	case o.Block:
@@ -113,7 +113,7 @@ func overrideWords(o *policy.Override) string {
 	return limitsWords(o.LimitTexts(), "")
 }
 
-// untilWords is when something ends: "until 24 Nov 2026, 00:00 UTC", or "for good".
+// untilWords returns when something ends: "until 24 Nov 2026, 00:00 UTC", or "for good".
 func untilWords(text string) string {
 	if text == "" {
 		return "for good"
@@ -125,5 +125,5 @@ func untilWords(text string) string {
 	return "until " + timeWords(t)
 }
 
-// timeWords is a time for sentences; pages show others in the zone of the reader.
+// timeWords returns a time in UTC for sentences. Pages show other times in the zone of the reader.
 func timeWords(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// maxAlerts bounds the alerts of an answer, and maxSilences the alerts that are silenced.
+// maxAlerts is the most alerts in an answer, and maxSilences the most silenced alerts.
 const (
 	maxAlerts   = 20
 	maxSilences = 1000
@@ -23,12 +23,12 @@ const (
 // AlertList has the present alerts and silences.
 type AlertList struct {
 	Alerts   []Alert   `json:"alerts"`   // the first explains the others
-	Silences []Silence `json:"silences"` // also of alerts that have gone
+	Silences []Silence `json:"silences"` // including silences of alerts that are no longer active
 }
 
-// Alert is one thing that is wrong.
+// Alert is an active alert.
 type Alert struct {
-	Alert    string     `json:"alert"` // names it
+	Alert    string     `json:"alert"` // the name of the alert
 	Level    string     `json:"level"`
 	Text     string     `json:"text"`
 	Rule     string     `json:"rule,omitempty"`
@@ -51,7 +51,7 @@ type silences struct {
 	all map[string]Silence
 }
 
-// now returns the silences that hold, and deletes those that have ended.
+// now returns the present silences, and deletes those that have ended.
 func (s *silences) now() (all []Silence) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *silences) of(alert string) *Silence {
 	return nil
 }
 
-// change replaces the silence of an alert by is, or ends it if is is nil. The present one must be what the caller has seen.
+// change replaces the silence of an alert by is, or ends it if is is nil. The present silence must equal seen.
 func (s *silences) change(alert string, seen, is *Silence) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ type SilenceRequest struct {
 // SilenceChange is the silence of an alert before and after a change.
 type SilenceChange struct {
 	DryRun bool     `json:"dry_run"`
-	Before *Silence `json:"before"` // null: it was not silenced
+	Before *Silence `json:"before"` // null: the alert was not silenced
 	After  *Silence `json:"after"`
 }
 
@@ -154,7 +154,7 @@ func (c *Control) Silence(ctx context.Context, who Caller, r SilenceRequest, dry
 // maxReason is the size of the longest reason in bytes.
 const maxReason = 2000
 
-// UnsilenceRequest ends the silence of an alert: the one until a time, if that is given.
+// UnsilenceRequest ends the silence of an alert. If Until is set, it ends only a silence with that end.
 type UnsilenceRequest struct {
 	Alert string    `json:"alert"`
 	Until time.Time `json:"until"`

@@ -13,7 +13,7 @@ type AuditPage struct {
 	Next  string         `json:"next,omitempty"`
 }
 
-// Audit returns a page of at most limit entries of the audit log (0: 100). Cursor is Next of the previous page.
+// Audit returns a page of at most limit entries of the audit log (0: 100). cursor is Next of the previous page.
 func (c *Control) Audit(ctx context.Context, who Caller, cursor string, limit int) (*AuditPage, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err

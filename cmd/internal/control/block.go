@@ -13,11 +13,11 @@ import (
 type BlockRequest struct {
 	Target
 	Until string `json:"until"`
-	// Everywhere blocks it under every rule that counts by its key.
+	// Everywhere blocks the subject under every rule that counts by its key.
 	Everywhere bool `json:"everywhere"`
 }
 
-// Block blocks a subject: on all instances by an override if there is a database, else on this one.
+// Block blocks a subject: with a database, on all instances by an override; otherwise on this instance.
 func (c *Control) Block(ctx context.Context, who Caller, r BlockRequest, dry bool) (*SubjectChange, error) {
 	if err := who.Needs(source.Operator); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (c *Control) Block(ctx context.Context, who Caller, r BlockRequest, dry boo
 	return out, nil
 }
 
-// conflicts makes a problem of an error of the engine.
+// conflicts converts an error of the engine to a problem.
 func conflicts(err error) error {
 	if err == nil {
 		return nil
@@ -55,8 +55,8 @@ func conflicts(err error) error {
 	return Problemf(http.StatusConflict, "%s", plain(err))
 }
 
-// putBlock blocks a subject by an override of its own, which may spell the key differently. An override
-// that does not block is not replaced.
+// putBlock blocks a subject by an override for this subject only, whose key may have another spelling. It does not
+// replace an override that does not block.
 func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) (*BlockedRule, error) {
 	if hashed := s.Hashed(); len(hashed) > 0 {
 		return nil, Problemf(http.StatusConflict, "the %s of this subject is too long for an override: block it by a rule", hashed[0])
@@ -85,7 +85,7 @@ func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.
 	return &blocked[0], nil
 }
 
-// writeBlocks writes overrides that block, in one transaction, in place of those that are there.
+// writeBlocks writes overrides that block, in one transaction. They replace existing overrides.
 func (c *Control) writeBlocks(ctx context.Context, who Caller, all []policy.Override, dry bool) ([]BlockedRule, error) {
 	items, blocked := make([]item, len(all)), make([]BlockedRule, len(all))
 	for i := range all {
@@ -115,7 +115,7 @@ func (c *Control) writeBlocks(ctx context.Context, who Caller, all []policy.Over
 	return blocked, nil
 }
 
-// raced makes a problem of a conflict with another change.
+// raced converts a conflict with another change to a problem.
 func raced(err error) error {
 	if conflicted(err) {
 		return Problemf(http.StatusConflict, "the override of this subject has just been changed by another request: read it again, and retry")
@@ -142,8 +142,7 @@ func (c *Control) Unblock(ctx context.Context, who Caller, t Target, dry bool) (
 	return c.change(ctx, who, t, dry, act)
 }
 
-// deleteBlock removes the override by which a subject is blocked, if that is of this subject
-// alone.
+// deleteBlock removes the override that blocks a subject, if the override applies only to this subject.
 func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) error {
 	id := source.OverrideName(o.Rule, o.Key)
 	own, found := c.policy.now().find(Overrides, id)
@@ -157,8 +156,7 @@ func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *poli
 	return raced(err)
 }
 
-// alone reports whether an override applies to this subject and no other, however it spells
-// the key.
+// alone reports whether an override applies to this subject only, in any spelling of the key.
 func (c *Control) alone(s *found, o *policy.Override) bool {
 	of, single := c.single(o.Rule, o.Key)
 	return single && of.Key() == s.Key()

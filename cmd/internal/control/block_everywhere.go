@@ -17,11 +17,11 @@ type BlockedRule struct {
 	// without a database.
 	Override string `json:"override,omitempty"`
 	ETag     string `json:"etag,omitempty"`
-	// Before is the override that was replaced; null: none.
+	// Before is the override that was replaced; null: no override was replaced.
 	Before *policy.Override `json:"before"`
 }
 
-// OpenRule is a rule that counts by the key and under which the subject could not be blocked.
+// OpenRule is a rule that counts by the key, but under which the subject could not be blocked.
 type OpenRule struct {
 	Rule string `json:"rule"`
 	Why  string `json:"why"`
@@ -62,7 +62,8 @@ func (c *Control) blockEverywhere(ctx context.Context, who Caller, r *BlockReque
 	return out, nil
 }
 
-// blocksOf returns overrides for the rules under which a subject can be blocked, and adds the others to out.Open.
+// blocksOf returns overrides for the rules under which a subject can be blocked, and adds all other rules to
+// out.Open.
 func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override, err error) {
 	own := maps.Clone(s.key)
 	if s.id != "" {
@@ -86,7 +87,7 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 			o := policy.Override{Rule: name, Key: key}
 			if subject, err := c.engine.Subject(name, key); err == nil && !more {
 				if held, is := subject.Override(); is && c.alone(&found{Subject: subject}, &held) {
-					o.Key = held.Key // it may spell the key differently
+					o.Key = held.Key // the override may have another spelling of the key
 				}
 			}
 			all = append(all, o)
@@ -95,8 +96,8 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 	return all, nil
 }
 
-// keyWith returns the key of an override that applies to all subjects of a rule with those values, if the rule
-// counts by all of them.
+// keyWith returns the key of an override for all subjects of a rule with the values own, and whether the rule
+// counts by all of these key parts.
 func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, counts bool) {
 	key = map[string]string{}
 	if r.Exempt || r.Block || len(own) == 0 {
@@ -117,7 +118,7 @@ func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, coun
 	return key, true
 }
 
-// putBlocks writes overrides that block. They replace those that are there.
+// putBlocks writes overrides that block. They replace existing overrides.
 func (c *Control) putBlocks(ctx context.Context, who Caller, s *found, all []policy.Override, r *BlockRequest, dry bool, out *SubjectChange) error {
 	var valid []policy.Override
 	for _, o := range all {

@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// Caller is a person or a program that acts, by the name that the audit log has.
+// Caller is a person or a program that calls an operation, with its name in the audit log.
 type Caller struct {
 	Name string
 	Role source.Role

@@ -18,15 +18,15 @@ type RuleEdit struct {
 	Name string
 	// ETag is the ETag of the rule as the caller has read it; empty: the rule must not exist.
 	ETag string
-	Rule *policy.Rule // nil: the rule is deleted
-	// Unreadable is the error if the rule that was sent could not be decoded.
+	Rule *policy.Rule // nil: delete the rule
+	// Unreadable is the error if the sent rule could not be decoded.
 	Unreadable error
 }
 
 // ChangedRules is the result of a set of edits, or of its dry run.
 type ChangedRules struct {
 	DryRun bool          `json:"dry_run"`
-	Entry  int64         `json:"entry"` // in the audit log; 0: nothing was changed
+	Entry  int64         `json:"entry"` // ID in the audit log; 0: nothing was changed
 	Rules  []ChangedRule `json:"rules"`
 	// LastHour is set by a dry run: see [Difference].
 	LastHour *recent.Trial `json:"last_hour,omitempty"`
@@ -63,7 +63,7 @@ func (c *Control) ChangeRules(ctx context.Context, who Caller, edits []RuleEdit,
 	case err != nil:
 		return nil, explainChanges(err, all)
 	case dry:
-		entry = 0 // it was rolled back
+		entry = 0 // the entry was rolled back
 	default:
 		c.logAct(who, "policy changed", "kind", string(Rules), "rules", len(all), "entry", entry)
 	}
@@ -110,15 +110,15 @@ func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, change
 	return all, changed, nil
 }
 
-// ruleChange compares one edit with the rule in force. It adds what is wrong to bad and stale, under the JSON
-// pointer at.
+// ruleChange compares one edit with the rule in force. It adds mistakes to bad, and conflicts to stale, under the
+// JSON pointer at.
 func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (source.RuleChange, Effect) {
 	change := source.RuleChange{Delete: edit.Rule == nil && edit.Unreadable == nil}
 	before, exists := c.policy.now().find(Rules, edit.Name)
 	version, stored := versionIn(edit.ETag)
 	switch {
 	case stored:
-		change.Match = version // the database knows whether it still holds
+		change.Match = version // the database checks the version again
 	case edit.ETag != "" && (!exists || edit.ETag != before.ETag()), edit.ETag == "" && exists:
 		stale.add(at+"/etag", "the rule %s has changed since it was read: read it again", edit.Name)
 	}
@@ -152,7 +152,7 @@ func (edit *RuleEdit) named() (r policy.Rule, err error) {
 	return r, nil
 }
 
-// explainChanges makes an error of the database point at the edits that it is about.
+// explainChanges converts an error of the database to a problem that points to the edits concerned.
 func explainChanges(err error, all []source.RuleChange) error {
 	place := map[string]string{}
 	for i := range all {
@@ -195,7 +195,7 @@ func conflictsIn(err error) (all []string) {
 	return all
 }
 
-// conflicted reports whether another change came first.
+// conflicted reports whether the error is that another change came first.
 func conflicted(err error) bool {
 	_, is := errors.AsType[*source.Conflict](err)
 	return is

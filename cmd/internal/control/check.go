@@ -44,7 +44,7 @@ type Verdict struct {
 	Rules      []RuleVerdict `json:"rules"`
 }
 
-// RuleVerdict is the part of one rule in a Verdict.
+// RuleVerdict is the decision of one rule.
 type RuleVerdict struct {
 	Rule     string         `json:"rule"`
 	Source   string         `json:"source"`
@@ -55,7 +55,7 @@ type RuleVerdict struct {
 	Limits   []LimitVerdict `json:"limits"`
 }
 
-// LimitVerdict is the part of one limit.
+// LimitVerdict is the decision of one limit.
 type LimitVerdict struct {
 	LimitState
 	Cost       int64 `json:"cost"`
@@ -131,13 +131,13 @@ func limitVerdictOf(r *policy.Result) LimitVerdict {
 	return v
 }
 
-// wholeSeconds rounds up; never is 0.
+// wholeSeconds rounds up to seconds. It returns 0 for [sluice.Never].
 func wholeSeconds(d time.Duration) int64 {
 	seconds, _ := sluice.Decision{RetryAfter: d}.RetryAfterSeconds()
 	return seconds
 }
 
-// request returns the request as a listener would have decoded it.
+// request returns the described request in the form in which a listener decodes it.
 func (q *CheckRequest) request() (*policy.Request, error) {
 	u, err := url.Parse(q.URL)
 	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Opaque != "" {
@@ -168,7 +168,7 @@ func (q *CheckRequest) request() (*policy.Request, error) {
 	return r, nil
 }
 
-// Request returns a request as the gateway decodes it.
+// Request returns a request in the form in which the gateway decodes it.
 func Request(method string, u *url.URL, peer netip.Addr, header http.Header, body string) *policy.Request {
 	return &policy.Request{
 		Method: method, Host: u.Host, Path: u.EscapedPath(), RawQuery: u.RawQuery, Peer: peer.Unmap(), Header: header,

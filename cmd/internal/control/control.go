@@ -1,7 +1,7 @@
-// Package control has the operations on a running Sluice: on rules, tiers, overrides, subjects, statistics,
-// and what would be decided about a request. Each takes its [Caller], and checks role, dry run and version,
-// and writes the audit log; no package above does. The types that operations return are the JSON of the
-// admin API. The admin API and the console are above it; packages source, policy and telemetry are below.
+// Package control has the operations on a running Sluice: on rules, tiers, overrides, subjects and statistics, and
+// explanations of decisions. Each operation takes its [Caller], checks role, dry run and version, and writes the
+// audit log, so that the admin API and the console need not. The types that operations return are the JSON of the
+// admin API.
 package control
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Telemetry is what was counted of decisions, such as a [telemetry.Fleet].
+// Telemetry has the counts of decisions. A [telemetry.Fleet] implements it.
 type Telemetry interface {
-	// View returns what was counted until now, which is not changed later.
+	// View returns the present counts, which do not change later.
 	View() *telemetry.View
 	// Find returns the key of a subject by its ID in a View.
 	Find(id string) (key string, found bool)
@@ -26,23 +26,24 @@ type Telemetry interface {
 	FindRefusals(ctx context.Context, id string) telemetry.FoundRefusals
 }
 
-// Config is what a Control is over. All but Database, Telemetry, Recent and DegradedField are needed.
+// Config configures a Control. All fields but Database, Telemetry, Recent and DegradedField are required.
 type Config struct {
 	Engine *policy.Engine
-	// Stack has the policy in force as it is written, and Database changes it. Nil: the policy is that of a file.
+	// Stack has the policy in force as it is written, and Database changes it. Without a Database, the policy comes
+	// from a file.
 	Stack    *source.Stack
 	Database *source.Database
 	// Telemetry is nil if nothing is counted.
 	Telemetry Telemetry
-	// Recent is nil if nothing is kept of decisions.
+	// Recent is nil if decisions are not recorded.
 	Recent *recent.Fleet
-	// DegradedField is that of the gateway, for the explained responses.
+	// DegradedField is the gateway's setting, for explained responses.
 	DegradedField bool
 	Logger        *slog.Logger
 }
 
-// Control has the operations. Those that may fail return a [Problem], or an error of which [AsProblem] makes
-// one. Documents in what they return are not to be changed. It is safe for concurrent use.
+// Control has the operations. They fail with a [Problem], or with an error that [AsProblem] converts to one. Do not
+// change documents in their results. A Control is safe for concurrent use.
 type Control struct {
 	engine    *policy.Engine
 	policy    *written
@@ -54,7 +55,7 @@ type Control struct {
 	silences  silences
 }
 
-// New returns a Control over a configuration.
+// New returns a Control.
 func New(config Config) *Control {
 	p := &written{stack: config.Stack, database: config.Database}
 	c := &Control{engine: config.Engine, policy: p, telemetry: config.Telemetry, recent: config.Recent, logger: config.Logger}
@@ -67,7 +68,7 @@ func (c *Control) logAct(who Caller, what string, about ...any) {
 	c.logger.Info(what, append([]any{"actor", who.Name, "via", who.Via}, about...)...)
 }
 
-// noDatabase is the answer to what needs one.
+// noDatabase returns the problem of an operation that needs a database.
 func noDatabase() *Problem {
 	return Problemf(http.StatusConflict, "no database to change: start sluice with --rules, or change the policy file")
 }

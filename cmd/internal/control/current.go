@@ -13,20 +13,20 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// current is the policy in force as it is written. It is not changed: after a change there is another one.
+// current is the policy in force as it is written. It never changes: a change of the policy makes a new one.
 type current struct {
-	document   *policy.Document // file and database; see the Source of its parts
+	document   *policy.Document // file and database; each part has its Source
 	file       *policy.Document // nil without a file
-	fileBefore *policy.Document // the file before; nil: unchanged since the start
+	fileBefore *policy.Document // the previous file; nil: unchanged since the start
 	contents   *source.Contents // of the database, or nil
 
-	version func() string          // made of the document: instances with the same policy return the same
-	lists   map[Kind]func() []item // in the order of their IDs
+	version func() string          // a hash of the document, the same on all instances with the same policy
+	lists   map[Kind]func() []item // sorted by ID
 }
 
 func currentOf(stack *source.Stack) *current {
 	now := &current{lists: map[Kind]func() []item{}}
-	now.document, now.contents = stack.Document() // first: whatever changes below, it changes too
+	now.document, now.contents = stack.Document() // first, because it changes with everything below
 	now.file, now.fileBefore = stack.FileDocument(), stack.FileBefore()
 	now.version = sync.OnceValue(func() string {
 		sum := sha256.Sum256(JSON(now.document))
@@ -48,7 +48,7 @@ func (now *current) find(kind Kind, id string) (item, bool) {
 	return all[i], true
 }
 
-// settingsVersion returns the version of the settings of the database, 0 if it has none.
+// settingsVersion returns the version of the settings of the database, or 0 without settings.
 func (now *current) settingsVersion() int64 {
 	if now.contents == nil {
 		return 0
@@ -56,7 +56,7 @@ func (now *current) settingsVersion() int64 {
 	return now.contents.Settings.Version
 }
 
-// fileShadow returns what the file has for the shadow of the whole policy.
+// fileShadow returns Shadow of the file.
 func (now *current) fileShadow() string {
 	if now.file == nil {
 		return ""
@@ -64,7 +64,7 @@ func (now *current) fileShadow() string {
 	return now.file.Shadow
 }
 
-// databaseShadow returns what the database has for the shadow of the whole policy.
+// databaseShadow returns Shadow of the database's settings.
 func (now *current) databaseShadow() string {
 	if now.settingsVersion() == 0 {
 		return ""
@@ -76,7 +76,7 @@ func (now *current) databaseShadow() string {
 type item struct {
 	// ID is the name of a rule or a tier, the value of a subject, or a [source.OverrideName].
 	ID string
-	// Version is that of the database at the last change of the item, 0 for one of a file.
+	// Version is the version of the database at the last change of the item, or 0 for an item of a file.
 	Version   int64
 	UpdatedAt time.Time
 	UpdatedBy string
@@ -102,7 +102,7 @@ func (i *item) ETag() string {
 	return Quoted(source.FromFile + "-" + hex.EncodeToString(sum[:8]))
 }
 
-// Source returns where the item is from: file, database or rules.
+// Source returns the origin of the item: file, database or rules.
 func (i *item) Source() string {
 	switch _, isTier := i.Document.(*Tier); {
 	case i.Version > 0:
@@ -113,7 +113,7 @@ func (i *item) Source() string {
 	return source.FromFile
 }
 
-// items returns the rows of a kind, and the items of the file that the database does not have.
+// items returns the rows of a kind, and the items of the file that no row replaces.
 func (now *current) items(kind Kind) []item {
 	all := now.rows(kind)
 	slices.SortFunc(all, byID)
@@ -143,7 +143,7 @@ func (now *current) rows(kind Kind) []item {
 	return itemsOf(c.Overrides, overrideItem)
 }
 
-// fileItems returns the items of a kind in the file; tiers are those of all rules.
+// fileItems returns the items of a kind in the file. Tiers come from all rules.
 func (now *current) fileItems(kind Kind) []item {
 	doc := now.file
 	switch {

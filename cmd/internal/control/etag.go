@@ -21,7 +21,7 @@ func ETags(field string) (all []string) {
 	return all
 }
 
-// versionIn returns the version of a row that an ETag names, if it names one.
+// versionIn returns the version of a row in an ETag, if it has one.
 func versionIn(etag string) (source.Match, bool) {
 	n, err := strconv.ParseInt(strings.Trim(etag, `"`), 10, 64)
 	return source.Match(n), err == nil && n > 0 && etag == Quoted(strconv.FormatInt(n, 10))

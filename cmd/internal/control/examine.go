@@ -49,7 +49,7 @@ func (c *Control) examineRule(rule *policy.Rule) (*policy.Policy, string, error)
 	return p, at, examined(err, at)
 }
 
-// examined makes a problem of errors in a document that is at a path of a policy.
+// examined converts errors in the document at a path of a policy to a problem.
 func examined(err error, at string) error {
 	if found, ok := err.(policy.Errors); ok && len(found) > 0 {
 		return Mistakes(found, at)
@@ -59,7 +59,7 @@ func examined(err error, at string) error {
 
 func (c *Control) examineTier(tier *Tier) (*policy.Policy, string, error) {
 	doc := c.without()
-	at := map[string]string{} // JSON pointers into the tier, by paths in the policy
+	at := map[string]string{} // JSON pointers into the tier, by path in the policy
 	for _, rule := range slices.Sorted(maps.Keys(tier.Limits)) {
 		pointer, _ := pointer(fmt.Sprintf(".limits[%q]", rule), "")
 		i := slices.IndexFunc(doc.Rules, func(r policy.Rule) bool { return r.Name == rule })

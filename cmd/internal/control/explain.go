@@ -18,7 +18,7 @@ type Explanation struct {
 	Method string `json:"method"`
 	URL    string `json:"url"`
 	Client string `json:"client"`
-	// Tier is left out if no rule asks for one.
+	// Tier is left out if no rule needs it.
 	Tier        *TierExplanation  `json:"tier,omitempty"`
 	Allowed     bool              `json:"allowed"`
 	Exempt      bool              `json:"exempt"`
@@ -30,12 +30,12 @@ type Explanation struct {
 	RetryAfter  Wait              `json:"retry_after"`
 	Delay       Wait              `json:"delay"`
 	Rules       []RuleExplanation `json:"rules"`
-	// Disabled are rules of the database that are not in force, and that therefore decide nothing.
+	// Disabled are rules of the database that are not in force, and so decide nothing.
 	Disabled []string `json:"disabled,omitempty"`
 	Response Response `json:"response"`
 }
 
-// Wait is a time in seconds; negative: for ever.
+// Wait is a time in seconds. A negative Wait has no end.
 type Wait float64
 
 func waitOf(d time.Duration) Wait {
@@ -45,7 +45,7 @@ func waitOf(d time.Duration) Wait {
 	return Wait(d.Seconds())
 }
 
-// Duration returns the time, which is [sluice.Never] for ever.
+// Duration returns the time, or [sluice.Never] for a Wait without an end.
 func (w Wait) Duration() time.Duration {
 	if w < 0 {
 		return sluice.Never
@@ -53,7 +53,7 @@ func (w Wait) Duration() time.Duration {
 	return time.Duration(math.Round(float64(w)*1e6)) * time.Microsecond
 }
 
-// TierExplanation is the tier of a request, and where it comes from.
+// TierExplanation is the tier of a request, and its source.
 type TierExplanation struct {
 	Name   string `json:"name"` // empty: none
 	From   string `json:"from"` // "subjects", a key part, or "default"
@@ -61,7 +61,7 @@ type TierExplanation struct {
 	Terms  string `json:"terms,omitempty"` // the end, the reason and the maker
 }
 
-// RuleExplanation is the part of one rule in an Explanation.
+// RuleExplanation explains the decision of one rule.
 type RuleExplanation struct {
 	Rule    string `json:"rule"`
 	Source  string `json:"source"`
@@ -85,7 +85,7 @@ type RuleExplanation struct {
 	OnErrorWhy string `json:"on_error_why"`
 }
 
-// LoadExplanation is the part of an automatic limit of requests under way.
+// LoadExplanation explains the decision of an automatic limit of requests under way.
 type LoadExplanation struct {
 	Class    string `json:"class"` // of the request
 	Allowed  bool   `json:"allowed"`
@@ -106,7 +106,7 @@ func explainLoad(t *policy.LoadTrace) *LoadExplanation {
 	}
 }
 
-// LimitExplanation is the part of one limit.
+// LimitExplanation explains the decision of one limit.
 type LimitExplanation struct {
 	Name      string `json:"name"`
 	Limit     string `json:"limit"`
@@ -115,7 +115,8 @@ type LimitExplanation struct {
 	Source    string `json:"source"`
 	Shadow    bool   `json:"shadow"`
 	Marks     bool   `json:"marks,omitempty"` // a request that does not fit passes with a mark
-	// Of a limit in USD these, and those of Before and After, are in micro-USD. USD has those of Before as decimals.
+	// For a limit in USD, Capacity, Cost, Before and After are in micro-USD. USD has the numbers of Before as
+	// decimals.
 	Capacity   int64     `json:"capacity"`
 	Cost       int64     `json:"cost"`
 	USD        *Amounts  `json:"usd,omitempty"`
@@ -132,7 +133,7 @@ type LimitExplanation struct {
 type FillState struct {
 	Used      int64 `json:"used"`
 	Remaining int64 `json:"remaining"`
-	FullIn    Wait  `json:"full_in"` // until nothing is used
+	FullIn    Wait  `json:"full_in"` // until the whole limit is available
 }
 
 // Text returns a number of the limit for people, such as "0.50 USD", "1200 tokens" or "12".
@@ -143,9 +144,9 @@ func fillOf(r *policy.Result) FillState {
 	return FillState{l.Value(r.Plan.Capacity - r.Remaining), l.Value(r.Remaining), waitOf(r.ResetAfter)}
 }
 
-// Response is what the decision adds to the response.
+// Response has the fields that the decision adds to the response, or the whole response of a denial.
 type Response struct {
-	// Status is 0 if the request is allowed: then the upstream sets it.
+	// Status is 0 if the request is allowed; then the upstream sets it.
 	Status int         `json:"status"`
 	Header http.Header `json:"headers"`
 	Body   string      `json:"body"`
@@ -161,8 +162,8 @@ func (r *RuleExplanation) OverrideTerms() string {
 	return r.Override.Document.Terms()
 }
 
-// Explain returns what an engine would decide about a request, without charging it. The encoder is that
-// of the listener.
+// Explain returns what an engine would decide about a request, without charging it. encoder is the listener's
+// encoder.
 func Explain(ctx context.Context, e *policy.Engine, r *policy.Request, encoder *answer.Encoder) *Explanation {
 	t := e.Explain(ctx, r)
 	d := &t.Decision
@@ -181,7 +182,7 @@ func Explain(ctx context.Context, e *policy.Engine, r *policy.Request, encoder *
 		}
 	}
 	p := e.Policy()
-	outages := map[string]policy.Outage{} // the policy may have changed since
+	outages := map[string]policy.Outage{} // the policy may have changed since the decision
 	for _, o := range p.Outages() {
 		outages[o.Rule] = o
 	}

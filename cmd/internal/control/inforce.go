@@ -14,8 +14,8 @@ import (
 // InForce is the policy in force as it is written.
 type InForce struct {
 	Version string `json:"version"`
-	// Document leaves out overrides and subjects, which have lists of
-	// their own: there may be a hundred thousand.
+	// Document leaves out overrides and subjects, which have lists of their own, because there may be a hundred
+	// thousand of them.
 	Document  Document     `json:"document"`
 	Rules     []RuleOrigin `json:"rules"`
 	Overrides int          `json:"overrides"`
@@ -25,7 +25,7 @@ type InForce struct {
 	Warnings  []string     `json:"warnings"`
 	// Disabled are rules of the database that are not in force: see [source.RuleRow].
 	Disabled []string `json:"disabled,omitempty"`
-	// Refused is why the file or the database that is there now is not in force.
+	// Refused are the reasons why the present file or database is not in force.
 	Refused []RefusedPolicy `json:"refused,omitempty"`
 }
 
@@ -35,10 +35,10 @@ type RefusedPolicy struct {
 	Detail string `json:"detail"`
 }
 
-// maxRefused bounds the reasons for each source.
+// maxRefused is the most reasons for each source.
 const maxRefused = 20
 
-// Tag returns the ETag of the policy, and of what is refused.
+// Tag returns an ETag of the policy and of Refused.
 func (p *InForce) Tag() string {
 	if len(p.Refused) == 0 {
 		return Quoted(p.Version)
@@ -98,8 +98,8 @@ func (c *Control) InForce(who Caller) (*InForce, error) {
 	return out, nil
 }
 
-// refusedBy returns the reasons of an error, for which a caller may see them: those about overrides and subjects may
-// have keys.
+// refusedBy returns the reasons in an error that a caller may see. Reasons about overrides and subjects may contain
+// keys.
 func refusedBy(who Caller, from string, err error) (all []RefusedPolicy) {
 	problems, ok := errors.AsType[policy.Errors](err)
 	if err != nil && !ok {

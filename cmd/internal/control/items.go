@@ -20,15 +20,15 @@ type Item struct {
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 	UpdatedBy string     `json:"updated_by,omitempty"`
 	Disabled  bool       `json:"disabled,omitempty"`
-	// Shown stands in for the key of an override if the caller may not see that.
+	// Shown replaces the key of an override if the caller may not see the key.
 	Shown string `json:"shown,omitempty"`
-	// Pseudonym is that of the subject, if an override is for one subject.
+	// Pseudonym is the pseudonym of the subject, if an override is for one subject.
 	Pseudonym string `json:"pseudonym,omitempty"`
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
 	Document any `json:"document"`
 }
 
-// listed returns an item as the caller may see it.
+// listed returns an item in the form that the caller may see.
 func (c *Control) listed(i *item, v *veil) Item {
 	l := v.item(i)
 	if o, is := i.Document.(*policy.Override); is {
@@ -47,13 +47,13 @@ func listedOf(i *item) Item {
 type Page struct {
 	Items []Item `json:"items"`
 	Next  string `json:"next,omitempty"`
-	Total *int   `json:"total,omitempty"` // of all pages, where it is counted
+	Total *int   `json:"total,omitempty"` // of all pages, if counted
 }
 
-// Query selects a page of a list. Empty fields select everything.
+// Query selects a page of a list. An empty field selects everything.
 type Query struct {
 	Cursor string // Next of the previous page
-	Limit  int    // of items; 0: 100
+	Limit  int    // items on a page; 0: 100
 	// Rule, Key, Text and State select overrides: by rule, by values of key parts, by a text in
 	// any field, and by "today", "ended" or "blocks".
 	Rule  string
@@ -88,7 +88,7 @@ func (c *Control) List(who Caller, kind Kind, q Query) (*Page, error) {
 		first++
 	}
 	if kind == Subjects && v.subjects() {
-		first, _ = strconv.Atoi(after) // 0 if it is not a number
+		first, _ = strconv.Atoi(after) // 0 if after is not a number
 		first = max(0, first)
 	}
 	out := &Page{Items: []Item{}}
@@ -108,7 +108,7 @@ func (c *Control) List(who Caller, kind Kind, q Query) (*Page, error) {
 // defaultPage is the size of a page with limit 0.
 const defaultPage = 100
 
-// position returns the name that a page follows, and its size.
+// position returns the name after which a page starts, and the size of the page.
 func position(cursor string, limit int) (after string, n int, err error) {
 	name, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
@@ -121,7 +121,7 @@ func badCursor() *Problem {
 	return BadParameter("cursor", "not a cursor of this API")
 }
 
-// cursorBehind returns the cursor of a page that follows a name.
+// cursorBehind returns the cursor of a page that starts after a name.
 func cursorBehind(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
 
 // wants reports whether an override has the rule and the values of the query.
@@ -137,8 +137,7 @@ func (q *Query) wants(o *policy.Override) bool {
 	return true
 }
 
-// Read returns one item. Its document is whole, except for the key of an override that the caller may not
-// see.
+// Read returns one item. Its document is complete, except for a key that the caller may not see.
 func (c *Control) Read(who Caller, kind Kind, id string) (*Item, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err

@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// JSON returns v as JSON in which "<" is "<".
+// JSON returns v as JSON, without escapes for HTML.
 func JSON(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic(fmt.Sprintf("control: %T is no JSON: %v", v, err)) // only plain data gets here
+		panic(fmt.Sprintf("control: %T is no JSON: %v", v, err)) // all callers pass plain data
 	}
 	return b.Bytes()
 }

@@ -38,8 +38,7 @@ func (k Kind) Path(id string) string {
 	return path
 }
 
-// Tier is one tier with its limits by rule. It is one
-// column of what [policy.Rule] has in Tiers.
+// Tier is a tier with its limits by rule, which are in Tiers of each [policy.Rule].
 type Tier struct {
 	Name        string                   `json:"name"`
 	Description string                   `json:"description,omitempty"`

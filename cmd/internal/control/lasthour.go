@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// PolicyDiff is how a policy differs from the one in force.
+// PolicyDiff is the difference between a policy and the policy in force.
 type PolicyDiff struct {
 	Changes    []PolicyChange `json:"changes"` // of settings and rules; overrides and subjects are left out
 	BeginsAnew []Restart      `json:"begins_anew"`
@@ -30,8 +30,8 @@ type PolicyChange struct {
 	Gone  bool   `json:"gone"`
 }
 
-// Diff returns how the policy in force would change if another file took the place of the policy file, with the rules
-// of the database on top as now. With live, it also returns the effect on the latest requests.
+// Diff returns how the policy in force would change if doc replaced the policy file, with the present rules of the
+// database on top. With live, it also returns the effect on the latest requests.
 func (c *Control) Diff(ctx context.Context, who Caller, doc policy.Document, live bool) (*PolicyDiff, error) {
 	if err := who.Needs(source.Operator); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func covered(file, merged *policy.Document) (names []string) {
 	return names
 }
 
-// tryOut returns the effect that a policy would have had on the latest requests. It returns nil if these are not
+// tryOut returns the effect that a policy would have had on the latest requests. It returns nil if requests are not
 // recorded, or if the document is nil.
 func (c *Control) tryOut(ctx context.Context, would *policy.Document) (*recent.Trial, error) {
 	if c.recent == nil || would == nil {

@@ -11,10 +11,10 @@ import (
 // instance.
 type LoadStats struct {
 	Limits   uint64 `json:"limits"` // number of limits
-	Limit    uint64 `json:"limit"`  // their sum, for the class normal
+	Limit    uint64 `json:"limit"`  // sum of the limits for the class normal
 	InFlight uint64 `json:"in_flight"`
-	// Base is the latency of the upstream without a queue, and Latency the present one, in seconds, of the limit
-	// with the largest ratio of latency to base; null: unknown.
+	// Base is the latency of the upstream without a queue, and Latency the present latency, in seconds, both of the
+	// limit with the largest ratio of latency to base; null: unknown.
 	Base    *float64 `json:"base"`
 	Latency *float64 `json:"latency"`
 	// Overloaded is when the present overload started; null: no request was denied in the last minute.
@@ -63,7 +63,7 @@ type LoadSeries struct {
 // LoadSteps are numbers in steps of one length. The last step is not over.
 type LoadSteps struct {
 	Seconds  int       `json:"seconds"` // the length of a step
-	Begin    time.Time `json:"begin"`   // of the first
+	Begin    time.Time `json:"begin"`   // start of the first step
 	Limit    []uint64  `json:"limit"`
 	InFlight []uint64  `json:"in_flight"` // the maximum of one sample a second
 	Base     []float64 `json:"base"`      // in seconds; 0: unknown

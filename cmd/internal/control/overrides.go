@@ -16,7 +16,7 @@ import (
 type overrideFilter struct {
 	Query
 	veil *veil
-	text string // as it was written
+	text string // as the caller wrote it
 	low  string // the same in lower case
 	now  time.Time
 }
@@ -74,7 +74,7 @@ func (f *overrideFilter) contains(o *policy.Override) bool {
 
 func (f *overrideFilter) in(text string) bool { return strings.Contains(strings.ToLower(text), f.low) }
 
-// forGood is the end of an override without one.
+// forGood is the end of an override that never expires.
 var forGood = time.Unix(math.MaxInt32<<8, 0)
 
 func endOfOverride(o *policy.Override) time.Time {
@@ -88,8 +88,8 @@ func endOfOverride(o *policy.Override) time.Time {
 	return end
 }
 
-// endPlace orders overrides by their ends: the next one first, then those without an end, and last
-// those that have ended, the latest first.
+// endPlace orders overrides by their ends: first those that will end, the earliest first, then those without an
+// end, and last those that have ended, the latest first.
 type endPlace struct {
 	ended bool
 	end   int64 // seconds; negative if it has ended

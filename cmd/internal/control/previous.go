@@ -11,36 +11,36 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxPrevious bounds the Changes of a Previous.
+// maxPrevious is the most Changes of a Previous.
 const maxPrevious = 1000
 
-// Previous is how the policy before the present one differs from it.
+// Previous is the difference between the previous policy and the present one.
 type Previous struct {
 	Source string `json:"source"` // "database" or "file"
 
-	// Entry is the last audit entry of the change that Restore would take back, made by Actor
-	// at At. Changes are what Restore would do, of which More are left out.
+	// Entry is the last audit entry of the change that Restore would undo; Actor made it at At. Changes are the
+	// changes by Restore, without More further ones.
 	Entry   int64            `json:"entry,omitempty"`
 	At      *time.Time       `json:"at,omitempty"`
 	Actor   string           `json:"actor,omitempty"`
 	Changes []PreviousChange `json:"changes,omitempty"`
 	More    int              `json:"more,omitempty"`
 
-	// Document is the file before, and Now the present one.
+	// Document is the previous file, and Now the present one.
 	Document *Document `json:"document,omitempty"`
 	Now      *Document `json:"now,omitempty"`
 }
 
-// PreviousChange is what Restore would do to a rule, a tier or the settings.
+// PreviousChange is the change of a rule, a tier or the settings by Restore.
 type PreviousChange struct {
 	Kind   string     `json:"kind"`
 	Target string     `json:"target"`
-	Now    source.Row `json:"now"` // null: it is not there
+	Now    source.Row `json:"now"` // null: missing
 	Then   source.Row `json:"then"`
 }
 
-// Previous returns the policy before the present one: of the database, if there is one,
-// else of the file, since the start of this instance.
+// Previous returns the previous policy: of the database if there is one, otherwise of the file since the start of
+// this instance.
 func (c *Control) Previous(ctx context.Context, who Caller) (*Previous, error) {
 	if err := who.Needs(source.Admin); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ type Restored struct {
 	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
-// Restore takes back the last change of rules, tiers and settings in one transaction. Entry is that of
+// Restore undoes the last change of rules, tiers and settings in one transaction. entry is Entry of
 // [Control.Previous].
 func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool) (*Restored, error) {
 	if err := who.Needs(source.Admin); err != nil {

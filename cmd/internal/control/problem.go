@@ -14,14 +14,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Problem is why an operation was not done, as JSON of RFC 9457. Status is the HTTP status.
+// Problem is the reason why an operation failed, in the JSON of RFC 9457. Status is the HTTP status.
 type Problem struct {
 	Type   string  `json:"type"`
 	Title  string  `json:"title"`
 	Status int     `json:"status"`
 	Detail string  `json:"detail"`
 	Errors []Wrong `json:"errors,omitempty"`
-	// Retry is after how many seconds to try again; 0: unknown.
+	// Retry is the number of seconds after which to retry; 0: unknown.
 	Retry int `json:"-"`
 }
 
@@ -82,8 +82,8 @@ func plain(err error) string { return strings.TrimPrefix(err.Error(), "policy: "
 // maxWrong bounds the Errors of a problem.
 const maxWrong = 100
 
-// Mistakes makes a problem of the errors in a document, of which the part at prefix, such
-// as "rules[3]", is the body of the request. Errors elsewhere have no pointer.
+// Mistakes converts the errors in a document to a problem. The part of the document at prefix, such as "rules[3]",
+// is the body of the request. Errors in other parts have no pointer.
 func Mistakes(found policy.Errors, prefix string) *Problem {
 	p := Problemf(http.StatusUnprocessableEntity, "%s", described(found[0]))
 	if more := len(found) - 1; more > 0 {
@@ -99,13 +99,13 @@ func Mistakes(found policy.Errors, prefix string) *Problem {
 	return p
 }
 
-// described returns the text of a problem without its place.
+// described returns the text of a problem without its path.
 func described(e policy.Problem) string {
 	e.File, e.Path = "", ""
 	return e.String()
 }
 
-// pointer makes a JSON pointer of a path below prefix, such as rules[3].headers["X-Plan"].
+// pointer converts a path below prefix, such as rules[3].headers["X-Plan"], to a JSON pointer.
 func pointer(path, prefix string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, prefix)
 	if !ok || rest != "" && rest[0] != '.' && rest[0] != '[' {
@@ -134,7 +134,7 @@ func PointerTo(path ...string) string {
 	return b.String()
 }
 
-// AsProblem makes a problem of an error. It returns nil for nil, and for errors that nothing foresees.
+// AsProblem converts an error to a problem. It returns nil for nil, and for unexpected errors.
 func AsProblem(err error) *Problem {
 	var p *Problem
 	var found policy.Errors
@@ -163,7 +163,7 @@ func AsProblem(err error) *Problem {
 	return nil
 }
 
-// Unavailable returns the problem of something that does not answer now.
+// Unavailable returns the problem that a needed service does not answer now.
 func Unavailable(detail string) *Problem {
 	p := Problemf(http.StatusServiceUnavailable, "%s: try again", detail)
 	p.Retry = 1

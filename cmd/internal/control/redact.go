@@ -14,7 +14,7 @@ import (
 type veil struct {
 	control *Control
 	rules   map[string]bool // whether keys of the rule are hidden
-	parts   map[string]bool // whether values of the part are
+	parts   map[string]bool // whether values of the part are hidden
 }
 
 // veilFor returns the veil for a caller: viewers have one.
@@ -39,13 +39,14 @@ func hides(r *policy.Rule) bool {
 	return r.ShowKey != "" && r.ShowKey != "whole" || r.ShowKey == "" && slices.ContainsFunc(r.Key, policy.SecretPart)
 }
 
-// hides reports whether keys of a rule are hidden. Those of unknown rules are.
+// hides reports whether keys of a rule are hidden. Keys of unknown rules are hidden.
 func (v *veil) hides(rule string) bool {
 	hidden, known := v.rules[rule]
 	return hidden || !known
 }
 
-// override returns an override without its key and the text to show in its place, or the override as it is.
+// override returns an override without its key, and the text to show in place of the key; or the unchanged
+// override.
 func (v *veil) override(o *policy.Override) (*policy.Override, string) {
 	if v == nil || len(o.Key) == 0 || !v.hides(o.Rule) {
 		return o, ""
@@ -55,7 +56,7 @@ func (v *veil) override(o *policy.Override) (*policy.Override, string) {
 	return &without, v.control.shownKey(o.Rule, o.Key)
 }
 
-// state returns the override of a subject without its key, or as it is.
+// state returns the override of a subject without its key, or unchanged.
 func (v *veil) state(o *OverrideState) *OverrideState {
 	if v == nil || o == nil {
 		return o
@@ -65,7 +66,7 @@ func (v *veil) state(o *OverrideState) *OverrideState {
 	return &without
 }
 
-// key returns what the caller may see of a key of the store.
+// key returns the form of a key of the store that the caller may see.
 func (v *veil) key(key string) string {
 	if v == nil || key == "" {
 		return key
@@ -82,7 +83,7 @@ func (v *veil) subjects() bool {
 	return policy.SecretPart(part) || v.parts[part]
 }
 
-// item returns an item of a list as the caller may see it.
+// item returns an item of a list in the form that the caller may see.
 func (v *veil) item(i *item) Item {
 	l := listedOf(i)
 	switch d := i.Document.(type) {
@@ -106,7 +107,7 @@ func (v *veil) cursor(kind Kind, i *item, place int) string {
 	return cursorBehind(i.ID)
 }
 
-// entry returns an entry of the audit log as the caller may see it.
+// entry returns an entry of the audit log in the form that the caller may see.
 func (v *veil) entry(e source.Entry) source.Entry {
 	if v == nil {
 		return e
@@ -120,7 +121,7 @@ func (v *veil) entry(e source.Entry) source.Entry {
 	document := func(data json.RawMessage) json.RawMessage { return v.document(data, e.Target) }
 	before, after := hidden(e.Before, document), hidden(e.After, document)
 	if before != e.Before || after != e.After {
-		e.Target, _, _ = strings.Cut(e.Target, " {") // the target of an override has the key behind the rule
+		e.Target, _, _ = strings.Cut(e.Target, " {") // the target of an override is the rule, followed by the key
 	}
 	e.Before, e.After = before, after
 	return e
@@ -131,14 +132,14 @@ func hidden(r source.Row, hide func(json.RawMessage) json.RawMessage) source.Row
 	return source.Row(hide(json.RawMessage(r)))
 }
 
-// document returns a document without its key, if that is hidden.
+// document returns a document, without its key if the key is hidden.
 func (v *veil) document(data json.RawMessage, rule string) json.RawMessage {
 	var fields map[string]json.RawMessage
 	var key map[string]string
 	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["key"], &key) != nil {
-		return data // it has no key
+		return data // the document has no key
 	}
-	_ = json.Unmarshal(fields["rule"], &rule) // acts on subjects have the rule as their target
+	_ = json.Unmarshal(fields["rule"], &rule) // audit entries about subjects have the rule as their target
 	if len(key) == 0 || !v.hides(rule) {
 		return data
 	}

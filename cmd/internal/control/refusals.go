@@ -16,19 +16,19 @@ type Refusals struct {
 	ID       string     `json:"id"`
 	Refusals []Refusal  `json:"refusals"` // the latest first
 	Kept     int        `json:"kept"`     // of all requests
-	Since    *time.Time `json:"since"`    // the oldest that is kept; null: none is
-	// Alone reports that those of other instances could not be read.
+	Since    *time.Time `json:"since"`    // time of the oldest kept refusal; null: none is kept
+	// Alone reports that the refusals of other instances could not be read.
 	Alone bool `json:"alone,omitempty"`
 }
 
-// maxFound bounds the refusals of one ID.
+// maxFound is the most refusals of one ID.
 const maxFound = 20
 
 // Refusal is one refusal, as far as it is known.
 type Refusal struct {
 	At        time.Time `json:"at"`
 	Shadow    bool      `json:"shadow"`           // the request was allowed: a shadow would have denied it
-	Marked    bool      `json:"marked,omitempty"` // it passed with a mark
+	Marked    bool      `json:"marked,omitempty"` // the request passed with a mark
 	Rule      string    `json:"rule,omitempty"`
 	Limit     string    `json:"limit,omitempty"`
 	LimitName string    `json:"limit_name,omitempty"`
@@ -36,7 +36,7 @@ type Refusal struct {
 	Because   string    `json:"because"`
 	Class     string    `json:"class,omitempty"` // of the request, if it was denied because of an overload
 	Missing   string    `json:"missing,omitempty"`
-	Subject   string    `json:"subject,omitempty"` // as its rule shows it
+	Subject   string    `json:"subject,omitempty"` // in the form that its rule shows
 	SubjectID string    `json:"subject_id,omitempty"`
 	Wait      *int64    `json:"wait"` // seconds; null: waiting does not help
 	Address   string    `json:"address,omitempty"`
@@ -88,8 +88,8 @@ func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusal
 	return out, nil
 }
 
-// hidesAddresses reports whether a rule hides the addresses of clients. Where
-// other rules deny the same requests, they show none either.
+// hidesAddresses reports whether a rule hides the addresses of clients. In that case, no refusal shows an address,
+// because other rules may deny the same requests.
 func (c *Control) hidesAddresses() bool {
 	return slices.ContainsFunc(c.policy.now().document.Rules, func(r policy.Rule) bool {
 		return r.ShowKey != "" && r.ShowKey != "whole" && slices.Contains(r.Key, "client_ip")

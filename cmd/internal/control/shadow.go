@@ -12,15 +12,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// ShadowState is whether the whole policy is in shadow mode, which denies nothing.
+// ShadowState is the state of the shadow mode of the whole policy. In shadow mode, the policy denies nothing.
 type ShadowState struct {
 	On bool `json:"on"`
-	// Until is as it is written: a time, a date, "always", or nothing. It may have passed.
+	// Until is the end as it was written: a time, a date, "always", or empty. It may have passed.
 	Until string     `json:"until"`
-	Ends  *time.Time `json:"ends"` // null: not by itself
-	// From is where it is set: "flag", which is --shadow of this instance, "file" or "database".
+	Ends  *time.Time `json:"ends"` // null: no end
+	// From is where the shadow mode is set: "flag" (--shadow of this instance), "file" or "database".
 	From string `json:"from,omitempty"`
-	ETag string `json:"etag"` // for If-Match; after a dry run the present one
+	ETag string `json:"etag"` // for If-Match; after a dry run, the present ETag
 }
 
 // ShadowChange is the state before and after a change.
@@ -150,7 +150,7 @@ func (r *ShadowRequest) check() error {
 	return err
 }
 
-// shadowHolds reports whether a setting turns the shadow mode on now.
+// shadowHolds reports whether a value of Shadow turns the shadow mode on now.
 func shadowHolds(until string) bool {
 	ends, err := policy.ParseUntil(until)
 	return until == policy.ShadowAlways || err == nil && ends.After(time.Now())

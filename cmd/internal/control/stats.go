@@ -16,8 +16,8 @@ type Stats struct {
 	Since     time.Time  `json:"since"`
 	Headline  Headline   `json:"headline"`
 	Instances []Instance `json:"instances"`
-	Requests  Requests   `json:"requests"` // each once, however many rules apply to it
-	// Malformed is how many of the last hour were denied because a key part was missing.
+	Requests  Requests   `json:"requests"` // counts each request once, however many rules apply to it
+	// Malformed is how many requests of the last hour were denied as malformed.
 	Malformed uint64      `json:"malformed"`
 	Rules     []RuleStats `json:"rules"`
 	Events    []Event     `json:"events"`
@@ -42,14 +42,13 @@ type Requests struct {
 type RuleStats struct {
 	Rule   string   `json:"rule"`
 	Limits []string `json:"limits"`
-	Shadow bool     `json:"shadow"` // the rule's own, or that of the whole policy
+	Shadow bool     `json:"shadow"` // the rule or the whole policy is in shadow mode
 	// Enforce is the rollout percentage, such as "10%"; empty: all subjects.
 	Enforce  string   `json:"enforce,omitempty"`
 	Requests Requests `json:"requests"`
 	// Near is how many requests left less than a fifth of the limit.
 	Near Windows `json:"near"`
-	// Refused and Asked estimate how many subjects were denied, or would have been, and how many there
-	// were.
+	// Refused estimates how many subjects were denied, or would have been, and Asked the number of all subjects.
 	Refused Windows `json:"refused"`
 	Asked   Windows `json:"asked"`
 	// Usual is the usual number of denials a second at this hour; null: unknown.
@@ -60,7 +59,7 @@ type RuleStats struct {
 	LoadSeries *LoadSeries `json:"load_series,omitempty"`
 }
 
-// Windows are numbers of the last minute, hour and day.
+// Windows are numbers for the last minute, hour and day.
 type Windows struct {
 	Minute uint64 `json:"minute"`
 	Hour   uint64 `json:"hour"`
@@ -94,10 +93,10 @@ type Headline struct {
 // Instance is one process.
 type Instance struct {
 	Name    string    `json:"name"`
-	Self    bool      `json:"self"` // the instance that answers
+	Self    bool      `json:"self"` // the instance that answers this request
 	Started time.Time `json:"started"`
 	Seen    time.Time `json:"seen"`
-	Stale   bool      `json:"stale"` // its present counts are missing here
+	Stale   bool      `json:"stale"` // its latest counts are missing here
 	Version string    `json:"version"`
 	Policy  string    `json:"policy"` // a hash of the policy in force
 	Store   Store     `json:"store"`
@@ -130,7 +129,7 @@ type Event struct {
 	Instance string    `json:"instance"`
 }
 
-// view returns what was counted until now, if the caller has a role.
+// view returns the present counts, if the caller has a role.
 func (c *Control) view(who Caller, needs source.Role) (*telemetry.View, error) {
 	if err := who.Needs(needs); err != nil {
 		return nil, err
@@ -206,8 +205,8 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 	return &out, nil
 }
 
-// describe adds the limits and the mode of the rule, which is nil if it is gone. all reports that the whole policy
-// is in shadow mode.
+// describe adds the limits and the mode of the rule r, or nothing if r is nil because the rule is gone. all reports
+// that the whole policy is in shadow mode.
 func (s *RuleStats) describe(r *policy.Rule, all bool) {
 	s.Limits = []string{}
 	if r == nil {
@@ -256,7 +255,7 @@ func sum(steps []telemetry.Counts, n int) Counts {
 	return out
 }
 
-// rateOf returns the rate over the last whole step and the present one, or since the first count.
+// rateOf returns the rate over the last complete step and the present one, or since the first count.
 func rateOf(v *telemetry.View, steps []telemetry.Counts) map[string]float64 {
 	begun := v.At.Sub(v.At.Truncate(telemetry.Step))
 	seconds := min(telemetry.Step+begun, v.At.Sub(v.Since)).Seconds()

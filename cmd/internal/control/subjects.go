@@ -17,13 +17,13 @@ import (
 // SubjectState is the state of a subject under one rule.
 type SubjectState struct {
 	Rule    string            `json:"rule"`
-	Source  string            `json:"source"` // of the rule
+	Source  string            `json:"source"` // origin of the rule
 	Key     map[string]string `json:"key"`
-	Shown   string            `json:"shown,omitempty"` // in place of Key, if the caller may not see that or named the subject by its ID
+	Shown   string            `json:"shown,omitempty"` // in place of Key, if the caller may not see the key or named the subject by its ID
 	Blocked bool              `json:"blocked"`
 	// BlockedUntil is left out if the block does not end.
 	BlockedUntil *time.Time `json:"blocked_until,omitempty"`
-	// Override is the one that applies to the subject.
+	// Override is the override that applies to the subject.
 	Override *OverrideState `json:"override,omitempty"`
 	// Enforced reports whether a rule with a rollout percentage is enforced for this subject.
 	Enforced string       `json:"enforced,omitempty"`
@@ -50,13 +50,13 @@ type LimitState struct {
 	Algorithm string `json:"algorithm,omitempty"`
 	From      string `json:"from"` // "rule", "tier:NAME", "override" or "block"
 	Source    string `json:"source"`
-	// Of a limit in USD these are in micro-USD, and USD has them as decimals.
+	// For a limit in USD, the following are in micro-USD, and USD has the same amounts as decimals.
 	Capacity  int64    `json:"capacity"`
 	Used      int64    `json:"used"` // above the capacity if the key owes
 	Remaining int64    `json:"remaining"`
 	USD       *Amounts `json:"usd,omitempty"`
 	Unit      string   `json:"unit,omitempty"` // "tokens", if the response reports them
-	// FullAt is when nothing will be used.
+	// FullAt is when the whole limit will be available again.
 	FullAt *time.Time `json:"full_at,omitempty"`
 	Shadow bool       `json:"shadow"`
 }
@@ -111,7 +111,7 @@ func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 		out.Override = stateOfOverride(&o)
 		out.Override.Alone = c.alone(s, &o)
 		if o.Block {
-			until, _ := policy.ParseUntil(o.Until) // it was parsed before; the zero time is never
+			until, _ := policy.ParseUntil(o.Until) // no error: it was parsed before; the zero time means no end
 			out.block(until)
 		}
 	}
@@ -122,7 +122,7 @@ func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 	return out, err
 }
 
-// block marks a subject as blocked until a time, or without an end if that is zero.
+// block marks a subject as blocked until a time, or without an end if until is zero.
 func (s *SubjectState) block(until time.Time) {
 	s.Blocked = true
 	if !until.IsZero() {
@@ -131,7 +131,7 @@ func (s *SubjectState) block(until time.Time) {
 	}
 }
 
-// unblock marks a subject as not blocked. It does not foresee which override applies then.
+// unblock marks a subject as not blocked. It does not predict which override applies then.
 func (s *SubjectState) unblock() {
 	s.Blocked, s.BlockedUntil = false, nil
 	if s.Override != nil && s.Override.Document.Block {
@@ -145,8 +145,8 @@ type SubjectLimits struct {
 	Rules []SubjectState    `json:"rules"`
 }
 
-// Subjects returns the state of a subject under the rule of that name, or under all rules if it is empty. Key is
-// values by key parts.
+// Subjects returns the state of a subject under the rule of that name, or under all rules if it is empty. key maps
+// key parts to values.
 func (c *Control) Subjects(ctx context.Context, who Caller, rule string, key map[string]string) (*SubjectLimits, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func noRule(name string) *Problem {
 	return Problemf(http.StatusNotFound, "unknown rule %q", name)
 }
 
-// partsOf returns the given values that a rule counts by, and whether it has a key and all of it is
+// partsOf returns the given values that a rule counts by, and whether the rule has a key and all of its parts are
 // given.
 func partsOf(r *policy.Rule, given map[string]string) (key map[string]string, all bool) {
 	key = map[string]string{}
@@ -219,16 +219,16 @@ type Target struct {
 type found struct {
 	*policy.Subject
 	rule *policy.Rule
-	key  map[string]string // its values; nil if the caller may not see them
-	id   string            // if it was named by that
-	// shown is the key as its rule shows it, if the subject was named by its ID.
+	key  map[string]string // the values of the key; nil if the caller may not see them
+	id   string            // set if the subject was named by its ID
+	// shown is the key in the form that its rule shows, if the subject was named by its ID.
 	shown string
 }
 
 // RefundRequest gives units back to a subject.
 type RefundRequest struct {
 	Target
-	Units int64 `json:"units"` // of a rule in USD micro-USD
+	Units int64 `json:"units"` // units; for a rule in USD, micro-USD
 	// USD is the amount as a decimal, in place of Units, for a rule in USD.
 	USD string `json:"usd"`
 }
@@ -253,15 +253,16 @@ func (r *RefundRequest) units() (int64, error) {
 	return micro, nil
 }
 
-// SubjectChange is a subject before and after a change, or as a dry run foresees it.
+// SubjectChange is a subject before and after a change. After a dry run, After is a prediction.
 type SubjectChange struct {
 	DryRun bool         `json:"dry_run"`
 	Before SubjectState `json:"before"`
 	After  SubjectState `json:"after"`
-	// Blocked and Open are the rules of a block everywhere, nil for other changes.
+	// For a block under all rules (Everywhere), Blocked has the rules that now block the subject, and Open the
+	// rules that could not. Both are nil for other changes.
 	Blocked []BlockedRule `json:"blocked,omitzero"`
 	Open    []OpenRule    `json:"open,omitzero"`
-	// Put is the override that any other block has written, nil without a database.
+	// Put is the override that a block under one rule has written; nil without a database.
 	Put *BlockedRule `json:"-"`
 }
 
@@ -319,8 +320,7 @@ func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry b
 	})
 }
 
-// giveBack foresees a refund. While something is used, FullAt is
-// an upper bound.
+// giveBack predicts the effect of a refund. While units are in use, FullAt is an upper bound.
 func (s *LimitState) giveBack(units int64) {
 	s.Used = max(s.Used-units, 0)
 	s.Remaining = max(s.Capacity-s.Used, 0)
@@ -330,14 +330,14 @@ func (s *LimitState) giveBack(units int64) {
 	}
 }
 
-// subjectAct is a change of a subject. Apply makes it, or if dry only returns what is wrong with
-// it. Foresee changes a state as apply would.
+// subjectAct is a change of a subject. apply makes the change, or, if dry, only returns errors. foresee changes a
+// state as apply would.
 type subjectAct struct {
 	apply   func(s *found, dry bool) error
 	foresee func(*SubjectState)
 }
 
-// change changes a subject, or foresees the change if dry.
+// change changes a subject, or, if dry, predicts the change.
 func (c *Control) change(ctx context.Context, who Caller, t Target, dry bool, act subjectAct) (*SubjectChange, error) {
 	s, err := c.find(who, t)
 	if err != nil {
@@ -356,7 +356,7 @@ func (c *Control) change(ctx context.Context, who Caller, t Target, dry bool, ac
 		act.foresee(&out.After)
 		return out, nil
 	}
-	if s, err = c.find(who, t); err != nil { // the policy may have changed
+	if s, err = c.find(who, t); err != nil { // find the subject again, because the policy may have changed
 		return nil, err
 	}
 	out.After, err = c.state(ctx, s)
@@ -388,7 +388,7 @@ func (c *Control) find(who Caller, t Target) (*found, error) {
 	return &found{Subject: s, rule: rule, key: t.Key}, nil
 }
 
-// ruleOf returns a rule as it is written, or nil.
+// ruleOf returns the rule of that name in the document, or nil.
 func (c *Control) ruleOf(name string) *policy.Rule {
 	rules := c.policy.now().document.Rules
 	if i := slices.IndexFunc(rules, func(r policy.Rule) bool { return r.Name == name }); i >= 0 {
@@ -397,10 +397,10 @@ func (c *Control) ruleOf(name string) *policy.Rule {
 	return nil
 }
 
-// errNoID is the error of an ID that no view has.
+// errNoID is the error for an ID that no view has.
 var errNoID = errors.New("no top subject of the last hour has this ID: name it by its rule and key")
 
-// findByID returns the subject that an ID of a view names.
+// findByID returns the subject with an ID of a view.
 func (c *Control) findByID(who Caller, id string) (*found, error) {
 	if c.telemetry == nil {
 		return nil, errNoID
@@ -420,7 +420,7 @@ func (c *Control) findByID(who Caller, id string) (*found, error) {
 	return &found{Subject: s, rule: rule, key: c.valuesFor(who, key), id: id, shown: s.Shown()}, nil
 }
 
-// SubjectByID returns the state of the subject that an ID of a view names, under its rule.
+// SubjectByID returns the state of the subject with an ID of a view, under its rule.
 func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*SubjectLimits, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -434,8 +434,8 @@ func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*Subj
 	return &SubjectLimits{state.Key, []SubjectState{state}}, err
 }
 
-// recorded makes an apply of a change outside the database, which leaves an entry in the audit
-// log of the database. Without a database it is logged, without values of keys: they may be
+// recorded returns an apply function for a change that is not made in the database. The function also adds an entry
+// to the database's audit log. Without a database, it logs the change, without values of keys, which may be
 // secrets.
 func (c *Control) recorded(ctx context.Context, who Caller, action, reason string, more map[string]any, do func(*found) error) func(*found, bool) error {
 	return func(s *found, dry bool) error {
@@ -450,8 +450,8 @@ func (c *Control) recorded(ctx context.Context, who Caller, action, reason strin
 	}
 }
 
-// entry returns an audit entry. It has the key of the subject, or what the rule shows of it
-// if the caller did not know the key.
+// entry returns an audit entry. The entry has the key of the subject, or, if the caller did not know the key, the
+// form that the rule shows.
 func entry(who Caller, action, reason string, s *found, more map[string]any) source.Entry {
 	after := map[string]any{"key": s.key}
 	if s.key == nil && s.shown != "" {
@@ -464,5 +464,5 @@ func entry(who Caller, action, reason string, s *found, more map[string]any) sou
 	return source.Entry{Actor: who.Name, Action: action, Kind: "subject", Target: s.rule.Name, After: source.Row(JSON(after))}
 }
 
-// maxUnits is more than the capacity of any limit.
+// maxUnits is larger than the capacity of any limit.
 const maxUnits = 1 << 50

@@ -21,14 +21,14 @@ type TopSubject struct {
 	Rule  string `json:"rule"`
 	ID    string `json:"id"`
 	Shown string `json:"shown"`
-	// Key has the values of the key parts. It is for operators, if the rule shows keys whole.
+	// Key has the values of the key parts. Only operators get it, and only if the rule shows keys whole.
 	Key map[string]string `json:"key,omitempty"`
-	// Count is at most by Error too large.
+	// Count is too large by at most Error.
 	Count   uint64     `json:"count"`
 	Error   uint64     `json:"error"`
 	First   *time.Time `json:"first,omitempty"`
 	Last    *time.Time `json:"last,omitempty"`
-	Minutes int        `json:"minutes"` // of the last hour with at least one
+	Minutes int        `json:"minutes"` // number of minutes of the last hour with at least one request
 }
 
 func topSubjectOf(rule string, s *telemetry.Subject) TopSubject {
@@ -44,12 +44,11 @@ func timeOf(t time.Time) *time.Time {
 	return &t
 }
 
-// topWindows are the windows by their names.
 var topWindows = map[string]telemetry.Window{"minute": telemetry.Minute, "hour": telemetry.Hour, "day": telemetry.Day}
 
 // TopQuery selects top subjects.
 type TopQuery struct {
-	Rule   string // empty: of all rules
+	Rule   string // empty: all rules
 	By     string // "refusals" or "traffic"
 	Window string // "minute", "hour" or "day"
 	Limit  int    // 0: 100
@@ -92,8 +91,8 @@ func (c *Control) Top(who Caller, q TopQuery) (*Top, error) {
 	return out, nil
 }
 
-// valuesFor returns the values of a key that clients have sent, if the caller may see them: an
-// operator, if its rule shows it whole.
+// valuesFor returns the values of a key as clients have sent them, if the caller is an operator and the rule shows
+// keys whole.
 func (c *Control) valuesFor(who Caller, key string) map[string]string {
 	if !who.Role.May(source.Operator) {
 		return nil

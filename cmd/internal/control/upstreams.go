@@ -8,7 +8,7 @@ type UpstreamStats struct {
 	InFlight uint64         `json:"in_flight"` // requests under way now
 	Minute   UpstreamCounts `json:"minute"`
 	Hour     UpstreamCounts `json:"hour"`
-	// Usual is the latency of the last hour in which the upstream was not slow; null: unknown.
+	// Usual is the latency in the last hour in which the upstream was not slow; null: unknown.
 	Usual *Latency `json:"usual"`
 }
 

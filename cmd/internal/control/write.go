@@ -26,10 +26,10 @@ type Change struct {
 // Written is the result of a change of an item.
 type Written struct {
 	ID   string
-	ETag string // empty if it was deleted
+	ETag string // empty after a deletion
 	// Created reports that the item is new.
 	Created  bool
-	Document any // nil if it was deleted
+	Document any // nil after a deletion
 	// Difference is set only by a dry run.
 	Difference *Difference
 }
@@ -44,7 +44,7 @@ type Difference struct {
 
 // Effect is an item before and after a change.
 type Effect struct {
-	Before any `json:"before"` // nil: it does not exist
+	Before any `json:"before"` // nil: the item does not exist
 	After  any `json:"after"`
 	// BeginsAnew are limits that start to count from zero.
 	BeginsAnew []Restart `json:"begins_anew"`
@@ -74,9 +74,9 @@ type writing struct {
 	who      Caller
 	kind     Kind
 	id       string
-	document any // nil: it is to be deleted
+	document any // nil: delete the item
 
-	before item // as it is now
+	before item // the present item
 	exists bool
 }
 
@@ -128,8 +128,8 @@ func (c *Control) Put(ctx context.Context, who Caller, id string, document any, 
 	return out, c.because(w, err)
 }
 
-// because returns what is wrong with the document of a change that has failed, if anything is: those errors point into
-// the document, and those of the database name rows.
+// because returns the errors in the document of a failed change, which point into the document, or else err. Errors
+// of the database only name rows.
 func (c *Control) because(w *writing, err error) error {
 	if err == nil {
 		return nil
@@ -166,7 +166,7 @@ func unconditional(or string) *Problem {
 	return p
 }
 
-// take sets the document to a copy of that: it may be one in force.
+// take sets the document to a copy, because the given document may be part of the policy in force.
 func (w *writing) take(document any) error {
 	own, field := "", ""
 	w.document, own, field = signed(document, w.id, w.who.Name)
@@ -180,8 +180,8 @@ func (w *writing) take(document any) error {
 	return nil
 }
 
-// signed returns a copy of a document, with the actor as its author and the ID as its name if it has none. It
-// returns the ID, too, and the field that has it.
+// signed returns a copy of a document, with the actor as its author and the ID as its name if it has none. It also
+// returns the ID, and the name of the field that has it.
 func signed(document any, id, actor string) (signed any, own, field string) {
 	switch d := document.(type) {
 	case *policy.Rule:
@@ -204,8 +204,8 @@ func signed(document any, id, actor string) (signed any, own, field string) {
 	panic(fmt.Sprintf("control: %T is no item", document))
 }
 
-// look sets what is there before the change. For subjects and overrides it needs the list only if list is set: it may
-// be long, and the database checks the condition again.
+// look sets the item before the change. For subjects and overrides, it searches the list only if list is set,
+// because the list may be long, and the database checks the condition again.
 func (c *Control) look(w *writing, list bool) error {
 	if c.policy.database == nil {
 		return noDatabase()
@@ -218,8 +218,8 @@ func (c *Control) look(w *writing, list bool) error {
 	return nil
 }
 
-// writeIf makes a change if the condition holds. A version is checked by the database: what is
-// known here may be older than what the caller has read from another instance.
+// writeIf makes a change if the condition holds. The database checks a version, because the contents known here may
+// be older than those that the caller has read from another instance.
 func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 	match, named := w.seen()
 	if !named {
@@ -228,7 +228,7 @@ func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 		}
 		match = source.Match(w.before.Version) // or source.Absent
 		if match > source.Absent && w.Match == "*" {
-			match = source.Any // also a row that SQL has made unreadable, which is unknown here
+			match = source.Any // includes a row that SQL has made unreadable, which is unknown here
 		}
 	}
 	out, err := c.write(ctx, w, match)
@@ -241,7 +241,7 @@ func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 	return out, err
 }
 
-// seen returns the version that Match names, if it names one of the database.
+// seen returns the version of the database in Match, if it has one.
 func (change *Change) seen() (source.Match, bool) {
 	tags := ETags(change.Match)
 	if len(tags) != 1 {
@@ -250,7 +250,7 @@ func (change *Change) seen() (source.Match, bool) {
 	return versionIn(tags[0])
 }
 
-// met returns a problem unless the condition holds for what is known here.
+// met returns a problem unless the condition holds for the item known here.
 func (w *writing) met() error {
 	i, exists := w.before, w.exists
 	failed := func(format string, args ...any) error {
@@ -297,7 +297,7 @@ func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*W
 	if w.document == nil {
 		return &Written{ID: w.id}, nil
 	}
-	created := !w.exists && match <= source.Absent // a version given means that it exists
+	created := !w.exists && match <= source.Absent // a given version means that the item exists
 	return &Written{ID: w.id, ETag: after.ETag(), Created: created, Document: after.Document}, nil
 }
 
@@ -322,7 +322,7 @@ func (c *Control) inFile(kind Kind, id string) (item, bool) {
 	return all[i], true
 }
 
-// explain adds to the errors of a policy without the item that it was deleted.
+// explain adds to errors of the changed policy that the item was deleted.
 func (w *writing) explain(err error) error {
 	var found policy.Errors
 	if w.document == nil && errors.As(err, &found) && len(found) > 0 {

@@ -9,14 +9,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// written reads the policy in force as it is written, and changes it in the database. A change
-// is in force here when it returns. A dry run only returns what is wrong.
+// written reads the policy in force as it is written, and changes it in the database. When a change returns, it is
+// in force on this instance. A dry run only returns errors.
 //
 // Errors of changes are a [policy.Errors] for an invalid policy, a [source.Invalid] for a row that cannot be kept,
 // a [source.Conflict], [source.ErrNotFound] of a deletion, [source.ErrAway] or [source.ErrFull].
 type written struct {
 	stack    *source.Stack
-	database *source.Database // nil: there is only a file
+	database *source.Database // nil: the policy comes only from a file
 
 	mu      sync.Mutex
 	current *current
@@ -89,7 +89,8 @@ func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*s
 	return p, err
 }
 
-// record does an act outside the database, with an audit entry if there is a database. There is none if do fails.
+// record runs do, an operation outside the database, and adds an audit entry if there is a database. If do fails,
+// it adds no entry.
 func (w *written) record(ctx context.Context, e source.Entry, do func() error) error {
 	if w.database == nil {
 		return do()

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Config is what a door decides and answers by.
+// Config configures the decisions and answers of an integration.
 type Config struct {
 	Engine *policy.Engine
 	// Authorize returns an error unless a caller with this address and token has permission; the token is empty if
@@ -24,15 +24,15 @@ type Config struct {
 	Logger        *slog.Logger // slog.Default() if nil
 }
 
-// What a check may have.
+// Bounds of a check.
 const (
-	MaxChecks = 1000    // of a batch
-	MaxFields = 256     // of a request's head, its attributes, or a key
+	MaxChecks = 1000    // checks in a batch
+	MaxFields = 256     // fields in a request's head, attributes, or parts of a key
 	MaxID     = 256     // bytes
-	MaxUnits  = 1 << 50 // more than any limit has
+	MaxUnits  = 1 << 50 // larger than any limit
 )
 
-// Base is a Config that answers.
+// Base makes answers by a Config.
 type Base struct {
 	Config
 	encoder answer.Encoder
@@ -46,7 +46,8 @@ func New(c Config) *Base {
 
 var errInternal = status.Error(codes.Internal, "sluice: the request could not be decided: see the log of the limiter")
 
-// Rescue, if deferred, answers a gRPC call in place of a panic, which grpc-go would let end the process.
+// Rescue, if deferred, turns a panic in a gRPC call into an error. Otherwise grpc-go would let the panic end the
+// process.
 func Rescue(log *slog.Logger, err *error) {
 	if p := recover(); p != nil {
 		cmp.Or(log, slog.Default()).Error("answering a call failed: this is a bug", "panic", p, "stack", string(debug.Stack()))
@@ -55,7 +56,7 @@ func Rescue(log *slog.Logger, err *error) {
 }
 
 // Answer turns a into the answer to a request, and sets its fields in h: a denial if the request has a fault, else
-// the answer to d. Asked are the fields of the request.
+// the answer to d. asked are the fields of the request.
 func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault string, asked http.Header) {
 	p := b.Engine.Policy()
 	client := answer.Client{Header: asked, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()}
@@ -67,7 +68,8 @@ func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault
 	b.encoder.Encode(a, h, d, client)
 }
 
-// FieldNames appends the names of the fields that a door passes on, in order. The sender of a body sets its length.
+// FieldNames appends the names of the fields that an integration passes on, sorted. It leaves out Content-Length,
+// which the sender of the body sets.
 func FieldNames(names []string, h http.Header) []string {
 	for name := range h {
 		if name != "Content-Length" {

@@ -1,5 +1,5 @@
-// Package door has what the integrations share: permissions of callers, decisions and answers. The packages below
-// its path are above it, packages policy and answer are below.
+// Package door has the common parts of the integrations in the folders below it: permissions of callers, decisions
+// and answers.
 package door
 
 import (
@@ -26,8 +26,8 @@ func Bearer(fields []string) string {
 	return strings.TrimSpace(token)
 }
 
-// AdmitCall returns the error of a gRPC call that may not be made: refused, or RESOURCE_EXHAUSTED for an error that
-// has a method RetrySeconds. Authorize gets the address of the caller and its token, and may be nil.
+// AdmitCall returns an error for a gRPC call without permission: refused, or RESOURCE_EXHAUSTED if the error of
+// authorize has a method RetrySeconds. authorize gets the address and the token of the caller. It may be nil.
 func AdmitCall(ctx context.Context, authorize func(from, token string) error, refused error) error {
 	if authorize == nil {
 		return nil

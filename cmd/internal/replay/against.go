@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// versus is what two policies make of the same requests, of one part.
+// versus compares the decisions of two policies about the requests of one part.
 type versus struct {
 	both, only, newly int64
-	clients           map[netip.Addr]*clientTally // that either has refused
+	clients           map[netip.Addr]*clientTally // the clients that either policy has denied
 }
 
 type clientTally struct {
@@ -18,7 +18,7 @@ type clientTally struct {
 	requests, before, after int64
 }
 
-// note counts what the two policies have decided about a request of a client.
+// note counts the decisions of the two policies about a request of a client.
 func (v *versus) note(client netip.Addr, name string, before, after bool) {
 	switch {
 	case !before && !after:
@@ -48,7 +48,7 @@ func (v *versus) note(client netip.Addr, name string, before, after bool) {
 	}
 }
 
-// merge adds the counts of another part, which has no client in common with this one.
+// merge adds the counts of another part. The parts have no client in common.
 func (v *versus) merge(o *versus) {
 	v.both, v.only, v.newly = v.both+o.both, v.only+o.only, v.newly+o.newly
 	if v.clients == nil {
@@ -63,7 +63,7 @@ func (v *versus) merge(o *versus) {
 // maxChanged is how many clients each list of changes has at most.
 const maxChanged = 20
 
-// difference returns what changes from one report to the other.
+// difference returns the changes from one report to the other.
 func (v *versus) difference(before, after *Report) *Difference {
 	d := &Difference{Report: after, Both: v.both, Only: v.only, Newly: v.newly}
 	for _, name := range before.Order {
@@ -93,7 +93,7 @@ func (v *versus) difference(before, after *Report) *Difference {
 	return d
 }
 
-// largest returns the largest changes, in order.
+// largest returns the largest changes, the largest first.
 func largest(all []ClientChange) []ClientChange {
 	slices.SortFunc(all, func(a, b ClientChange) int {
 		return cmp.Or(cmp.Compare(distance(b), distance(a)), strings.Compare(a.Client, b.Client))

@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// alone is a fleet of instances that count each for itself. Each request goes to one of them, by chance
-// but the same in every run, as behind a load balancer that does not look at clients.
+// alone is a fleet of instances that do not share their counts. Each request goes to a pseudo-random instance, the
+// same in every run, as if behind a load balancer that ignores clients.
 type alone struct {
 	instances []Store
 	requests  uint64
@@ -26,10 +26,10 @@ func (a *alone) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, 
 	return a.instances[a.next()].TakeAt(ctx, now, charges, receipts)
 }
 
-// next returns the instance that the next request goes to.
+// next returns the instance for the next request.
 func (a *alone) next() int {
 	a.requests++
-	x := a.requests * 0x9e3779b97f4a7c15 // a multiple of the golden ratio, mixed: as good as chance
+	x := a.requests * 0x9e3779b97f4a7c15 // a mixed multiple of the golden ratio is random enough
 	x ^= x >> 32
 	x *= 0xd6e8feb86659fd93
 	x ^= x >> 32

@@ -6,14 +6,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Asked makes the requests that [Run] sends to a policy, for other callers of one. It is for one goroutine.
+// Asked makes requests of log entries in the same way as [Run], for other users of a policy. It must be used by one
+// goroutine at a time.
 type Asked struct{ requests *requests }
 
-// NewAsked returns what makes the requests for the policy of a document.
+// NewAsked returns an Asked that makes requests for the policy of a document.
 func NewAsked(doc *policy.Document) *Asked { return &Asked{newRequests(doc)} }
 
-// Of returns the request that an entry tells of, which is good until the next one, and the name of the client
-// if the log has that in place of its address.
+// Of returns the request of an entry, and the name of the client if the log has a name in place of its address. The
+// request is valid until the next call.
 func (a *Asked) Of(e *accesslog.Entry) (r *policy.Request, name string) {
 	peer, named := peerOf(e)
 	if named {
@@ -22,7 +23,7 @@ func (a *Asked) Of(e *accesslog.Entry) (r *policy.Request, name string) {
 	return a.requests.of(e, peer), name
 }
 
-// Untold returns the rules of a document that the logs tell too little for.
+// Untold returns the rules of a document for which the logs tell too little.
 func Untold(doc policy.Document, files []feed.File) []NotJudged {
 	_, out := judgeable(doc, files)
 	return out

@@ -19,7 +19,7 @@ const (
 	topOfRule = 10
 )
 
-// report makes the report, once all is decided.
+// report makes the report after all requests have been decided.
 func (run *replay) report(stats *feed.Stats) *Report {
 	first := run.workers[0]
 	for _, w := range run.workers[1:] {
@@ -124,13 +124,13 @@ func describe(written *policy.Rule) Rule {
 	return r
 }
 
-// filled returns counts of that length.
+// filled returns counts with zeros appended up to the number of steps.
 func filled(counts []int64, steps int) []int64 {
 	return append(make([]int64, 0, steps), append(counts, make([]int64, max(0, steps-len(counts)))...)...)
 }
 
-// shadowedBy returns the rule that has refused all that rule i has, or -1. Of rules that have refused the
-// same, the first in the policy shadows the others.
+// shadowedBy returns the index of a rule that has refused every request that rule i has refused, or -1. If rules
+// have refused the same requests, the first of them in the policy shadows the others.
 func (t *tally) shadowedBy(i int) int {
 	for _, other := range t.rules[i].beside {
 		if other != i && (other < i || !slices.Contains(t.rules[other].beside, i)) {
@@ -140,7 +140,7 @@ func (t *tally) shadowedBy(i int) int {
 	return -1
 }
 
-// countSubjects fills in what the subjects are, and returns those that were refused most.
+// countSubjects fills in the numbers of subjects, and returns the subjects with the most denials.
 func (j *judged) countSubjects(counted []*counts, r *Report, rules []Rule) (top []Subject) {
 	var refused []*record
 	for _, c := range counted {
@@ -186,7 +186,7 @@ func (j *judged) countSubjects(counted []*counts, r *Report, rules []Rule) (top 
 	return top
 }
 
-// hardness returns the class of the record: see [Rule.Hardness].
+// hardness returns the index of the record in [Rule.Hardness].
 func (r *record) hardness() int {
 	if r.refused == 1 {
 		return 0
@@ -199,7 +199,7 @@ func (r *record) hardness() int {
 	return 5
 }
 
-// shown returns the subject of a record as people are to see it.
+// shown returns the subject of a record as it may be shown.
 func (j *judged) shown(r *record) Subject {
 	return Subject{
 		Rule: j.rules[r.rule].rule.Name, Key: j.shownKey(r), Requests: int64(r.subject.requests), Refused: r.refused,
@@ -208,7 +208,7 @@ func (j *judged) shown(r *record) Subject {
 	}
 }
 
-// shownKey returns what people are to see of a key; of a client that the log names, its name.
+// shownKey returns the key of a record as it may be shown. For a client that the log names, it returns the name.
 func (j *judged) shownKey(r *record) string {
 	rule := j.rules[r.rule].rule
 	shown := valueOf(r.key)
@@ -225,7 +225,7 @@ func (j *judged) shownKey(r *record) string {
 	return strings.Replace(shown, made.String(), r.name, 1)
 }
 
-// pattern describes how the requests of a subject came.
+// pattern describes how the requests of a subject were spread over time.
 func (r *record) pattern() string {
 	s := r.subject
 	n, span := int64(s.requests), seconds(s.last-s.first)
@@ -246,7 +246,7 @@ func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }
 
 func atLeastSecond(d time.Duration) string { return rounded(max(d, time.Second)) }
 
-// rounded writes a duration with one unit, two where the first is a single one.
+// rounded formats a duration in one unit: the largest unit of which there are at least two.
 func rounded(d time.Duration) string {
 	for _, u := range [...]struct {
 		of   time.Duration
@@ -262,7 +262,7 @@ func rounded(d time.Duration) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Seconds()), ".0") + " s"
 }
 
-// rate writes how many requests there are in a second, a minute or an hour.
+// rate formats a rate as requests per second, per minute or per hour.
 func rate(n int64, span time.Duration) string {
 	perSecond := float64(n) / span.Seconds()
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// judgeable returns the document with the rules that the logs tell enough for, and those that are left
+// judgeable returns the document with only the rules for which the logs tell enough, and the rules that are left
 // out. It does not change doc.
 func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJudged) {
 	var out []NotJudged
@@ -38,7 +38,7 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 	return doc, out
 }
 
-// LeftOut returns a sentence about what the other rules count if a rule is left out, or "".
+// LeftOut returns a sentence about how leaving out a rule affects the counts of the other rules, or "".
 func LeftOut(r *policy.Rule) string {
 	switch {
 	case r.Exempt:
@@ -49,13 +49,12 @@ func LeftOut(r *policy.Rule) string {
 	return ""
 }
 
-// lacks returns the first thing that a rule goes by and that a file does not tell, and a sentence about
-// it.
+// lacks returns the first value that a rule needs and a file does not have, and a sentence about it.
 func lacks(doc *policy.Document, r *policy.Rule, files []feed.File) (need, why string) {
 	for _, n := range needs(doc, r) {
 		for i := range files {
 			if files[i].Format == "" {
-				continue // it has no line, and so no request
+				continue // the file has no line, and so no request
 			}
 			if why := untold(n, &files[i]); why != "" {
 				return n, why
@@ -65,8 +64,8 @@ func lacks(doc *policy.Document, r *policy.Rule, files []feed.File) (need, why s
 	return "", ""
 }
 
-// needs returns what a rule goes by beside method, path and status, as parts of keys are written, or
-// "response_header:NAME", "response_bytes", "total_tokens" and the like, and "response_json".
+// needs returns the values that a rule needs in addition to method, path and status. They are written like key
+// parts, or are "response_header:NAME", "response_bytes", "total_tokens" and the like, or "response_json".
 func needs(doc *policy.Document, r *policy.Rule) (all []string) {
 	all = append(append(all, keyOf(r)...), r.Distinct.Of)
 	if len(r.Clients)+len(r.NotClients) > 0 {
@@ -123,7 +122,7 @@ func namesHost(pattern string) bool {
 	return pattern != "" && pattern[0] != '/'
 }
 
-// untold returns why a file lacks a need, or "".
+// untold returns why a file does not have a value that a rule needs, or "" if it has the value.
 func untold(need string, f *feed.File) string {
 	name, arg, _ := strings.Cut(need, ":")
 	t := &f.Tells
@@ -174,7 +173,7 @@ func untold(need string, f *feed.File) string {
 	return fmt.Sprintf("The format %s of %s does not contain %s.", f.Format, f.Name, what)
 }
 
-// mapped adds to the name of a missing value how to map it to a field.
+// mapped appends to the name of a missing value how to map it to a field.
 func mapped(what, field string) string {
 	return fmt.Sprintf("%s; map it with --field %s=NAME if its lines have it", what, field)
 }
@@ -189,10 +188,11 @@ func tellsHeader(t *accesslog.Tells, name string) bool {
 	return t.AnyHeader || slices.Contains(t.Headers, name)
 }
 
-// byClient reports whether no count of a policy is shared by clients, so that they can be judged apart.
+// byClient reports whether clients share no count of a policy, so that the requests of each client can be decided
+// independently of the others.
 func byClient(doc *policy.Document) bool {
 	return !slices.ContainsFunc(doc.Rules, func(r policy.Rule) bool {
-		return !r.Exempt && !r.Block && !slices.Contains(r.Key, "client_ip") || r.Share.Of != "" // engines know what tenants ask for
+		return !r.Exempt && !r.Block && !slices.Contains(r.Key, "client_ip") || r.Share.Of != "" // the engine keeps the demand of all tenants together
 	})
 }
 
@@ -202,9 +202,10 @@ func wholeSeconds(files []feed.File) bool {
 }
 
 // withExactLogs returns the document with a sliding_window_log_exact for each sliding_window_log, and whether there
-// is one. A log rounds times to a small part of its period, which hardly matters for requests at any time. In whole
-// seconds, many requests come exactly one period after others, and the rounding would decide about all of them.
-// Logs of more than [kernel.FineLogCount] round so much that it matters, and stay.
+// is one. A sliding_window_log rounds times to a small part of its period, which hardly matters if requests come at
+// any time. If times are whole seconds, many requests come exactly one period after others, and the rounding would
+// decide about all of them. The function does not change logs of more than [kernel.FineLogCount] units: they round
+// so much that it matters for live traffic, too.
 func withExactLogs(doc policy.Document) (policy.Document, bool) {
 	some := false
 	rules := slices.Clone(doc.Rules)
@@ -230,7 +231,7 @@ func withExactLogs(doc policy.Document) (policy.Document, bool) {
 	return doc, some
 }
 
-// isCoarse reports whether a log of the limit does not remember each unit.
+// isCoarse reports whether a sliding_window_log of the limit does not remember each unit.
 func isCoarse(limit string) bool {
 	l, err := sluice.ParseLimit(limit)
 	return err == nil && l.Count > kernel.FineLogCount

@@ -11,10 +11,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// marker finds the clients of requests, and the part that they belong to. It is for one goroutine.
+// marker finds the clients of requests, and the part that each belongs to. It must be used by one goroutine at a
+// time.
 type marker struct {
 	run       *replay
-	client    policy.Request // with only what identifies the client
+	client    policy.Request // has only the fields that identify the client
 	header    http.Header
 	forwarded [1]string
 }
@@ -33,7 +34,7 @@ func (m *marker) mark(e *feed.Entry) {
 	}
 }
 
-// partOf returns the part that the client is in.
+// partOf returns the part that the client of an entry belongs to.
 func (m *marker) partOf(e *accesslog.Entry, address netip.Addr) uint8 {
 	r := &m.client
 	r.Peer, r.Header = address, nil

@@ -1,6 +1,6 @@
-// Package replay decides the requests of access logs by a policy, on the log's clock, and reports what
-// would have happened. It uses the engine and the store that limit live traffic. Packages cli and show are
-// above it, packages feed and accesslog are below.
+// Package replay decides the requests of access logs by a policy, on the log's clock, and reports what would have
+// happened. It uses the same engine and store that limit live traffic. Packages cli and show import it; it imports
+// packages feed and accesslog.
 package replay
 
 import (
@@ -19,41 +19,42 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Store takes at a time of the caller's, in microseconds since the Unix epoch, as memory.Store does.
+// Store is a store like memory.Store, which charges at a time that the caller gives, in microseconds since the Unix
+// epoch.
 type Store interface {
 	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
-	// Evicted is how many states that were not empty the store had no room for.
+	// Evicted returns how many states that were not empty the store has evicted for lack of room.
 	Evicted() int64
 }
 
-// Config is what to replay.
+// Config configures a replay.
 type Config struct {
 	Files    []string
-	Feed     feed.Options // but for Begin
+	Feed     feed.Options // except for Begin
 	Document policy.Document
-	// Against is another policy that the same requests are put to; nil is none.
+	// Against is another policy that decides about the same requests. Nil means no comparison.
 	Against *policy.Document
 	Compile func(policy.Document) (*policy.Policy, error)
-	// NewStore makes an empty store of at most so many bytes. It grows as it is filled.
+	// NewStore makes an empty store of at most maxBytes bytes. The store grows as it is filled.
 	NewStore func(maxBytes int64) Store
-	// Nodes, if Against is nil, is how many instances count each for itself on the other side of the
-	// comparison; 0 is no comparison.
+	// Nodes, if Against is nil, is how many instances, each with its own counts, the other side of the comparison
+	// has. 0 means no comparison.
 	Nodes   int
-	Workers int // how many decide at once, where that changes no answer; 0 is one for each processor
+	Workers int // how many goroutines decide at once, where that does not change the result; 0: one for each processor
 
-	decided func(n int64, allowed bool) // called with the number of each request, for tests
+	decided func(n int64, allowed bool) // for tests; called with the number of each request
 }
 
 const (
-	// storeBytes is what the stores of a policy take at most.
+	// storeBytes bounds the memory of the stores of a policy.
 	storeBytes = 256 << 20
-	// maxParts is into how many parts clients are divided: a number that does not depend on the machine,
-	// so that neither does what is forgotten where the stores are too small.
+	// maxParts is the number of parts into which clients are divided. It does not depend on the machine, so that
+	// the states that stores evict for lack of room do not depend on it either.
 	maxParts = 16
 )
 
-// Run replays the logs. It keeps at most [MaxSubjects] subjects and 256 MiB of states, for each of two
-// policies, and what the feed does.
+// Run replays the logs. It keeps at most [MaxSubjects] subjects and 256 MiB of states for each policy, in addition
+// to the memory of the feed.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	var run *replay
 	options := c.Feed
@@ -79,21 +80,21 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 // replay is a replay under way.
 type replay struct {
 	config  *Config
-	other   string    // what the other side is called
-	sides   []*judged // the policy, and the other if there is one
+	other   string    // the name of the other side
+	sides   []*judged // the policy, and the other one if there is one
 	parts   []*part
-	split   *policy.Policy // the one with larger networks, which divides clients
+	split   *policy.Policy // the policy with the larger networks, which divides clients into parts
 	trusted []netip.Prefix
 	workers []*worker
 
-	next    int64 // number of the next request
+	next    int64 // the number of the next request
 	running sync.WaitGroup
 }
 
-// judged is a policy as far as the logs tell enough for it.
+// judged is a policy with the rules for which the logs tell enough.
 type judged struct {
 	document  policy.Document
-	exactLogs bool // logs are kept to the microsecond: see withExactLogs
+	exactLogs bool // each sliding_window_log is exact: see withExactLogs
 	notJudged []NotJudged
 	policy    *policy.Policy
 	rules     []ruleInfo
@@ -179,7 +180,7 @@ func judge(c *Config, doc policy.Document, files []feed.File) (j *judged, err er
 	return j, nil
 }
 
-// start starts the workers. Each has parts of its own, so that the requests of a part stay in order.
+// start starts the workers. Each worker has parts of its own, so that the requests of a part stay in order.
 func (run *replay) start() {
 	n := run.config.Workers
 	if n <= 0 {
@@ -193,7 +194,7 @@ func (run *replay) start() {
 	}
 }
 
-// end waits until all is decided.
+// end waits until all requests are decided.
 func (run *replay) end() {
 	for _, w := range run.workers {
 		close(w.jobs)
@@ -201,15 +202,15 @@ func (run *replay) end() {
 	run.running.Wait()
 }
 
-// job is a batch that is decided.
+// job is a batch to decide about.
 type job struct {
 	*feed.Batch
 	context.Context
-	first   int64        // number of the first request
-	pending atomic.Int32 // workers that are not done
+	first   int64        // the number of the batch's first request
+	pending atomic.Int32 // the number of workers that are not done
 }
 
-// batch has the workers decide about a batch, soon.
+// batch passes a batch on to the workers. It waits only while their queues are full.
 func (run *replay) batch(ctx context.Context, b *feed.Batch) {
 	j := &job{Batch: b, Context: ctx, first: run.next}
 	j.pending.Store(int32(len(run.workers)))
@@ -219,14 +220,14 @@ func (run *replay) batch(ctx context.Context, b *feed.Batch) {
 	}
 }
 
-// part are the requests of some clients, or all: what is counted of them is apart from all others, so
-// that parts can be judged at once without changing any answer.
+// part has the counts of some clients, or of all. No counts are shared with other parts, so parts can be decided
+// concurrently without changing the result.
 type part struct {
-	counts []*counts // of each side
+	counts []*counts // the counts of each side
 	versus versus
 }
 
-// counts are what one policy has counted of a part.
+// counts has what one policy has counted for a part.
 type counts struct {
 	store    Store
 	subjects *subjects
@@ -259,7 +260,7 @@ func newWorker(run *replay) *worker {
 
 func (w *worker) work() {
 	for j := range w.jobs {
-		if j.first == 0 { // all series begin with the first request of all
+		if j.first == 0 { // all series begin with the first request of the log
 			for _, s := range w.sides {
 				s.tally.step(j.Entries[0].Time)
 			}
@@ -275,7 +276,7 @@ func (w *worker) work() {
 	}
 }
 
-// decide decides about a request, of which n is the number.
+// decide decides about the request with number n.
 func (w *worker) decide(ctx context.Context, n int64, e *feed.Entry) {
 	p := w.run.parts[e.Part]
 	r := w.requests.of(&e.Entry, e.Peer)

@@ -14,20 +14,20 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// requests makes requests of entries, in the same memory each time.
+// requests makes requests of entries. It reuses its memory for each.
 type requests struct {
-	wanted    []string // canonical names of the headers that rules go by
-	attrs     bool     // rules go by attributes
-	model     bool     // rules go by the model, which is a field of the body
+	wanted    []string // canonical names of the header fields that rules use
+	attrs     bool     // rules use attributes
+	model     bool     // rules use the model, which is a field of the body
 	forwarded bool     // there are trusted proxies
 	request   policy.Request
 	header    http.Header
-	values    [3][1]string // of the headers that entries have as fields of their own
+	values    [3][1]string // for the header fields that entries have as fields of their own
 	attr      map[string]string
 	body      []byte // {"model":"…"}
 }
 
-// newRequests returns requests for policies as these documents describe them.
+// newRequests returns a requests for the policies of these documents.
 func newRequests(docs ...*policy.Document) *requests {
 	q := &requests{header: http.Header{}, attr: map[string]string{}}
 	q.request.Door = "replay"
@@ -64,7 +64,7 @@ func newRequests(docs ...*policy.Document) *requests {
 	return q
 }
 
-// of returns the request of an entry from a known peer. It is valid until the next one.
+// of returns the request of an entry from a known peer. The request is valid until the next call.
 func (q *requests) of(e *accesslog.Entry, peer netip.Addr) *policy.Request {
 	r := &q.request
 	r.Method, r.Host, r.Peer, r.Time, r.NoPath = text(e.Method), text(e.Host), peer, time.UnixMicro(e.Time), false
@@ -89,7 +89,7 @@ func (q *requests) of(e *accesslog.Entry, peer netip.Addr) *policy.Request {
 	return r
 }
 
-// readBody is Body of a request.
+// readBody is the function Body of a request.
 func (q *requests) readBody(limit int64) ([]byte, error) {
 	if int64(len(q.body)) > limit {
 		return nil, nil
@@ -100,14 +100,14 @@ func (q *requests) readBody(limit int64) ([]byte, error) {
 // jsonText returns a text as a string of JSON.
 func jsonText(text []byte) []byte {
 	quoted, err := json.Marshal(string(text))
-	if err != nil { // no string has one
+	if err != nil { // encoding a string never fails
 		return []byte(`""`)
 	}
 	return quoted
 }
 
-// originForm takes scheme and host off a target such as http://example.com/path: they are the host of
-// the request, whatever else names one, as for a server.
+// originForm removes scheme and host from a target such as http://example.com/path. As in a server, this host
+// becomes the host of the request, whatever the Host field says.
 func originForm(r *policy.Request, target string) string {
 	_, rest, absolute := strings.Cut(target, "://")
 	if !absolute || strings.ContainsAny(target[:len(target)-len(rest)-3], "/?") {
@@ -161,8 +161,8 @@ func (q *requests) fields(e *accesslog.Entry) {
 	}
 }
 
-// peerOf returns the address of the peer, and whether it stands for a name. For a log without clients it is the
-// last address of X-Forwarded-For: the peer of the proxy in front.
+// peerOf returns the address of the peer, and whether the address stands for a name. For a log without clients, it
+// returns the last address of X-Forwarded-For, which is the peer of the proxy in front.
 func peerOf(e *accesslog.Entry) (peer netip.Addr, named bool) {
 	if len(e.Client) == 0 {
 		last := e.Forwarded
@@ -187,10 +187,10 @@ func parsePeer(s string) (netip.Addr, bool) {
 	return a.Addr(), err == nil
 }
 
-// addressOf returns the address that stands for the name of a client: one of fd00::/8, which is not used on the
+// addressOf returns an address that stands for the name of a client. It is in fd00::/8, which is not used on the
 // Internet. Addresses of different names differ within ipv6_prefix.
 func addressOf(name []byte) netip.Addr {
-	h := uint64(14695981039346656037) // FNV-1a: two names of a log that share an address are no harm
+	h := uint64(14695981039346656037) // FNV-1a: it does no harm if two names in a log share an address
 	for _, c := range name {
 		if 'A' <= c && c <= 'Z' {
 			c += 'a' - 'A'
@@ -203,5 +203,5 @@ func addressOf(name []byte) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// text is b as a string, for as long as b is not changed.
+// text returns b as a string without a copy. The string is valid as long as b is not changed.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

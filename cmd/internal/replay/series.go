@@ -8,22 +8,24 @@ const maxSteps = 500
 // stepSeconds are the lengths that a step can have, each a multiple of the one before.
 var stepSeconds = [...]int64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 6 * 3600, 86400, 7 * 86400, 28 * 86400, 364 * 86400}
 
-// axis is the time of series: steps of one length, from one on. When it is full, the steps become longer.
+// axis is the time axis of series. It has steps of one length, from a first step on. When it is full, the steps
+// become longer.
 type axis struct {
-	level int   // of stepSeconds
-	begin int64 // number of the first step since the Unix epoch
+	level int   // index in stepSeconds
+	begin int64 // the number of the first step, counted from the Unix epoch
 	steps int   // 0: nothing has happened yet
 
-	last      int   // the step that was asked for last
-	from, end int64 // its times
+	last      int   // the step of the last call of at
+	from, end int64 // the times of step last
 }
 
 func (a *axis) micros() int64 { return stepSeconds[a.level] * 1e6 }
 
 func (a *axis) begins() time.Time { return time.UnixMicro(a.begin * a.micros()).UTC() }
 
-// at returns the step of a time. One before the first is in the first; one that is too late for the series is in
-// the last if steps cannot become longer, and otherwise has room only once they are longer.
+// at returns the step of a time. A time before the first step belongs to the first step. For a time that is too
+// late for the series, room is false, and the caller has to make the steps longer; if they cannot become longer,
+// the time belongs to the last step.
 func (a *axis) at(t int64) (i int, room bool) {
 	number := t / a.micros()
 	if a.steps == 0 {
@@ -39,7 +41,7 @@ func (a *axis) at(t int64) (i int, room bool) {
 	return a.last, true
 }
 
-// lengthen makes the steps as long as the next longer ones. Step i becomes (shift + i) / ratio.
+// lengthen changes the steps to the next longer length. Step i becomes step (shift + i) / ratio.
 func (a *axis) lengthen() (shift, ratio int64) {
 	ratio = stepSeconds[a.level+1] / stepSeconds[a.level]
 	shift = a.begin % ratio
@@ -48,7 +50,7 @@ func (a *axis) lengthen() (shift, ratio int64) {
 	return shift, ratio
 }
 
-// lengthened returns the counts of a series once step i is (shift + i) / ratio.
+// lengthened returns the counts of a series after step i has become step (shift + i) / ratio.
 func lengthened(counts []int64, shift, ratio int64) []int64 {
 	var sums []int64
 	for i, n := range counts {
@@ -57,7 +59,7 @@ func lengthened(counts []int64, shift, ratio int64) []int64 {
 	return sums
 }
 
-// Coarser returns the series with its steps added up to longer ones, a multiple as long.
+// Coarser returns the series with longer steps. The new length must be a multiple of the old one.
 func (s Series) Coarser(step time.Duration) Series {
 	if step <= s.Step || s.Step <= 0 {
 		return s
@@ -71,7 +73,7 @@ func (s Series) Coarser(step time.Duration) Series {
 	}
 }
 
-// add adds n at a step.
+// add adds n to the count of a step, and returns the counts.
 func add(counts []int64, i int, n int64) []int64 {
 	for len(counts) <= i {
 		counts = append(counts, 0)

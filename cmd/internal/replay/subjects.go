@@ -8,70 +8,70 @@ import (
 	"github.com/axiomhq/hyperloglog"
 )
 
-// MaxSubjects is how many subjects are distinguished, over all rules. The number of further ones is estimated. A
-// subject takes up to 400 bytes if it was denied, and otherwise up to 200.
+// MaxSubjects is how many subjects of all rules together are distinguished. The number of further subjects is
+// estimated. A subject takes up to 400 bytes if it was denied, and otherwise up to 200.
 const MaxSubjects = 1 << 20
 
 // runGap is the silence that ends a run of requests, in seconds.
 const runGap = 10
 
-// subject is what is known of a subject of a rule: half a cache line, since nearly every one is a miss.
-// Times are in seconds since the first request of all, and counts stop at the largest number.
+// subject has the counts of a subject of a rule. It takes half a cache line, because nearly every access is a cache
+// miss. Times are in seconds since the first request of the log. Counts stop at the largest number of their type.
 type subject struct {
 	hash     uint64
 	first    uint32 // request
 	last     uint32
-	runBegin uint32 // of the run of requests that last belongs to
-	requests uint32 // 0: the place is free
-	record   uint32 // from 1; 0: it was never refused
+	runBegin uint32 // the start of the run of requests to which last belongs
+	requests uint32 // 0: this place in the table is free
+	record   uint32 // the number of the record, from 1; 0: the subject was never denied
 	run      uint16 // requests in the run
 	runs     uint16
 }
 
-// record is what is known of a subject that was refused.
+// record has more about a subject that was denied.
 type record struct {
-	key     string // of the store
-	name    string // of the client, if the log has names
+	key     string // the key in the store
+	name    string // the name of the client, if the log has names
 	rule    int
-	subject *subject // at the end
+	subject *subject // set at the end
 	refused int64
 	first   int64 // refusal
 	last    int64
-	since   int64 // when it went down; 0: it is not
+	since   int64 // when the subject went down; 0: it is not down
 	until   int64 // end of the wait of its last denial
-	down    int64 // longest time
+	down    int64 // the longest time for which the subject was down
 	bestRun uint16
-	runSpan uint32 // of that run
-	mayPass int64  // how many refusals might have passed since its limit was unused: see secondGains
+	runSpan uint32 // the duration of that run
+	mayPass int64  // how many denied requests may have been allowed in reality since the limit was unused: see secondGains
 	paths   [3]pathCount
-	// enforced reports that it was denied by an enforced rule.
+	// enforced is set if an enforced rule denied the subject.
 	enforced bool
 }
 
-// pathCount is how often a path was asked for; those that are asked for most stay.
+// pathCount counts requests for a path. The paths with the most requests are kept.
 type pathCount struct {
 	path  string
 	count uint32
 }
 
-// subjects are those of some clients, or of all.
+// subjects has the subjects of some clients, or of all.
 type subjects struct {
 	seed    maphash.Seed
-	places  []subject // open addressing, a power of two
-	none    uint64    // the hash of no value
+	places  []subject // a hash table with open addressing; its length is a power of two
+	none    uint64    // a hash that no value has
 	known   int
 	room    int
-	ofRule  []int64 // how many are known
-	begin   int64   // time of the first request, in microseconds since the Unix epoch; 0 before
+	ofRule  []int64 // how many subjects of each rule are known
+	begin   int64   // the time of the first request, in microseconds since the Unix epoch; 0: there was none yet
 	records []record
-	// values are the values of keys, whichever rule has them, and whether one that enforces has refused
-	// them.
+	// values has the hashes of the values of keys, whichever rule counts them, and whether an enforced rule has
+	// denied them.
 	values map[uint64]bool
-	paths  map[string]string // those that are kept
-	beyond *beyond           // what there was no room for
+	paths  map[string]string // the paths that are kept
+	beyond *beyond           // estimates the subjects for which there was no room
 }
 
-// beyond estimates the number of subjects above the maximum, with a standard error of 0.8 %.
+// beyond estimates the number of subjects beyond [MaxSubjects], with a standard error of 0.8 %.
 type beyond struct {
 	seen, refused map[int]*hyperloglog.Sketch // by rule
 	values        hyperloglog.Sketch
@@ -86,13 +86,13 @@ func newSubjects(seed maphash.Seed, room, rules int) *subjects {
 type seen struct {
 	key   string
 	rule  int
-	of    *subject // nil above the maximum
+	of    *subject // nil: the subject is beyond MaxSubjects
 	hash  uint64
-	value uint64 // stands for the value, whichever rule of the group has it
+	value uint64 // the hash of the value, the same for all rules of the group
 }
 
 // request counts a request of the subject of a rule, by its key in the store and the hash of its value. The result
-// is valid until the next one.
+// is valid until the next call.
 func (t *subjects) request(rule, group int, key string, text uint64, now int64) seen {
 	if t.begin == 0 {
 		t.begin = now
@@ -129,13 +129,14 @@ func (t *subjects) request(rule, group int, key string, text uint64, now int64) 
 	return seen{key, rule, s, hash, value}
 }
 
-// subjectHash returns the hash of the subject of a rule by the hash of its value. It differs from those of three
-// other rules only in its topmost bits, so that their places are side by side: a request often has all of them.
+// subjectHash returns the hash of the subject of a rule by the hash of its value. The hashes of a value for four
+// rules differ only in their topmost bits, so that their places are side by side in the table. A request often has
+// subjects of all four.
 func subjectHash(rule int, text uint64) uint64 {
 	return (text + uint64(rule>>2)*0x9e3779b97f4a7c15) ^ uint64(rule&3)<<62
 }
 
-// newcomer returns a place for a new hash, or nil above the maximum.
+// newcomer returns a place for a new hash, or nil if there are MaxSubjects subjects already.
 func (t *subjects) newcomer(hash uint64) *subject {
 	if t.known >= t.room {
 		return nil
@@ -157,7 +158,7 @@ func (t *subjects) endRun(s *subject) {
 	}
 }
 
-// refused counts a denial of the request, by a rule or a shadow. Wait is that of the denial, in microseconds.
+// refused counts a denial of the request, by a rule or a shadow. The wait of the denial is in microseconds.
 func (t *subjects) refused(s seen, now, wait int64, enforced bool, name, path string) {
 	if s.of == nil {
 		sketchOf(t.beyond.refused, s.rule).InsertHash(s.hash)
@@ -188,18 +189,18 @@ func (t *subjects) refused(s seen, now, wait int64, enforced bool, name, path st
 	r.ask(t.kept(path))
 }
 
-// unsure is a subject that was refused, and how many such requests its limit may let pass more.
+// unsure is a denied subject, and how many more such requests its limit may allow at their true times.
 type unsure struct {
 	seen
 	gain int64
 }
 
-// mayPass reports whether a request that all these refuse might have passed at its true time, and
-// notes that it might.
+// mayPass reports whether a request that all these subjects' limits deny might have been allowed at its true time,
+// and if so, counts it.
 func (t *subjects) mayPass(all []unsure) bool {
 	for _, u := range all {
 		if u.of == nil {
-			return u.gain > 0 // nothing more is known of it
+			return u.gain > 0 // nothing more is known about the subject
 		}
 		if t.records[u.of.record-1].mayPass >= u.gain {
 			return false
@@ -211,7 +212,7 @@ func (t *subjects) mayPass(all []unsure) bool {
 	return len(all) > 0
 }
 
-// passed notes that it passed, and whether a limit was unused before.
+// passed counts an allowed request. The argument unused tells whether the limit was unused before.
 func (t *subjects) passed(s seen, now int64, unused bool) {
 	if s.of == nil || s.of.record == 0 {
 		return
@@ -220,7 +221,7 @@ func (t *subjects) passed(s seen, now int64, unused bool) {
 		t.records[s.of.record-1].mayPass = 0
 	}
 	if r := &t.records[s.of.record-1]; r.since != 0 {
-		// A subject that goes away is not down meanwhile.
+		// A subject that stays away is not down meanwhile.
 		r.down = max(r.down, min(now, r.until)-r.since)
 		r.since = 0
 	}
@@ -265,7 +266,7 @@ func (t *subjects) grow() {
 // textHash returns the hash of a value of a key.
 func (t *subjects) textHash(value string) uint64 { return maphash.String(t.seed, value) }
 
-// valueOf takes the hash tag and the name of the rule off a key.
+// valueOf returns a key without the hash tag and the name of the rule.
 func valueOf(key string) string {
 	if key != "" && key[0] == '{' {
 		_, key, _ = strings.Cut(key, "}")
@@ -274,7 +275,7 @@ func valueOf(key string) string {
 	return value
 }
 
-// further estimates the number of subjects above the maximum.
+// further adds a subject beyond MaxSubjects to the estimates.
 func (t *subjects) further(rule int, value, hash uint64) {
 	if t.beyond == nil {
 		t.beyond = &beyond{seen: map[int]*hyperloglog.Sketch{}, refused: map[int]*hyperloglog.Sketch{}}
@@ -301,8 +302,8 @@ func known(values map[uint64]bool, value uint64) bool {
 	return known
 }
 
-// ask counts that a path was asked for (Space-Saving): one that is asked for more often than a third of
-// the time is among those that are kept.
+// ask counts a request for a path, with the algorithm Space-Saving: a path with more than a third of the requests
+// is always kept.
 func (r *record) ask(path string) {
 	least := &r.paths[0]
 	for i := range r.paths {
@@ -319,7 +320,7 @@ func (r *record) ask(path string) {
 	least.count++
 }
 
-// path returns the path that was asked for most.
+// path returns the path with the most requests.
 func (r *record) path() string {
 	best := r.paths[0]
 	for _, c := range r.paths[1:] {
@@ -335,7 +336,7 @@ const (
 	maxPathLen = 200
 )
 
-// kept returns a path that lasts, or "" if it is a new one and there are maxPaths of them.
+// kept returns a copy of a path that stays valid, or "" if the path is new and there are already maxPaths paths.
 func (t *subjects) kept(path string) string {
 	path = path[:min(len(path), maxPathLen)]
 	known, is := t.paths[path]

@@ -23,7 +23,7 @@ type side struct {
 	store    Store
 	subjects *subjects
 	name     string // name of the client, if the log has names
-	value    string // value of the last key
+	value    string // the value of the last key
 	hash     uint64 // hash of value
 	refusing []int
 	unsure   []unsure
@@ -31,13 +31,13 @@ type side struct {
 	decision policy.Decision
 }
 
-// ruleInfo is what counting needs to know of a rule.
+// ruleInfo has the properties of a rule that counting needs.
 type ruleInfo struct {
 	group int // the same for rules with the same key
 	rule  *policy.Rule
 }
 
-// Take implements [sluice.Store] by the store of the current part of the log, at the time of the request.
+// Take implements [sluice.Store]. It calls the store of the current part with the time of the request.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.value = valueOf(charges[0].Key)
 	s.hash = s.subjects.textHash(s.value)
@@ -52,7 +52,7 @@ func newSide(p *policy.Policy, rules []ruleInfo) *side {
 	return s
 }
 
-// decide has the policy decide about a request, and counts the result.
+// decide decides about a request by the policy, and counts the result.
 func (s *side) decide(ctx context.Context, e *accesslog.Entry, r *policy.Request, name string, in *counts) (allowed bool) {
 	s.entry, s.store, s.subjects, s.name = e, in.store, in.subjects, name
 	s.value, s.hash = "", in.subjects.none
@@ -68,7 +68,7 @@ func (s *side) decide(ctx context.Context, e *accesslog.Entry, r *policy.Request
 func outcomeOf(e *accesslog.Entry) policy.Outcome {
 	o := policy.Outcome{Status: e.Status, Bytes: e.Sent, At: time.UnixMicro(e.Time)}
 	if e.Tokens.Total >= 0 || e.Tokens.Input >= 0 || e.Tokens.Output >= 0 {
-		o.Bytes = max(o.Bytes, 0) // the response has ended
+		o.Bytes = max(o.Bytes, 0) // an unknown size counts as 0
 		o.Numbers = numbersOf(&e.Tokens)
 	}
 	return o
@@ -130,7 +130,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		if key == "" { // a rule with block, which counts nothing
 			key = s.rules[index].rule.Name + "/" + o.Client().String()
 		}
-		if v := valueOf(key); v != s.value { // rules often have the same value
+		if v := valueOf(key); v != s.value { // successive rules often have the same value
 			s.value, s.hash = v, s.subjects.textHash(v)
 		}
 		was := s.subjects.request(index, group, key, s.hash, e.Time)
@@ -156,9 +156,9 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 	}
 }
 
-// secondGains returns how many more such requests a limit may allow at their true times. The log has only seconds,
-// so a replay makes all requests of a second at its start; the limit may allow as many more as it regains in a
-// second. Windows and logs of whole seconds regain nothing within one.
+// secondGains returns how many more requests like this one a limit may allow at their true times. The log has only
+// whole seconds, so a replay makes all requests of a second at its start. The limit may allow as many more as it
+// regains in a second. Windows and sliding logs of whole seconds regain nothing within a second.
 func secondGains(r *policy.Result) int64 {
 	if r.Plan == nil || r.Plan.Kernel == kernel.InFlight || r.Cost < 1 {
 		return 0
@@ -171,12 +171,12 @@ func secondGains(r *policy.Result) int64 {
 	}
 }
 
-// tally are the counts of one worker.
+// tally has the counts of one worker.
 type tally struct {
 	requests, refused, exempt, malformed int64
-	limited                              int64 // answered 429 or 503
-	close                                int64 // refusals that might be none at the requests' true times within their seconds
-	undecided                            int64 // the store had no answer
+	limited                              int64 // requests with status 429 or 503 in the log
+	close                                int64 // denied requests that might be allowed at their true times within their seconds
+	undecided                            int64 // requests for which the store failed
 	statuses                             [len(classes)]struct{ requests, refused int64 }
 	minutes                              [60]bool // minutes of the hour in which there was a request
 
@@ -189,7 +189,7 @@ type tally struct {
 // classes are the classes of statuses.
 var classes = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx", "other"}
 
-// ruleTally are the counts of a rule.
+// ruleTally has the counts of a rule.
 type ruleTally struct {
 	matched, refused, alone, delayed int64
 	windows, early                   int64 // refusals by fixed windows: all, and those in the first tenth of a window
@@ -200,7 +200,7 @@ type ruleTally struct {
 	beside []int
 }
 
-// edges counts a refusal of a fixed window, and whether it was early in the window.
+// edges counts a denial by a fixed window, and whether it came early in the window.
 func (r *ruleTally) edges(p *sluice.Plan, now int64) {
 	if p == nil || p.Limit.Algorithm != sluice.FixedWindow || p.Limit.MonthDay != 0 {
 		return
@@ -320,7 +320,7 @@ func (r *ruleTally) merge(o *ruleTally) {
 	r.series = summed(r.series, o.series)
 }
 
-// alignWith gives two tallies, which begin with the same request, the same steps.
+// alignWith gives two tallies the same steps. Both must begin with the same request.
 func (t *tally) alignWith(o *tally) {
 	for t.axis.level < o.axis.level {
 		t.lengthen()

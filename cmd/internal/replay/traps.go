@@ -15,12 +15,12 @@ import (
 
 // traps are the properties of a log that limit the trust in a report.
 type traps struct {
-	ended      int64 // requests of which only the end is known
-	noPath     int64 // that the server could not read
+	ended      int64 // requests whose start is unknown, but not their end
+	noPath     int64 // requests that the server could not read
 	noClient   int64
-	proxies    int64 // of a trusted proxy without the client's address
-	disbelieve int64 // with an untrusted X-Forwarded-For
-	preflights int64 // that may be one
+	proxies    int64 // requests of a trusted proxy without the client's address
+	disbelieve int64 // requests with an untrusted X-Forwarded-For
+	preflights int64 // requests that may be preflights
 }
 
 func (t *traps) look(e *accesslog.Entry, r *policy.Request, trusted []netip.Prefix) {
@@ -37,7 +37,7 @@ func (t *traps) look(e *accesslog.Entry, r *policy.Request, trusted []netip.Pref
 	case !r.Peer.IsValid():
 		t.noClient++
 	case len(trusted) == 0:
-		if len(e.Forwarded) > 0 && len(e.Client) > 0 { // else it is the client
+		if len(e.Forwarded) > 0 && len(e.Client) > 0 { // without a client in the log, X-Forwarded-For gives the client
 			t.disbelieve++
 		}
 	case len(e.Forwarded) == 0 && contains(trusted, r.Peer):
@@ -55,7 +55,7 @@ func (t *traps) merge(o *traps) {
 	t.proxies, t.disbelieve, t.preflights = t.proxies+o.proxies, t.disbelieve+o.disbelieve, t.preflights+o.preflights
 }
 
-// notes returns the remarks, in whole sentences.
+// notes returns the notes of the report, in whole sentences.
 func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *feed.Stats) (notes []string) {
 	say := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if c.requests == 0 {
@@ -72,7 +72,7 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 	coarse, sampled, noClient := false, false, false
 	for _, f := range stats.Files {
 		if f.Format == "" {
-			continue // it has no line
+			continue // the file has no line
 		}
 		coarse = coarse || !f.Tells.Fine
 		sampled = sampled || f.Tells.Sampled
@@ -162,7 +162,7 @@ func shareOf(n, all int64, what string) string {
 	return fmt.Sprintf("%s of %s %s (%s %%)", humanize.Comma(n), humanize.Comma(all), what, percent)
 }
 
-// minutesUsed returns in how many minutes of an hour there are requests, and the last of them.
+// minutesUsed returns how many minutes of the hour have requests, and the last of these minutes.
 func minutesUsed(c *tally) (n, last int) {
 	for i, used := range c.minutes {
 		if used {

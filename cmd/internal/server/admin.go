@@ -24,7 +24,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// adminSettings are those of the admin address and its callers.
+// adminSettings configure the admin address and its callers.
 type adminSettings struct {
 	address     command.Address
 	hosts       []string
@@ -53,7 +53,8 @@ func (s *adminSettings) check() error {
 	return command.Unreadable("--admin-tokens", err)
 }
 
-// authenticates reports whether callers have to authenticate even if the database has no tokens.
+// authenticates reports whether the settings alone require callers to authenticate, even if the database has no
+// tokens.
 func (s *adminSettings) authenticates() bool { return s.tokens != "" || s.tls.VerifiesClients() }
 
 // isLoopback reports whether only this machine reaches an address.
@@ -62,8 +63,8 @@ func isLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// guard returns an error if other machines reach the address and callers would not have to authenticate. It
-// trusts that a database that cannot be read has tokens.
+// guard returns an error if other machines reach the address and callers would not have to authenticate. A database
+// that cannot be read is assumed to have tokens.
 func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]source.TokenRow, error)) error {
 	if isLoopback(addr) {
 		return nil
@@ -81,8 +82,8 @@ func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]
 // adminTimeout bounds a request to the admin address that is not a stream.
 const adminTimeout = 30 * time.Second
 
-// openAdmin opens --admin: probes, metrics, the admin API and the console. The connections are those of
-// clients to the gateway.
+// openAdmin opens the address of --admin, with the probes, the metrics, the admin API and the console. The metrics
+// include the connections of clients to the gateway.
 func (s *server) openAdmin(connections *proxy.Connections) error {
 	set := &s.settings.admin
 	l, err := s.listeners.Open("--admin", string(set.address))
@@ -109,7 +110,7 @@ func (s *server) openAdmin(connections *proxy.Connections) error {
 		ReadHeaderTimeout: time.Duration(s.settings.connections.headerTimeout),
 		ReadTimeout:       time.Duration(s.settings.connections.headerTimeout) + adminTimeout, // streams remove it
 		IdleTimeout:       time.Minute,
-		// Streams have at most half of the connections. Idle ones of browsers must not take the other half
+		// Streams have at most half of the connections. Idle connections of browsers must not take the other half
 		// from probes.
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateIdle && few.Open() > adminConnections/2 {
@@ -123,7 +124,7 @@ func (s *server) openAdmin(connections *proxy.Connections) error {
 	return nil
 }
 
-// adminCallers returns the access to the admin API at an address.
+// adminCallers returns the access checks for callers of an address.
 func (s *server) adminCallers(addr net.Addr) *access.Access {
 	file := &tokens.File{Path: s.settings.admin.tokens}
 	return &access.Access{
@@ -133,7 +134,7 @@ func (s *server) adminCallers(addr net.Addr) *access.Access {
 	}
 }
 
-// adminHandler returns what the admin address serves. Its streams end when done is closed.
+// adminHandler returns the handler of the admin address. Its streams end when done is closed.
 func (s *server) adminHandler(callers *access.Access, done <-chan struct{}, connections *proxy.Connections) http.Handler {
 	if s.settings.admin.strictReady {
 		s.health.Require(s.store.Answers)

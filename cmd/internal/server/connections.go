@@ -38,7 +38,7 @@ func (s *connectionSettings) check() error {
 	return nil
 }
 
-// Files that are not for client connections: listening sockets, the policy and its watcher, the store, and
+// These open files are not for client connections: listening sockets, the policy and its watcher, the store, and
 // the connections to the admin address.
 const (
 	spareFiles       = 104
@@ -48,8 +48,9 @@ const (
 // mostConnections bounds the default of --max-connections.
 const mostConnections = 16384
 
-// bounds returns the bounds of client connections. By default there are as many as open files allow, and an
-// eighth of them, or 16, for one address. The sample API is in the same process, and needs files too.
+// bounds returns the bounds of client connections. By default, it allows as many connections as the limit of open
+// files does, and for one address an eighth of that, or 16 if that is more. The sample API is in the same process,
+// and needs files too.
 func (s *connectionSettings) bounds(log *slog.Logger, trusted func() []netip.Prefix, sample bool) *proxy.Connections {
 	each := uint64(2) // one file for the client and one for the upstream
 	if sample {

@@ -5,8 +5,9 @@ import (
 	"net/netip"
 )
 
-// firstRequest returns a command that sends a request to the gateway or else to the JSON API, for an empty
-// console; "" if neither is served. Address returns the address of a listener by its flag, or nil.
+// firstRequest returns a command that sends a request to the gateway, or to the JSON API if there is no gateway. A
+// console without any counts shows the command. It is "" if neither is served. The function address returns the
+// address of a listener by its flag, or nil.
 func firstRequest(address func(flag string) net.Addr, s *settings) string {
 	if a := address("--proxy"); a != nil {
 		return "curl -i " + localURL(a, s.gateway.tls.Any()) + "/"

@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// gatewaySettings are those of the gateway and its upstreams.
+// gatewaySettings configure the gateway and its upstreams.
 type gatewaySettings struct {
 	address     command.Address
 	tls         certificates.Files
@@ -50,7 +50,7 @@ func (s *gatewaySettings) addFlags(f *pflag.FlagSet) {
 	f.Var(&s.quotaPath, "quota-path", "path where clients can read their remaining quota, such as /v1/quota (default none)")
 }
 
-// openGateway opens --proxy, and the sample API if that is an upstream.
+// openGateway opens the address of --proxy, and the sample API if that is an upstream.
 func (s *server) openGateway(connections *proxy.Connections) error {
 	handler, err := s.gatewayHandler(connections.Most)
 	if err != nil {
@@ -81,7 +81,8 @@ func (s *server) openGateway(connections *proxy.Connections) error {
 	return nil
 }
 
-// gatewayHandler returns the way of a request: cleaned, decided about, passed on.
+// gatewayHandler returns the handlers that a request passes: they clean it, decide about it, and pass it on to the
+// upstream.
 func (s *server) gatewayHandler(maxConnections int) (http.Handler, error) {
 	g, c := &s.settings.gateway, &s.settings.connections
 	var authorities *x509.CertPool // nil: the system's
@@ -132,7 +133,7 @@ func (s *server) gatewayHandler(maxConnections int) (http.Handler, error) {
 	return s.tracer.Gateway(proxy.Clean(u, limit(httplimit.Keep(proxy.Handler(u))))), nil
 }
 
-// openSample serves the sample API, until the gateway has drained.
+// openSample serves the sample API until the gateway has drained.
 func (s *server) openSample() (*url.URL, error) {
 	l, err := s.listeners.Open("sample", "127.0.0.1:0")
 	if err != nil {

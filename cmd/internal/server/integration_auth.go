@@ -40,7 +40,7 @@ func (a *askers) Set(s string) error {
 	return nil
 }
 
-// withAuth answers auth requests, and passes other requests to next.
+// withAuth returns a handler that answers auth requests, and passes other requests to next.
 func (s *server) withAuth(next http.Handler, authorize authorizer) http.Handler {
 	if len(s.settings.integrations.auth) == 0 {
 		return next

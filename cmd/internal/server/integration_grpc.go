@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 )
 
-// envoySettings are those of Envoy's rate limit service, besides its limits.
+// envoySettings configure Envoy's rate limit service, except for its limits.
 type envoySettings struct {
 	countRefused bool
 	answers      bool
@@ -32,14 +32,14 @@ func (s *envoySettings) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&s.metadata, "envoy-metadata", false, "answer Envoy with dynamic metadata: the rate limit request, and the metadata settings of the limits that allowed it")
 }
 
-// Bounds of one connection: it can have the server keep as many messages as streams.
+// These bound one connection, which can make the server keep one message for each stream.
 const (
 	grpcStreams = 256
 	grpcMessage = 256 << 10
 	grpcHeader  = 16 << 10
 )
 
-// openGRPC serves Envoy's rate limit service, and the questions of the JSON API over gRPC.
+// openGRPC serves Envoy's rate limit service, and the gRPC form of the JSON API.
 func (s *server) openGRPC(l *listeners.Listener, authorize authorizer) {
 	g := grpc.NewServer(append(s.grpcOptions(), s.tracer.GRPC()...)...)
 	envoy := &s.settings.integrations.envoy
@@ -71,7 +71,7 @@ func (s *server) grpcOptions() []grpc.ServerOption {
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: 15 * time.Minute,
-			// So that clients behind a load balancer find new instances.
+			// A maximum age makes clients behind a load balancer find new instances.
 			MaxConnectionAge:      time.Hour,
 			MaxConnectionAgeGrace: s.settings.drain.Timeout,
 			Time:                  time.Minute,
@@ -111,7 +111,7 @@ func (s *grpcServer) Close() error {
 	return nil
 }
 
-// drainableHealth ends the streams of Watch when the server drains, which would wait for them.
+// drainableHealth ends the streams of Watch when the server drains. The drain would wait for them otherwise.
 type drainableHealth struct {
 	*health.Server
 	draining chan struct{}

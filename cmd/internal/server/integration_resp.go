@@ -7,7 +7,8 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 )
 
-// respIdleTimeout bounds the silence of a client of Redis: they keep connections in pools.
+// respIdleTimeout bounds how long a Redis client may be silent. It is long, because clients keep idle connections
+// in pools.
 const respIdleTimeout = 10 * time.Minute
 
 // openRESP serves the protocol of Redis.

@@ -60,7 +60,8 @@ func (s *integrationSettings) verify() error {
 	return errors.Join(missing, s.tls.Check())
 }
 
-// lacking returns the rules that an integration cannot apply, because requests lack what they count by.
+// lacking returns an error for each rule that an integration cannot apply, because the requests to it lack what the
+// rule counts by.
 func (s *integrationSettings) lacking(p *policy.Policy) (all policy.Errors) {
 	for _, a := range s.auth {
 		if brings, hint := a.BringsBody(); !brings {
@@ -73,7 +74,8 @@ func (s *integrationSettings) lacking(p *policy.Policy) (all policy.Errors) {
 	return all
 }
 
-// warnings returns the rules that wait for responses, of which integrations do not learn.
+// warnings returns a problem for each rule that needs the response to a request: integrations do not learn of
+// responses.
 func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) {
 	if s.any() {
 		for _, name := range p.InFlight() {
@@ -101,7 +103,8 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 	return all
 }
 
-// authorizer checks the token of a caller; nil if callers need none. From is their address and port.
+// authorizer checks the token of a caller. From is the caller's address and port. A nil authorizer means that
+// callers need no token.
 type authorizer func(from, token string) error
 
 // doorConfig returns the settings of an integration with callers that authorize admits.
@@ -146,7 +149,7 @@ func (s *server) openIntegrations() error {
 	return nil
 }
 
-// warnOpen logs that every caller may ask at an address, or that tokens can be read on the network.
+// warnOpen logs a warning if an address lets in every caller, or if tokens to it can be read on the network.
 func (s *server) warnOpen(flag string, addr net.Addr) {
 	if isLoopback(addr) {
 		return

@@ -1,6 +1,5 @@
-// Package server is the command serve: the gateway, the integrations with other proxies and programs, and
-// the admin address. It has the settings and connects policy, store, listeners and metrics. Package cli is
-// above it.
+// Package server has the command serve: the gateway, the integrations with other proxies and programs, and the
+// admin address. It has the settings, and connects policy, store, listeners and metrics. Package cli imports it.
 package server
 
 import (
@@ -68,7 +67,7 @@ func Command(version string) *cobra.Command {
 // server is a running gateway.
 type server struct {
 	settings *settings
-	origin   func(flag string) string // returns what set a flag
+	origin   func(flag string) string // returns where the value of a flag is from
 	version  string
 
 	log       *slog.Logger
@@ -132,7 +131,7 @@ func (s *server) start(ctx context.Context, hangups <-chan os.Signal) (err error
 	return s.serve(ctx, hangups)
 }
 
-// observe records what the engine decides.
+// observe registers the observers of the engine's decisions.
 func (s *server) observe(calls *metrics.StoreCalls) {
 	s.upstreams = newUpstreamStats(&s.settings.gateway.upstreams)
 	var recorder *telemetry.Recorder
@@ -163,7 +162,7 @@ func (s *server) serve(ctx context.Context, hangups <-chan os.Signal) (err error
 	following, stopFollowing := context.WithCancel(ctx)
 	defer stopFollowing()
 	background.Go(func() { s.rules.Follow(following, hangups) })
-	// An instance that drains still decides, so the others still need its numbers.
+	// An instance still decides while it drains, so the other instances still need its numbers.
 	exchanging, stopExchanging := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopExchanging()
 	if s.fleet != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// settings are those of serve. Each group has its flags and checks in the file of what it sets.
+// settings configure the command serve. Each group has its flags and checks in the file of the part that it
+// configures.
 type settings struct {
 	rules        rules.Settings
 	gateway      gatewaySettings
@@ -39,7 +40,7 @@ func (s *settings) addFlags(c *cobra.Command) {
 	s.drain.addFlags(f)
 }
 
-// complete sets what follows from other settings, and returns what is missing or wrong.
+// complete sets the settings that follow from others, and returns an error if one is missing or wrong.
 func (s *settings) complete(origin func(flag string) string) error {
 	upstreams := &s.gateway.upstreams
 	if !upstreams.any() && !s.integrations.any() {
@@ -67,7 +68,7 @@ func (s *settings) checkEnvoy() error {
 	return nil
 }
 
-// accept returns an error if the gateway or an integration cannot count by what rules need.
+// accept returns an error if the gateway or an integration lacks something that rules count by.
 func (s *settings) accept(p *policy.Policy) error {
 	all := s.integrations.lacking(p)
 	if s.gateway.upstreams.any() && !s.gateway.tls.Any() {

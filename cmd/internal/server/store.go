@@ -16,7 +16,7 @@ import (
 
 const leastMemory = 64 << 10
 
-// storeSettings are where counters live.
+// storeSettings configure the store of the counters.
 type storeSettings struct {
 	url           string
 	timeout       command.Duration
@@ -50,7 +50,7 @@ func (s *storeSettings) check() error {
 	return nil
 }
 
-// open opens the store. Called is called after each call to a shared one.
+// open opens the store. It calls the function called after each call of a shared store.
 func (s *storeSettings) open(ctx context.Context, log *slog.Logger, called func(time.Duration, error)) (*stores.Store, error) {
 	return stores.Open(ctx, s.url, stores.Config{
 		Memory:    memory.Config{MaxBytes: int64(s.memory), RefuseNew: s.refuseNew},

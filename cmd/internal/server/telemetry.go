@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// telemetrySettings are what is recorded of decisions, besides the log.
+// telemetrySettings configure what is recorded of decisions, apart from the log.
 type telemetrySettings struct {
 	enabled bool
 	traces  tracing.URL
@@ -39,7 +39,7 @@ func (s *telemetrySettings) check() error {
 	return nil
 }
 
-// newFleet returns what the instances that share a store have recorded together.
+// newFleet returns the combined telemetry of the instances that share a store.
 func newFleet(recorder *telemetry.Recorder, engine *policy.Engine, store *stores.Store, calls *metrics.StoreCalls) *telemetry.Fleet {
 	fleet := &telemetry.Fleet{Recorder: recorder, Store: storeStatus(store, calls.Latency()), Refusals: telemetry.KeepRefusals(engine)}
 	if board := store.Board(); board != nil {
@@ -48,7 +48,7 @@ func newFleet(recorder *telemetry.Recorder, engine *policy.Engine, store *stores
 	return fleet
 }
 
-// newRecent returns the rings of the instances that share the store.
+// newRecent returns the combined recent requests of the instances that share the store.
 func (s *server) newRecent(ring *recent.Ring) *recent.Fleet {
 	inForce := func() *policy.Document {
 		doc, _ := s.rules.Stack().Document()
@@ -63,7 +63,7 @@ func (s *server) newRecent(ring *recent.Ring) *recent.Fleet {
 // countKeysEvery is how often the keys in memory are counted, which takes milliseconds.
 const countKeysEvery = 10 * time.Second
 
-// storeStatus returns what reports how a store is doing.
+// storeStatus returns a function that reports the status of a store.
 func storeStatus(store *stores.Store, latency *metrics.StoreLatency) func() telemetry.Store {
 	var mu sync.Mutex
 	var keys uint64

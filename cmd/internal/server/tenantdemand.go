@@ -14,13 +14,13 @@ const (
 	demandPart    = "demand"
 	demandEvery   = 250 * time.Millisecond
 	demandLasts   = 2 * time.Second
-	demandTimeout = time.Second // of the board
-	// demandFaults is after how many failures in a row one is logged.
+	demandTimeout = time.Second // for one call of the board
+	// demandFaults is how many failures in a row it takes until one is logged.
 	demandFaults = 8
 )
 
-// exchangeDemand sends the demand of tenants for shared limits to the instances that share the store, and
-// receives theirs, until the context ends. Without demand it does nothing.
+// exchangeDemand sends the demand of tenants for shared limits to the instances that share the store, and receives
+// theirs, until the context ends. While there is no demand, it sends nothing.
 func exchangeDemand(ctx context.Context, engine *policy.Engine, board *stores.Board, log *slog.Logger) {
 	if board == nil {
 		return

@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/ja4"
 )
 
-// fingerprintKey is the key of a connection's context for the JA4 fingerprint of its client, which the
-// handshake sets.
+// fingerprintKey is the key in a connection's context for the JA4 fingerprint of its client. The handshake sets the
+// fingerprint.
 type fingerprintKey struct{}
 
-// recordFingerprints has the handshakes of config record fingerprints for server.
+// recordFingerprints makes the TLS handshakes with config record fingerprints for server.
 func recordFingerprints(server *http.Server, config *tls.Config) {
 	server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, fingerprintKey{}, new(string))

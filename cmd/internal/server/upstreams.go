@@ -14,8 +14,8 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// upstreams is a flag with the upstream for each host, "api.example.com=http://localhost:3000", and one
-// without a host for all others.
+// upstreams is a flag with the upstream for each host, such as "api.example.com=http://localhost:3000". An upstream
+// without a host is for all other hosts.
 type upstreams struct {
 	others upstream
 	hosts  map[string]upstream
@@ -89,7 +89,7 @@ func (u *upstreams) add(s string) error {
 
 var hostSyntax = regexp.MustCompile(`^[a-z0-9._~:-]+$`)
 
-// upstream is a URL. That of the built-in API has no host.
+// upstream is the URL of an upstream. The URL for the built-in API has no host.
 type upstream struct{ url *url.URL }
 
 const sampleUpstream = "sample"
@@ -120,7 +120,7 @@ func parseUpstream(s string) (upstream, error) {
 	return upstream{parsed}, nil
 }
 
-// or returns the URL, or sample for the built-in API.
+// or returns the upstream's URL, or sample if the upstream is the built-in API.
 func (u upstream) or(sample *url.URL) *url.URL {
 	if u.isSample() {
 		return sample
@@ -128,7 +128,7 @@ func (u upstream) or(sample *url.URL) *url.URL {
 	return u.url
 }
 
-// upstreamStats has the counters of the upstreams. Hosts with the same URL share one.
+// upstreamStats has the counters of the upstreams. Hosts with the same URL share the counters.
 type upstreamStats struct {
 	all    []*telemetry.UpstreamStats
 	byName map[string]*telemetry.UpstreamStats // by the text of the URL

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// batch is how many rows go into one statement. Databases bound its parameters, and the driver of
-// SQLite takes a time for each that grows with their number.
+// batch is the number of rows in one statement. Databases bound the parameters of a statement, and the driver of
+// SQLite takes more time for each parameter the more there are.
 const batch = 100
 
-// insertAll adds new, complete rows with their entries in the audit log, in a few statements: put takes four for
-// each, and other writers wait meanwhile.
+// insertAll adds new, complete rows with their entries in the audit log, in a few statements. put needs four
+// statements for each row, while other writers wait.
 func insertAll[R any](tx *Tx, k *kind[R], rows []R) error {
 	added := make(map[string]bool, len(rows))
 	for some := range slices.Chunk(rows, batch) {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Match is a condition on a row that is put or deleted: the Version that it must have, so that no change overwrites
+// Match is a condition for a change of a row: the Version that the row must have, so that no change overwrites
 // another one unseen.
 type Match int64
 
 const (
-	Any    Match = -1 // whatever there is
+	Any    Match = -1 // no condition
 	Absent Match = 0  // the row must not exist
 )
 
@@ -32,26 +32,26 @@ func (c *Conflict) Error() string {
 	return fmt.Sprintf("%s %s: it has changed to version %d: read it again", c.Kind, c.Target, c.Version)
 }
 
-// Invalid is the error of a row that cannot be kept. What makes no policy is a [policy.Errors].
+// Invalid is the error of a row that cannot be stored. The error of an invalid policy is a [policy.Errors].
 type Invalid struct {
 	Field   string // as in JSON, such as "until" or "key"
-	Message string // what is wrong, and what to do
+	Message string // what is wrong and what to do about it
 }
 
 func (e *Invalid) Error() string { return e.Field + ": " + e.Message }
 
-// Tx changes a database: see [Database.Change]. Its methods return the error of the first of them
-// that failed because of the database, and then do nothing more.
+// Tx changes a database: see [Database.Change]. After a method has failed because of the database, all methods do
+// nothing and return the same error.
 type Tx struct {
 	d     *Database
 	ctx   context.Context
 	tx    *sql.Tx
 	actor string
 	at    time.Time
-	err   error // of the database
+	err   error // the first error of the database
 
 	before *Contents
-	set    *ruleSet // collects the entries of the rules that are changed together
+	set    *ruleSet // collects the entries of rules that are changed together
 }
 
 // Contents returns the contents of the database before the change.
@@ -60,12 +60,12 @@ func (tx *Tx) Contents() *Contents { return tx.before }
 // Change runs fn in a transaction, and commits it with an entry in the audit log for each changed row, under the
 // name of actor. It returns the new version of the database.
 //
-// Changes by all instances run one after the other: fn sees the commits before it. It should be quick, and call no
-// other service. Without a deadline of ctx it has 30 s.
+// Changes by all instances run one after the other: fn sees all earlier commits. fn should be quick, and call no
+// other service. If ctx has no deadline, a change may take 30 s.
 //
-// The error is that of fn, the [policy.Errors] of an invalid policy (their paths name rows, as in
-// rules["login"].limit, overrides[17].key["api_key"] or tiers["pro"].limits["login"]), one that matches [ErrAway],
-// or that of ctx. After an error nothing is changed, but see ErrAway.
+// Change returns the error of fn, the [policy.Errors] of an invalid policy (their paths name rows, as in
+// rules["login"].limit, overrides[17].key["api_key"] or tiers["pro"].limits["login"]), an error that matches
+// [ErrAway], or the error of ctx. After an error nothing is changed, except as described at ErrAway.
 func (d *Database) Change(ctx context.Context, actor string, fn func(*Tx) error) (version int64, err error) {
 	_, after, err := d.change(ctx, actor, fn, true)
 	if err != nil {
@@ -117,7 +117,7 @@ func (d *Database) change(ctx context.Context, actor string, fn func(*Tx) error,
 	return before, after, nil
 }
 
-// base returns contents that a transaction can begin from, if it has them still.
+// base returns contents from which a transaction can start, or nil if they may be lost.
 func (d *Database) base() *Contents {
 	if d.doubt.Load() {
 		return nil
@@ -144,8 +144,8 @@ func (tx *Tx) execute(text string, args ...any) error {
 	return nil
 }
 
-// put writes a row if it differs from the one that its key finds, and returns it as it is then.
-// complete, if not nil, fills in what is not given from that row, which may not be there.
+// put writes a row if it differs from the stored row with the same key, and returns the row that is then stored.
+// complete, if not nil, fills in missing fields of r from the stored row, if found.
 func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, found bool) error) (R, error) {
 	if err := k.check(&r); err != nil {
 		return r, err
@@ -194,7 +194,7 @@ func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, f
 	return now, tx.audit(action, k.name, k.target(&now), k.text(&old, found), k.text(&now, true))
 }
 
-// remove deletes the row that a key finds.
+// remove deletes the row with a key.
 func remove[R any](tx *Tx, k *kind[R], match Match, target string, key ...any) error {
 	old, found, err := k.stored(tx, key)
 	if err != nil {
@@ -220,7 +220,7 @@ func (e *notFoundError) Is(target error) bool { return target == ErrNotFound }
 
 func notFound(kind, target string) error { return &notFoundError{kind, target} }
 
-// stored returns the row that a key finds.
+// stored returns the row with a key.
 func (k *kind[R]) stored(tx *Tx, key []any) (r R, found bool, err error) {
 	if tx.err != nil {
 		return r, false, tx.err
@@ -244,7 +244,7 @@ func (k *kind[R]) matches(old *R, found bool, r *R, match Match) error {
 	return &Conflict{k.name, k.target(r), version}
 }
 
-// same reports whether r has the contents of old, which is valid. If r names no maker, that of old is right.
+// same reports whether r has the same contents as old, which is valid. If r has no maker, makers are not compared.
 func (k *kind[R]) same(old, r *R) (bool, error) {
 	said := *r
 	k.sign(&said, k.maker(old))
@@ -256,7 +256,7 @@ func (k *kind[R]) same(old, r *R) (bool, error) {
 	return slices.Equal(was, is), err
 }
 
-// text is a row as the audit log has it.
+// text returns a row in the form of the audit log.
 func (k *kind[R]) text(r *R, found bool) *string {
 	if !found {
 		return nil

@@ -13,41 +13,40 @@ import (
 type Contents struct {
 	Version   int64 // grows with every change
 	Settings  SettingsRow
-	Rules     []RuleRow     // by position, those of the same by name
+	Rules     []RuleRow     // by position, then by name
 	Tiers     []TierRow     // by name
 	Subjects  []SubjectRow  // by subject
 	Overrides []OverrideRow // by ID
 	Tokens    []TokenRow    // by name
 
 	versions versions
-	// lineage is another one where the database may have lost what it had committed: versions may
-	// mean something else then.
+	// lineage changes if the database may have lost commits. Versions of different lineages must not be compared.
 	lineage int
 }
 
-// versions are those of the last change of each kind.
+// versions are the versions of the last change of each kind.
 type versions struct{ all, settings, rules, tiers, subjects, overrides, tokens int64 }
 
-// policy is without what is no part of a policy.
+// policy returns v without the versions that are not part of a policy.
 func (v versions) policy() versions {
 	v.all, v.tokens = 0, 0
 	return v
 }
 
-// base is without what can change without compiling the rest.
+// base returns v without the versions of kinds that can change without compiling the rest.
 func (v versions) base() versions {
 	v = v.policy()
 	v.overrides, v.subjects = 0, 0
 	return v
 }
 
-// SamePolicy reports whether c and other, which may be nil, have the same policy: only tokens may differ.
+// SamePolicy reports whether c and other have the same policy: only tokens may differ. other may be nil.
 func (c *Contents) SamePolicy(other *Contents) bool {
 	return c == other || c.comparable(other) && c.versions.policy() == other.versions.policy()
 }
 
-// comparable reports whether the versions of c and other, which may be nil, mean the same. Contents
-// that a program has put together have none.
+// comparable reports whether the versions of c and other, which may be nil, can be compared. Contents that a
+// program has assembled have no versions.
 func (c *Contents) comparable(other *Contents) bool {
 	return c != nil && other != nil && c.lineage == other.lineage && c.versions.all > 0 && other.versions.all > 0
 }
@@ -57,12 +56,12 @@ func (c *Contents) olderThan(other *Contents) bool {
 	return c.comparable(other) && c.Version < other.Version
 }
 
-// sameBase reports whether c and other, which may be nil, differ in overrides and subjects at most.
+// sameBase reports whether c and other, which may be nil, differ at most in overrides and subjects.
 func (c *Contents) sameBase(other *Contents) bool {
 	return c.comparable(other) && c.versions.base() == other.versions.base()
 }
 
-// faults are the rows that cannot be read. There are none but by SQL.
+// faults returns the errors of rows that cannot be read. Only SQL writes such rows.
 func (c *Contents) faults() (all policy.Errors) {
 	add := func(path, rule string, m Meta) {
 		if m.fault != "" {
@@ -84,7 +83,7 @@ func (c *Contents) faults() (all policy.Errors) {
 	return all
 }
 
-// Disabled returns the names of the rules that are kept and not in force. There are none but by SQL.
+// Disabled returns the names of the rules that are stored but not in force. Only SQL disables rules.
 func (c *Contents) Disabled() (names []string) {
 	if c == nil {
 		return nil
@@ -107,7 +106,7 @@ func (d *Database) Read(ctx context.Context) (*Contents, error) {
 	return c, nil
 }
 
-// Tokens returns the tokens that are known; none if d is nil.
+// Tokens returns the known tokens, or none if d is nil.
 func (d *Database) Tokens() ([]TokenRow, error) {
 	if d == nil {
 		return nil, nil
@@ -118,11 +117,11 @@ func (d *Database) Tokens() ([]TokenRow, error) {
 	return nil, ErrAway
 }
 
-// Known returns what was last read or changed here, without asking the database; nil if nothing
-// was.
+// Known returns the contents after the last read or change on this instance, without a query, or nil before the
+// first.
 func (d *Database) Known() *Contents { return d.known.Load() }
 
-// latest is snapshot that is remembered.
+// latest is snapshot, and remembers the result.
 func (d *Database) latest(ctx context.Context, old *Contents) (*Contents, error) {
 	c, err := d.snapshot(ctx, old)
 	if err != nil {
@@ -142,7 +141,7 @@ func (d *Database) remember(c *Contents) {
 	}
 }
 
-// contents reads in a transaction what has changed since old.
+// contents returns the contents in a transaction. It reads only the changes since old.
 func (d *Database) contents(ctx context.Context, q query, old *Contents, lock string) (*Contents, error) {
 	v, err := d.versions(ctx, q, lock)
 	if err != nil {
@@ -187,9 +186,9 @@ func (d *Database) versions(ctx context.Context, q query, lock string) (v versio
 	return v, err
 }
 
-// refresh sets rows to those of a kind, of which those of an older version are known: seen is
-// theirs of all, was and is are those of the kind. It reads those that have changed, and all only
-// if some are gone.
+// refresh sets rows to the rows of a kind. old are the known rows: seen is the version of the database at that
+// time, was is the version of the kind at that time, and is its present version. refresh reads the rows that have
+// changed, or all rows if some were deleted.
 func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows *[]R, old []R, seen, was, is int64) (err error) {
 	if *rows = old; was == is {
 		return nil
@@ -209,7 +208,7 @@ func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows 
 	return err
 }
 
-// patch returns rows of which some have changed or are new.
+// patch returns old with the changed and new rows.
 func (k *kind[R]) patch(old, changed []R) []R {
 	ident, order := k.ident, k.cmp
 	if ident == nil {

@@ -1,13 +1,13 @@
 package source
 
-// Difference is a row that two contents do not have in common.
+// Difference is a row that differs between two contents.
 type Difference struct {
 	Kind, Target  string // as in an [Entry]
 	Before, After string // the row as JSON; empty if missing
 }
 
-// Diff returns what differs in a policy from one to the other: settings, rules, tiers, subjects and
-// overrides, in the order of after, and behind them what is gone.
+// Diff returns the differences between two policies: settings, rules, tiers, subjects and overrides, each in the
+// order of after, followed by deleted rows.
 func Diff(before, after *Contents) []Difference {
 	all := diff(settingsKind, settingsRows(before), settingsRows(after))
 	all = append(all, diff(ruleKind, before.Rules, after.Rules)...)

@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// kind is how rows of a type are kept. R is a struct with [Meta] in it.
+// kind describes how rows of a type are stored. R is a struct with an embedded [Meta].
 type kind[R any] struct {
-	name  string // "rule", as the audit log has it
+	name  string // the name in the audit log, such as "rule"
 	table string
-	// key are the columns by which a row is found, and columns all that are written, those of
-	// the key first. Those that every row has are left out.
+	// columns are all columns that are written, starting with the key columns that identify a row; key is their
+	// number. Columns that every row has are left out.
 	key     int
 	columns []string
-	// selected are what scan reads, before the columns that every row has.
+	// selected are the columns that scan reads, before the columns that every row has.
 	selected string
 	scan     func(*R) (into []any, finish func() error)
-	// values are those of columns.
+	// values returns the values of columns.
 	values func(*R) ([]any, error)
-	order  string // of lists, as columns, and cmp likewise; nil: by target
+	order  string // the order of lists, as columns; cmp is the same order, nil: by target
 	cmp    func(a, b *R) int
 	meta   func(*R) *Meta
-	target func(*R) string  // tells rows apart
-	ident  func(*R) string  // likewise, and faster; nil: target
-	check  func(*R) error   // complains about what cannot be kept
-	by     func(*R) *string // the maker of a row; nil: not kept
+	target func(*R) string  // returns the identity of a row
+	ident  func(*R) string  // the same, but faster; nil: use target
+	check  func(*R) error   // complains about rows that cannot be stored
+	by     func(*R) *string // returns the maker of a row; nil: not stored
 }
 
-// maker returns the maker of a row, if it is kept.
+// maker returns the maker of a row, or "" if it is not stored.
 func (k *kind[R]) maker(r *R) string {
 	if k.by == nil {
 		return ""
@@ -44,7 +44,7 @@ func (k *kind[R]) maker(r *R) string {
 	return *k.by(r)
 }
 
-// sign sets the maker of a row, if it is kept and missing.
+// sign sets the maker of a row, if the kind has makers and the row has none.
 func (k *kind[R]) sign(r *R, who string) {
 	if k.by != nil {
 		*k.by(r) = cmp.Or(*k.by(r), who)
@@ -63,13 +63,13 @@ func formatTime(t time.Time) string {
 	return t.UTC().Format(timeLayout)
 }
 
-// parseTime returns the zero time for what is none: by SQL there may be anything.
+// parseTime returns the zero time for an invalid text, because SQL may have written anything.
 func parseTime(s string) time.Time {
 	t, _ := time.Parse(time.RFC3339, s)
 	return t.UTC()
 }
 
-// read returns the rows of a query that selects what selectAll does.
+// read returns the rows of a query that selects the same columns as selectAll.
 func (k *kind[R]) read(ctx context.Context, q query, text string, args ...any) (all []R, err error) {
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
@@ -97,7 +97,7 @@ func (k *kind[R]) selectAll() string {
 	return "SELECT " + k.selected + metaColumns + " FROM " + k.table
 }
 
-// where is the condition that finds a row by the parts of its key, $1, $2, ….
+// where returns the condition for the row with the key $1, $2, ….
 func (k *kind[R]) where() string {
 	conditions := make([]string, k.key)
 	for i := range conditions {
@@ -106,7 +106,7 @@ func (k *kind[R]) where() string {
 	return " WHERE " + strings.Join(conditions, " AND ")
 }
 
-// find returns the row of a key.
+// find returns the row with a key.
 func (k *kind[R]) find(ctx context.Context, d *Database, q query, key []any) (r R, found bool, err error) {
 	all, err := k.read(ctx, q, d.dialect.text(k.selectAll()+k.where()), key...)
 	if err != nil || len(all) == 0 {
@@ -115,7 +115,7 @@ func (k *kind[R]) find(ctx context.Context, d *Database, q query, key []any) (r 
 	return all[0], true, nil
 }
 
-// insert adds rows of these values.
+// insert adds rows with these values.
 func (k *kind[R]) insert(tx *Tx, rows [][]any) error {
 	for i := range rows {
 		rows[i] = append(rows[i], formatTime(tx.at), tx.actor)
@@ -123,7 +123,7 @@ func (k *kind[R]) insert(tx *Tx, rows [][]any) error {
 	return tx.insert(k.table, append(slices.Clone(k.columns), "updated_at", "updated_by"), rows)
 }
 
-// update replaces the row of the key in values.
+// update replaces the row with the key in values.
 func (k *kind[R]) update(tx *Tx, values []any) error {
 	var sets []string
 	for i, c := range append(slices.Clone(k.columns[k.key:]), "updated_at", "updated_by") {
@@ -132,12 +132,12 @@ func (k *kind[R]) update(tx *Tx, values []any) error {
 	return tx.execute("UPDATE "+k.table+" SET "+strings.Join(sets, ", ")+k.where(), append(values, formatTime(tx.at), tx.actor)...)
 }
 
-// remove deletes the row of a key.
+// remove deletes the row with a key.
 func (k *kind[R]) remove(tx *Tx, key []any) error {
 	return tx.execute("DELETE FROM "+k.table+k.where(), key...)
 }
 
-// decode reads JSON strictly: a field that is misspelled by SQL must not be nothing.
+// decode reads JSON strictly, because a field that SQL has misspelled must not be ignored.
 func decode(data []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -150,7 +150,7 @@ func decode(data []byte, into any) error {
 	return nil
 }
 
-// encode is JSON as it is kept, and by which rows are compared: the same for the same.
+// encode returns v as JSON for the database. Equal values have the same JSON, by which rows are compared.
 func encode(v any) (string, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -159,5 +159,5 @@ func encode(v any) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// number is a value that may be left out.
+// number returns n as a column's value, which is NULL for 0.
 func number(n int64) sql.NullInt64 { return sql.NullInt64{Int64: n, Valid: n != 0} }

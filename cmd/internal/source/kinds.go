@@ -147,7 +147,7 @@ var tokenKind = &kind[TokenRow]{
 	target: func(r *TokenRow) string { return r.Name },
 }
 
-// searched returns the count and the window in seconds if there is one limit, and it has them.
+// searched returns the count and the window in seconds of a single limit that has them.
 func searched(limits []string) (count sql.NullInt64, window sql.NullFloat64) {
 	if len(limits) != 1 {
 		return count, window
@@ -156,13 +156,13 @@ func searched(limits []string) (count sql.NullInt64, window sql.NullFloat64) {
 	if err != nil {
 		return count, window
 	}
-	if l.Money == 0 { // the counts of others are in micro-USD
+	if l.Money == 0 { // counts of limits in USD are in micro-USD
 		count = number(l.Count)
 	}
 	return count, sql.NullFloat64{Float64: l.Period.Seconds(), Valid: l.Period > 0 && l.MonthDay == 0}
 }
 
-// entity returns the parts of a key that are named, and their values: "api_key" and "abc".
+// entity returns the named parts of a key, and their values, such as "api_key" and "abc".
 func entity(key map[string]string) (kind, id string) {
 	var parts, values []string
 	for _, part := range slices.Sorted(maps.Keys(key)) {

@@ -19,15 +19,15 @@ const (
 
 // Merge returns the document of a file with the contents of a database on top of it; either may be nil. A rule of
 // the database replaces the file's rule of the same name, and other rules of the database follow. An override
-// replaces the file's override of the same rule and key, a subject that of the file, the limits of a tier those
-// that rules have for it, and each setting that of the file. Source of each is its origin. Merge changes neither
-// argument.
+// replaces the file's override of the same rule and key, a subject replaces the same subject of the file, the
+// limits of a tier replace the limits that rules have for it, and a setting replaces the file's setting. Source of
+// each rule, override and subject is its origin. Merge changes neither argument.
 func Merge(file *policy.Document, c *Contents) *policy.Document {
 	return &merge(file, c).Document
 }
 
-// merged is a document that knows where its parts are from. Those of the file have the index that they have there,
-// also if the database replaces them.
+// merged is a document that knows the origin of its parts. Rules of the file keep their index there, even if the
+// database replaces them.
 type merged struct {
 	policy.Document
 	contents *Contents
@@ -49,8 +49,8 @@ func merge(file *policy.Document, c *Contents) *merged {
 	return m
 }
 
-// settings replaces the file's settings by those of top. The policy is a shadow as long as either is: the end of
-// one must not enforce the other.
+// settings replaces the file's settings by those of top. The policy is a shadow as long as the file or the database
+// says so, because the end of one shadow must not end the other.
 func (m *merged) settings(top *policy.Document) {
 	if len(top.TrustedProxies) > 0 {
 		m.TrustedProxies = top.TrustedProxies
@@ -76,7 +76,8 @@ func (m *merged) settings(top *policy.Document) {
 	}
 }
 
-// over returns what is in either, of entries of one name that of top. It changes neither.
+// over returns the entries of both maps. If both have an entry of the same name, the one in top wins. over changes
+// neither map.
 func over[V any](under, top map[string]V) map[string]V {
 	if len(top) == 0 {
 		return under
@@ -165,7 +166,7 @@ func (m *merged) mergeOverrides(file []policy.Override, rows []OverrideRow) {
 	for i := range rows {
 		o := rows[i].Override
 		o.Source = FromDatabase
-		if len(file) > 0 { // else the key is made for nothing
+		if len(file) > 0 { // without overrides in the file, no key is needed
 			if j, known := at[overrideKey(&o)]; known {
 				m.Overrides[j] = o
 				continue
@@ -194,7 +195,8 @@ func (m *merged) mergeSubjects(file []policy.TierSubject, rows []SubjectRow) {
 	}
 }
 
-// overrideKey tells overrides apart: "*" is what is left out.
+// overrideKey returns a text that is equal for overrides of the same subject: a part that is "*" counts as left
+// out.
 func overrideKey(o *policy.Override) string {
 	named := maps.Clone(o.Key)
 	maps.DeleteFunc(named, func(_, v string) bool { return v == "*" })
@@ -202,9 +204,8 @@ func overrideKey(o *policy.Override) string {
 	return o.Rule + " " + key
 }
 
-// origin returns a path in the merged document as that in the file, or as one that names the row
-// of the database: rules["login"].limit, overrides[17].until, subjects["acme"].tier,
-// tiers["pro"].limits["login"].
+// origin converts a path in the merged document to the path in the file, or to a path that names a row of the
+// database: rules["login"].limit, overrides[17].until, subjects["acme"].tier, tiers["pro"].limits["login"].
 func (m *merged) origin(path string) (own string, inFile bool) {
 	list, rest, _ := strings.Cut(path, "[")
 	number, rest, found := strings.Cut(rest, "]")
@@ -236,7 +237,7 @@ func (m *merged) rowID(o *policy.Override) int64 {
 	return rows[i].ID
 }
 
-// ofTier returns the tier of the database that a path in a rule is about, if any.
+// ofTier returns the tier of the database to which a path in a rule belongs, if any.
 func (m *merged) ofTier(rule int, path string) (tier, rest string) {
 	quoted, isTier := strings.CutPrefix(path, ".tiers[")
 	if !isTier {
@@ -246,7 +247,7 @@ func (m *merged) ofTier(rule int, path string) (tier, rest string) {
 	if err != nil {
 		return "", ""
 	}
-	name, _ := strconv.Unquote(prefix) // it is quoted
+	name, _ := strconv.Unquote(prefix) // no error: the text is quoted
 	for i := range m.contents.Tiers {
 		if t := &m.contents.Tiers[i]; t.Name == name && t.Limits[m.Rules[rule].Name] != nil {
 			return name, strings.TrimPrefix(quoted[len(prefix):], "]")

@@ -14,8 +14,8 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// migrateAll applies the migrations of a folder that have not been applied, and returns how many.
-// They go forward only.
+// migrateAll applies the migrations of a folder that have not been applied, and returns how many. Migrations go
+// only forward.
 func migrateAll(ctx context.Context, dialect goose.Dialect, db *sql.DB, folder string, options ...goose.ProviderOption) (int, error) {
 	files, err := fs.Sub(migrations, "migrations/"+folder)
 	if err != nil {

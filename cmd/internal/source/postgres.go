@@ -23,10 +23,10 @@ const (
 	connectTimeout = 5 * time.Second
 	maxConnections = 8
 	idleTime       = 5 * time.Minute
-	// leastPause and mostPause are between attempts to listen.
+	// leastPause and mostPause bound the pause between attempts to listen.
 	leastPause = 100 * time.Millisecond
 	mostPause  = 2 * time.Second
-	// migrationPatience is how long a migration of another instance is waited for, in seconds.
+	// migrationPatience is the longest wait for a migration by another instance, in seconds.
 	migrationPatience = 300
 )
 
@@ -55,7 +55,7 @@ func newPostgres(text string, log *slog.Logger) (dialect, string, error) {
 	return &postgres{config, log}, name.String(), nil
 }
 
-// parseReason returns what is wrong with a URL without repeating any of it.
+// parseReason returns what is wrong with a URL, without any part of the URL.
 func parseReason(err error) string {
 	for _, known := range []string{"invalid port", "invalid connect_timeout", "failed to configure TLS", "failed to read service", "invalid sslcertmode", "unknown target_session_attrs value"} {
 		if strings.Contains(err.Error(), ": "+known) {
@@ -96,7 +96,7 @@ func (p *postgres) full(err error) bool {
 	return ok && found.Code == diskFull
 }
 
-// follow listens, on a connection of its own, and does so again whenever that is lost.
+// follow listens on a separate connection, and connects again whenever it is lost.
 func (p *postgres) follow(ctx context.Context, _ *sql.DB, wake, lost func()) {
 	pause := leastPause
 	for ctx.Err() == nil {
@@ -117,8 +117,7 @@ func (p *postgres) follow(ctx context.Context, _ *sql.DB, wake, lost func()) {
 	}
 }
 
-// listen calls wake at every notification, and once after it starts to listen, because earlier notifications were
-// missed.
+// listen calls wake for every notification, and once at its start, because earlier notifications were missed.
 func (p *postgres) listen(ctx context.Context, wake, lost func()) error {
 	conn, err := pgx.ConnectConfig(ctx, p.config.Copy())
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// maxBack is how many entries of the audit log are looked through for the last change of rules, and
-// how many one change may have to be taken back.
+// maxBack is how many entries of the audit log are searched for the last change of rules, and how many entries a
+// change may have to be undone.
 const maxBack = 20_000
 
-// errLarge is an [Invalid]: part of a change is no version that ever was in force.
+// errLarge is an [Invalid]: undoing only part of a change would make a policy that was never in force.
 var errLarge error = &Invalid{"entry", "the last change has too many entries to undo at once: import the intended policy"}
 
 // LastChange returns the audit entries of the last change of rules, tiers and settings, in their order, or none
@@ -43,7 +43,7 @@ func (d *Database) lastChange(ctx context.Context, q query) (all []Entry, err er
 			switch {
 			case onlyShadow(&e):
 				continue
-			case len(all) > 0 && (e.Actor != all[0].Actor || !e.At.Equal(all[0].At)): // which are those of a transaction
+			case len(all) > 0 && (e.Actor != all[0].Actor || !e.At.Equal(all[0].At)): // entries of a transaction have the same actor and time
 				slices.Reverse(all)
 				return all, nil
 			}
@@ -74,17 +74,16 @@ func onlyShadow(e *Entry) bool {
 	return was.saysBeside() == is.saysBeside()
 }
 
-// saysBeside is the settings without the shadow of the whole policy.
+// saysBeside returns the settings without the shadow of the whole policy.
 func (r *SettingsRow) saysBeside() string {
 	said := *r
 	said.Document.Shadow, said.Document.Rules = "", nil
 	return settingsKind.content(&said)
 }
 
-// Restore puts back what there was before the last change of rules, tiers and settings, of which that
-// is the ID of the last entry in the audit log: see [Database.LastChange]. It is a change itself, so
-// that doing it again puts back what it has taken away. It is a [Conflict] if there has been another
-// one since, or if a row has been changed by SQL.
+// Restore undoes the last change of rules, tiers and settings. last is the ID of the last entry of that change in
+// the audit log: see [Database.LastChange]. Restore is itself a change, so a second Restore undoes the first. It
+// returns a [Conflict] if there was another change since, or if SQL has changed a row.
 func (tx *Tx) Restore(last int64) error {
 	all, err := tx.d.lastChange(tx.ctx, tx.tx)
 	if err == errLarge {
@@ -99,7 +98,7 @@ func (tx *Tx) Restore(last int64) error {
 	return tx.together(func() error { return tx.restoreAll(all) }, &entry)
 }
 
-// restoreAll takes the changes back, the last first.
+// restoreAll undoes the changes, the last first.
 func (tx *Tx) restoreAll(all []Entry) (err error) {
 	for _, e := range slices.Backward(all) {
 		switch e.Kind {
@@ -117,7 +116,7 @@ func (tx *Tx) restoreAll(all []Entry) (err error) {
 	return nil
 }
 
-// restore puts a row back as it was before an entry, if it is as the entry has left it.
+// restore puts back the row before an entry, if the present row is the row after the entry.
 func restore[R any](tx *Tx, k *kind[R], e *Entry) error {
 	was, is, err := rowsOf[R](e)
 	if err != nil {
@@ -145,7 +144,7 @@ func restore[R any](tx *Tx, k *kind[R], e *Entry) error {
 	return err
 }
 
-// restoreSettings leaves it as it is whether all is a shadow.
+// restoreSettings is restore for the settings, but keeps the present shadow of the whole policy.
 func (tx *Tx) restoreSettings(e *Entry) error {
 	was, is, err := rowsOf[SettingsRow](e)
 	if err != nil {
@@ -164,7 +163,7 @@ func (tx *Tx) restoreSettings(e *Entry) error {
 	return err
 }
 
-// rowsOf returns the rows of an entry, which are zero where there was or is none.
+// rowsOf returns the rows before and after an entry. A missing row is zero.
 func rowsOf[R any](e *Entry) (was, is R, err error) {
 	if e.Before != "" {
 		err = decode([]byte(e.Before), &was)

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// maxText is the longest text that is searched by, in bytes: an index takes no more.
+	// maxText is the longest text of an indexed column, in bytes. Indexes accept no longer texts.
 	maxText = 2000
 	// positionStep leaves room between two rules.
 	positionStep = 10
 )
 
-// PutSettings replaces the settings. Rules, overrides and subjects are put by themselves, and lists
-// and answers have what is in their files: a file would be another one on each instance.
+// PutSettings replaces the settings. Rules, overrides and subjects are put separately. Lists and answers must have
+// the contents of their files, because a file could differ on each instance.
 func (tx *Tx) PutSettings(doc policy.Document, match Match) (SettingsRow, error) {
 	return put(tx, settingsKind, SettingsRow{Document: doc}, match, func(r, _ *SettingsRow, _ bool) error {
 		d := &r.Document
-		d.Rules, d.Overrides, d.Subjects = []policy.Rule{}, nil, nil // not null, since none is required
+		d.Rules, d.Overrides, d.Subjects = []policy.Rule{}, nil, nil // not null: the JSON has an empty list
 		return nil
 	})
 }
@@ -42,7 +42,7 @@ func (r *SettingsRow) check() error {
 	return checkFiles(doc)
 }
 
-// checkFiles complains about what would be another file on each instance.
+// checkFiles complains about files, which could differ on each instance.
 func checkFiles(doc *policy.Document) error {
 	for name, l := range doc.Lists {
 		if l.File != "" {
@@ -60,8 +60,8 @@ func checkFiles(doc *policy.Document) error {
 	return nil
 }
 
-// PutShadow makes the whole policy a shadow until a time, or "always" (see [policy.Document]), and
-// leaves the other settings as they are.
+// PutShadow makes the whole policy a shadow until a time, or "always" (see [policy.Document]), and keeps the other
+// settings.
 func (tx *Tx) PutShadow(until string, match Match) error {
 	now := &tx.before.Settings
 	if match != Any && int64(match) != now.Version {
@@ -79,7 +79,7 @@ func (tx *Tx) PutShadow(until string, match Match) error {
 	return nil
 }
 
-// DeleteSettings leaves all settings at those of the file, or at their defaults.
+// DeleteSettings deletes all settings, so that the settings of the file, or the defaults, apply.
 func (tx *Tx) DeleteSettings(match Match) error {
 	return remove(tx, settingsKind, match, "", 1)
 }
@@ -89,7 +89,7 @@ func (tx *Tx) PutRule(r RuleRow, match Match) (RuleRow, error) {
 	return put(tx, ruleKind, r, match, tx.place)
 }
 
-// place sets the position of a rule that has none: the old one, or behind all others.
+// place sets the position of a rule without one: to the old position, or after all others.
 func (tx *Tx) place(r, old *RuleRow, found bool) error {
 	switch {
 	case r.Position != 0:
@@ -107,8 +107,7 @@ func (tx *Tx) place(r, old *RuleRow, found bool) error {
 
 func (r *RuleRow) check() error { return checkText("name", r.Name, true) }
 
-// DeleteRule deletes a rule. Overrides that are left without their rule make no policy: delete
-// them in the same transaction.
+// DeleteRule deletes a rule. Overrides without their rule are invalid: delete them in the same transaction.
 func (tx *Tx) DeleteRule(name string, match Match) error {
 	return remove(tx, ruleKind, match, name, name)
 }
@@ -120,7 +119,7 @@ func (tx *Tx) PutTier(r TierRow, match Match) (TierRow, error) {
 
 func (r *TierRow) check() error { return checkTexts("name", r.Name, "description", r.Description) }
 
-// DeleteTier deletes a tier. Its subjects are not.
+// DeleteTier deletes a tier, but not its subjects.
 func (tx *Tx) DeleteTier(name string, match Match) error {
 	return remove(tx, tierKind, match, name, name)
 }
@@ -158,7 +157,7 @@ func (r *OverrideRow) check() error {
 	return nil
 }
 
-// DeleteOverride deletes the override of that name, which was there before the change.
+// DeleteOverride deletes the override of that name. It must exist before the change.
 func (tx *Tx) DeleteOverride(name string, match Match) error {
 	rows := tx.before.Overrides
 	i := slices.IndexFunc(rows, func(r OverrideRow) bool { return r.Name == name })
@@ -172,9 +171,8 @@ func (tx *Tx) DeleteOverride(name string, match Match) error {
 	return remove(tx, overrideKind, match, name, values[:overrideKind.key]...)
 }
 
-// CreateToken makes a token, and returns the secret that its bearer has to have, which is kept
-// nowhere. There must be none of that name. For until see
-// [policy.ParseUntil]; if it is empty, the token never ends.
+// CreateToken creates a token, and returns the secret for its bearer, which is stored nowhere. The name must be
+// new. For until see [policy.ParseUntil]; if it is empty, the token never expires.
 func (tx *Tx) CreateToken(name string, role Role, until string) (secret string, row TokenRow, err error) {
 	secret, hash := newSecret()
 	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, Hash: hash}, Absent, nil)
@@ -191,12 +189,12 @@ func (t *TokenRow) check() error {
 	return checkUntil(t.Until)
 }
 
-// DeleteToken deletes a token: instances refuse it as soon as they have heard of it.
+// DeleteToken deletes a token. Instances refuse it as soon as they notice the change.
 func (tx *Tx) DeleteToken(name string, match Match) error {
 	return remove(tx, tokenKind, match, name, name)
 }
 
-// checkTexts checks pairs of the name of a field and its text. The first must not be empty.
+// checkTexts checks pairs of the name of a field and its text. The text of the first pair must not be empty.
 func checkTexts(pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if err := checkText(pairs[i], pairs[i+1], i == 0); err != nil {
@@ -206,7 +204,7 @@ func checkTexts(pairs ...string) error {
 	return nil
 }
 
-// checkText refuses what one of the databases could not keep.
+// checkText refuses texts that one of the databases cannot store.
 func checkText(field, text string, needed bool) error {
 	switch {
 	case needed && text == "":
@@ -221,7 +219,7 @@ func checkText(field, text string, needed bool) error {
 
 const notText = "it is not text in UTF-8: write it so, without the character U+0000"
 
-// isText reports whether every database can keep a text.
+// isText reports whether every database can store a text.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // checkAll checks all texts in a row.

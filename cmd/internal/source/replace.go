@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Replace makes the database equal to a document, and deletes all else. Limits of tiers are then all in the rules.
-// Equal rows stay as they are.
+// Replace makes the database equal to a document, and deletes everything else. All limits of tiers are then in the
+// rules. Equal rows are not written.
 func (tx *Tx) Replace(doc *policy.Document) error {
 	settings := Inlined(*doc)
 	settings.Rules, settings.Overrides, settings.Subjects = nil, nil, nil
@@ -63,8 +63,8 @@ func (tx *Tx) replaceSubjects(subjects []policy.TierSubject) error {
 	return replaceRows(tx, subjectKind, tx.before.Subjects, rows)
 }
 
-// replaceRows makes rows of a kind those of before. There may be a hundred thousand: those that
-// stay as they are are not asked for one by one.
+// replaceRows replaces the rows of a kind, before, by rows. It compares them in memory instead of reading them one
+// by one, because there may be a hundred thousand.
 func replaceRows[R any](tx *Tx, k *kind[R], before, rows []R) error {
 	for i := range rows {
 		if err := k.check(&rows[i]); err != nil {
@@ -102,7 +102,7 @@ func replaceRows[R any](tx *Tx, k *kind[R], before, rows []R) error {
 	return insertAll(tx, k, added)
 }
 
-// byTarget returns rows by what finds them.
+// byTarget returns rows by their target.
 func byTarget[R any](k *kind[R], rows []R) map[string]*R {
 	all := make(map[string]*R, len(rows))
 	for i := range rows {
@@ -111,7 +111,7 @@ func byTarget[R any](k *kind[R], rows []R) map[string]*R {
 	return all
 }
 
-// lastOf returns rows of which no two are found by the same: the last of them counts.
+// lastOf returns rows with different targets. If several have the same target, the last one stays.
 func lastOf[R any](k *kind[R], rows []R) []R {
 	last := byTarget(k, rows)
 	if len(last) == len(rows) {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// RuleChange is what becomes of one rule in [Tx.ChangeRules].
+// RuleChange is the change of one rule in [Tx.ChangeRules].
 type RuleChange struct {
 	Row    RuleRow
-	Delete bool // the rule of that name
+	Delete bool // delete the rule of that name
 	Match  Match
 }
 
@@ -36,8 +36,8 @@ func (s *ruleSet) add(action, name string, before, after *string) {
 	}
 }
 
-// ChangeRules makes all changes, with one entry in the audit log, and returns the ID of that entry: 0 if
-// every rule is what it was. The errors of changes that do not fit are joined.
+// ChangeRules makes all changes, with one entry in the audit log, and returns the ID of the entry, or 0 if no rule
+// has changed. It joins the errors of changes whose conditions fail.
 func (tx *Tx) ChangeRules(all []RuleChange) (entry int64, err error) {
 	err = tx.together(func() error {
 		var errs []error
@@ -107,7 +107,7 @@ func listOf(rows []json.RawMessage) (*string, error) {
 	return &text, err
 }
 
-// maxNames is how many rules the target of an audit entry names.
+// maxNames is the most rules that the target of an audit entry names.
 const maxNames = 10
 
 func namesOf(names []string) string {
@@ -118,8 +118,8 @@ func namesOf(names []string) string {
 	return text
 }
 
-// parts returns the entries of the single rules of an entry about several, in the order of their names
-// before and after, and any other entry as it is.
+// parts splits an entry about several rules into entries of single rules, in the order of their names before and
+// after. It returns any other entry unchanged.
 func (e *Entry) parts() ([]Entry, error) {
 	if e.Kind != setKind {
 		return []Entry{*e}, nil

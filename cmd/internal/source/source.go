@@ -1,5 +1,4 @@
-// Package source keeps policies in a database, SQLite or PostgreSQL, which any number of instances follow.
-// Packages control and server are above it, package policy is below.
+// Package source stores policies in a database, SQLite or PostgreSQL, which any number of instances follow.
 //
 //	db, err := source.Open("sqlite:rules.db", log)
 //	_, err = db.Migrate(ctx)
@@ -11,7 +10,7 @@
 // The database has rules, tiers, subjects, overrides, settings (the rest of a document) and the tokens of the admin
 // API. [Database.Change] changes them, with an entry in the audit log for each, in one transaction, and rejects an
 // invalid policy. Every row has the version of its last change, so that no change overwrites another one unseen:
-// see [Match]. Instances follow changes by SQL as well, but these leave no entry in the audit log.
+// see [Match]. Instances also follow changes by SQL, but these leave no entry in the audit log.
 //
 // A [Stack] puts a database on top of a file.
 package source
@@ -30,29 +29,30 @@ import (
 )
 
 const (
-	// callTimeout bounds everything that is asked of a database, if the caller does not, so that
-	// one that hangs is one that is away. It leaves room for a queue of a thousand writers.
+	// callTimeout bounds all calls of a database without a deadline of their caller, so that a database that hangs
+	// counts as unavailable. It is long enough for a queue of a thousand writers.
 	callTimeout = 30 * time.Second
-	// lookTimeout bounds the look whether something has changed.
+	// lookTimeout bounds a check for changes.
 	lookTimeout = 2 * time.Second
-	// poll is how often that is looked at where nothing is heard.
+	// poll is the interval of checks for changes without notifications.
 	poll = 500 * time.Millisecond
 )
 
 var (
-	// ErrAway is matched by errors of a database that does not answer, or not as it should. If
-	// it comes of [Database.Change], the change may have been committed all the same: look, or
-	// make it again with a [Match].
+	// ErrAway is matched by errors of a database that does not answer, or answers with an error. If
+	// [Database.Change] returns such an error, the change may have been committed nevertheless: read the contents,
+	// or repeat the change with a [Match].
 	ErrAway = errors.New("the rules database failed")
-	// ErrFull is matched where the disk of the database is full: nothing was changed. So is ErrAway.
+	// ErrFull is matched by errors of a database whose disk is full: nothing was changed. Such errors also match
+	// ErrAway.
 	ErrFull error = awayError("the disk of the rules database is full")
-	// ErrNotMigrated is matched where the tables are not there.
+	// ErrNotMigrated is matched by errors about missing tables.
 	ErrNotMigrated = errors.New(`the database has no tables of Sluice: run "sluice migrate"`)
 	// ErrNotFound is matched by errors about a missing row.
 	ErrNotFound = errors.New("not found")
 )
 
-// awayError is an [ErrAway] with a text of its own.
+// awayError is an [ErrAway] with another text.
 type awayError string
 
 func (e awayError) Error() string      { return string(e) }
@@ -60,8 +60,8 @@ func (awayError) Is(target error) bool { return target == ErrAway }
 
 // Database is an open database. It is safe for concurrent use.
 type Database struct {
-	// Check is called before a change is committed, and its error refuses the change. [Open] sets it to
-	// compile the contents alone; with a file beneath, set it to [Stack.Check] before the first change.
+	// Check is called before a change is committed, and its error refuses the change. [Open] sets it to compile the
+	// contents alone. If there is also a file, set it to [Stack.Check] before the first change.
 	Check func(*Contents) error
 
 	name        string
@@ -69,29 +69,28 @@ type Database struct {
 	read, write *sql.DB
 	log         *slog.Logger
 
-	known  atomic.Pointer[Contents] // the latest that were read or committed
-	handed atomic.Pointer[Contents] // what Read or Watch have handed out last
-	doubt  atomic.Bool              // known may have what the database has lost
-	wakes  chan struct{}            // something may have changed
+	known  atomic.Pointer[Contents] // the latest contents that were read or committed
+	handed atomic.Pointer[Contents] // the latest result of Read or Watch
+	doubt  atomic.Bool              // known may contain commits that the database has lost
+	wakes  chan struct{}            // signals that something may have changed
 	poll   time.Duration
 
-	following sync.Mutex // of status
+	following sync.Mutex // guards status
 	status    Status
 }
 
-// dialect is what differs between databases.
+// dialect has the differences between databases.
 type dialect interface {
 	// open opens the connections for reading and for writing, which may be the same.
 	open() (read, write *sql.DB, err error)
 	// migrate brings the tables up to date, and returns how many steps that took.
 	migrate(ctx context.Context, write *sql.DB) (int, error)
-	// text returns a query with the parameters $1, $2, … as the database writes them.
+	// text converts a query with the parameters $1, $2, … to the form of the database.
 	text(query string) string
-	// lock is a query for the version that puts the transactions that change something into one
-	// order.
+	// lock returns a clause of the query for the version, by which transactions with changes run one after the
+	// other.
 	lock() string
-	// follow calls wake when something may have changed, until ctx ends, and lost when it may
-	// have missed something.
+	// follow calls wake when something may have changed, and lost when it may have missed changes, until ctx ends.
 	follow(ctx context.Context, read *sql.DB, wake, lost func())
 	// unmigrated reports whether an error is about a missing table.
 	unmigrated(error) bool
@@ -99,8 +98,8 @@ type dialect interface {
 	full(error) bool
 }
 
-// Open opens a database: "sqlite:FILE", "postgres://user@host/name". It does not connect: [Database.Migrate] or
-// [Database.Read] will. A nil log is slog.Default().
+// Open opens a database: "sqlite:FILE", "postgres://user@host/name". It does not connect; [Database.Migrate] and
+// [Database.Read] do. A nil log is slog.Default().
 func Open(url string, log *slog.Logger) (*Database, error) {
 	d := &Database{log: cmp.Or(log, slog.Default()), wakes: make(chan struct{}, 1), poll: poll}
 	scheme, rest, _ := strings.Cut(url, ":")
@@ -124,10 +123,10 @@ func Open(url string, log *slog.Logger) (*Database, error) {
 	return d, nil
 }
 
-// String returns the URL without what is secret in it.
+// String returns the URL without secrets.
 func (d *Database) String() string { return d.name }
 
-// Close closes the connections. Watch has to have ended.
+// Close closes the connections. Call it after Watch has returned.
 func (d *Database) Close() error {
 	if d.read == d.write {
 		return d.write.Close()
@@ -135,14 +134,14 @@ func (d *Database) Close() error {
 	return errors.Join(d.read.Close(), d.write.Close())
 }
 
-// Migrate brings the tables up to date and returns how many steps that took: 0 if they were. It
-// makes the file of SQLite if it is not there. Several instances may do it at once.
+// Migrate brings the tables up to date and returns how many steps that took: 0 if they were up to date. It creates
+// a missing file of SQLite. Several instances may migrate at once.
 func (d *Database) Migrate(ctx context.Context) (steps int, err error) {
 	steps, err = d.dialect.migrate(ctx, d.write)
 	return steps, d.away(err)
 }
 
-// away makes an [ErrAway] of errors of the database: all others are returned before it is asked.
+// away converts errors of the database to an [ErrAway].
 func (d *Database) away(err error) error {
 	switch {
 	case err == nil:
@@ -157,7 +156,7 @@ func (d *Database) away(err error) error {
 	return fmt.Errorf("%s: %w: %w", d.name, ErrAway, err)
 }
 
-// query asks for rows, in a transaction or outside.
+// query makes queries, in a transaction or outside.
 type query interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)

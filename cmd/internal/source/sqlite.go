@@ -18,13 +18,13 @@ import (
 
 const (
 	readers = 4
-	// filePoll is how often the version in a file is read: some 50 µs each.
+	// filePoll is the interval in which the version in a file is read. A read takes some 50 µs.
 	filePoll = 100 * time.Millisecond
 	// busyTimeout bounds the wait for other users of the file.
 	busyTimeout = 20 * time.Second
 )
 
-// sqlite is a file of SQLite, on a local disk: over a network its locks do not hold.
+// sqlite is a file of SQLite. It must be on a local disk, because its locks do not work over a network.
 type sqlite struct{ path string }
 
 func newSQLite(rest string) (dialect, string, error) {
@@ -83,8 +83,7 @@ func (s *sqlite) migrate(ctx context.Context, write *sql.DB) (int, error) {
 	}
 }
 
-// migrateOnce fails where others migrate the same file: for what changes its journal, SQLite does
-// not wait.
+// migrateOnce fails if others migrate the same file, because SQLite does not wait for a change of the journal mode.
 func (s *sqlite) migrateOnce(ctx context.Context, write *sql.DB) (int, error) {
 	if _, err := write.ExecContext(ctx, "PRAGMA journal_mode = WAL"); err != nil {
 		return 0, err
@@ -99,7 +98,7 @@ func isBusy(err error) bool {
 
 func (s *sqlite) text(query string) string { return strings.ReplaceAll(query, "$", "?") }
 
-// lock needs no more than the transaction: it has the file to itself.
+// lock is empty, because a transaction has the file to itself.
 func (s *sqlite) lock() string { return "" }
 
 func (s *sqlite) unmigrated(err error) bool {
@@ -112,5 +111,5 @@ func (s *sqlite) full(err error) bool {
 	return ok && found.Code()&0xff == codes.SQLITE_FULL
 }
 
-// follow hears of nothing: the file is polled.
+// follow never calls wake: the file is polled.
 func (s *sqlite) follow(ctx context.Context, _ *sql.DB, _, _ func()) { <-ctx.Done() }

@@ -9,43 +9,43 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Stack puts a database on top of a file (see [Merge]), and the resulting policy into force. Either may change at
-// any time, and either may be missing. An invalid policy changes nothing. A Stack is safe for concurrent use once
+// Stack puts a database on top of a file (see [Merge]), and the resulting policy into force. Both may change at any
+// time, and one of them may be missing. An invalid policy changes nothing. A Stack is safe for concurrent use once
 // its fields are set.
 type Stack struct {
-	// Name is that of the database, for problems in it.
+	// Name is the name of the database in problems.
 	Name string
-	// Swap puts a policy into force, such as [policy.Engine.Swap]. It is called in the order of
-	// the changes, and never by two at once.
+	// Swap puts a policy into force, such as [policy.Engine.Swap]. It is called in the order of the changes, and
+	// never concurrently.
 	Swap func(*policy.Policy)
 
 	// Accept, if not nil, returns the objections of the integrations to a policy: a [policy.Errors].
 	Accept func(*policy.Policy) error
 
-	// FileTaken, if not nil, is called when a file that File rejected is in force, because it is valid with a
-	// change of the database.
+	// FileTaken, if not nil, is called when a file that File has rejected comes into force, because it is valid
+	// after a change of the database.
 	FileTaken func()
 
-	changing sync.Mutex // held while a policy comes into force
+	changing sync.Mutex // guards the fields below; held while a policy comes into force
 	state    atomic.Pointer[state]
-	checked  atomic.Pointer[state] // what Check has made last
-	tried    *state                // what File has made last
-	refused  *file                 // what File has refused, if it was the last
-	unused   *Contents             // likewise of Contents
+	checked  atomic.Pointer[state] // the latest result of Check
+	tried    *state                // the latest result of File
+	refused  *file                 // the latest file, if File has refused it
+	unused   *Contents             // the latest contents, if Contents has refused them
 
-	fileFault, contentsFault atomic.Pointer[error] // why the file, and the contents, that are there now are not in force
+	fileFault, contentsFault atomic.Pointer[error] // why the latest file, and the latest contents, are not in force
 }
 
-// state is what is in force, and what it was made of.
+// state is a policy with its sources.
 type state struct {
 	file     *file
-	before   *file // in force before file, with other contents
+	before   *file // the previous file in force, with other contents
 	contents *Contents
 	merged   *merged
 	policy   *policy.Policy
 }
 
-// file is a document as it is written, and where.
+// file is the document of a file, with the position of its parts.
 type file struct {
 	policy.Document
 	where func(path string) (string, int)
@@ -59,8 +59,8 @@ func (s *Stack) Policy() *policy.Policy {
 	return nil
 }
 
-// Document returns the document of the policy in force, and the contents of the database in it,
-// which are nil if it is the file's alone. Change neither.
+// Document returns the document of the policy in force, and the contents of the database in it, which are nil if
+// the policy comes only from the file. Change neither.
 func (s *Stack) Document() (*policy.Document, *Contents) {
 	if now := s.state.Load(); now != nil {
 		return &now.merged.Document, now.contents
@@ -76,8 +76,7 @@ func (s *Stack) FileDocument() *policy.Document {
 	return nil
 }
 
-// FileBefore returns the document of the file that was in force before with other contents, or nil. Do not change
-// it.
+// FileBefore returns the document of the previous file in force, with other contents, or nil. Do not change it.
 func (s *Stack) FileBefore() *policy.Document {
 	if now := s.state.Load(); now != nil && now.before != nil {
 		return &now.before.Document
@@ -85,10 +84,11 @@ func (s *Stack) FileBefore() *policy.Document {
 	return nil
 }
 
-// RefuseFile records why the file that is there now is not in force. File is not called with what cannot be decoded.
+// RefuseFile records why the present file is not in force, for a file that cannot be decoded and so is not passed
+// to File.
 func (s *Stack) RefuseFile(err error) { s.fileFault.Store(&err) }
 
-// Refused returns why the file and the database that are there now are not in force; nil if they are.
+// Refused returns why the present file and the present database are not in force, or nil if they are.
 func (s *Stack) Refused() (file, database error) {
 	if err := s.fileFault.Load(); err != nil {
 		file = *err
@@ -99,15 +99,14 @@ func (s *Stack) Refused() (file, database error) {
 	return file, database
 }
 
-// File compiles a file's document with the database on top, for [Stack.UseFile]. For where see
-// [policy.CompileAt]. A file that makes no policy with the database is tried again whenever that
-// changes.
+// File compiles a file's document with the database on top, for [Stack.UseFile]. For where see [policy.CompileAt].
+// A file that is invalid with the database is tried again whenever the database changes.
 func (s *Stack) File(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	f := &file{doc, where}
 	tried, err := s.make(f, s.contents())
-	if err != nil && s.unused != nil { // they may need each other
+	if err != nil && s.unused != nil { // the file and the unused contents may be valid only together
 		if both, err2 := s.make(f, s.unused); err2 == nil {
 			tried, err = both, nil
 		}
@@ -120,7 +119,7 @@ func (s *Stack) File(doc policy.Document, where func(path string) (string, int))
 	return tried.policy, nil
 }
 
-// UseFile puts what File has returned last into force.
+// UseFile puts the last result of File into force.
 func (s *Stack) UseFile() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -128,7 +127,7 @@ func (s *Stack) UseFile() error {
 		return errors.New("source: UseFile before File")
 	}
 	next := s.tried
-	if next.contents != s.contents() && next.contents != s.unused { // the database has changed since
+	if next.contents != s.contents() && next.contents != s.unused { // the database has changed since File
 		var err error
 		if next, err = s.make(next.file, s.contents()); err != nil {
 			s.contentsFault.Store(&err)
@@ -166,7 +165,7 @@ func (s *Stack) Contents(c *Contents) error {
 	return nil
 }
 
-// Check returns what would be wrong with a policy of the file and c. The policy that it compiles is kept for
+// Check returns the errors of the policy of the file and c. The policy that it compiles is kept for
 // [Stack.Contents] or [Stack.Would], whichever gets the same contents next.
 func (s *Stack) Check(c *Contents) error {
 	next, err := s.make(s.file(), c)
@@ -176,7 +175,7 @@ func (s *Stack) Check(c *Contents) error {
 	return err
 }
 
-// Would returns the policy that c would make with the file, and its document, which is not to be changed.
+// Would returns the policy of the file and c, and its document. Do not change the document.
 func (s *Stack) Would(c *Contents) (*policy.Policy, *policy.Document, error) {
 	next, err := s.make(s.file(), c)
 	if err != nil {
@@ -186,8 +185,8 @@ func (s *Stack) Would(c *Contents) (*policy.Policy, *policy.Document, error) {
 	return next.policy, &next.merged.Document, nil
 }
 
-// WouldFile returns the policy that another file would make with the database, and its document, which is not to be
-// changed. For where see [policy.CompileAt].
+// WouldFile returns the policy of another file and the database, and its document. Do not change the document. For
+// where see [policy.CompileAt].
 func (s *Stack) WouldFile(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, *policy.Document, error) {
 	next, err := s.make(&file{doc, where}, s.contents())
 	if err != nil {
@@ -196,7 +195,7 @@ func (s *Stack) WouldFile(doc policy.Document, where func(path string) (string, 
 	return next.policy, &next.merged.Document, nil
 }
 
-// Readable returns the [policy.Errors] of the rows that cannot be read, if there are any.
+// Readable returns the [policy.Errors] of unreadable rows, or nil.
 func (s *Stack) Readable(c *Contents) error {
 	if c == nil {
 		return nil
@@ -241,8 +240,8 @@ func (s *Stack) contents() *Contents {
 	return nil
 }
 
-// make compiles a file, which may be nil, and contents, which may be nil. Where only overrides
-// and subjects differ from what is in force, it compiles nothing else, and nothing at all after Check.
+// make compiles a file and contents. Both may be nil. If only overrides and subjects differ from the policy in
+// force, it compiles nothing else. After Check with the same contents, it compiles nothing.
 func (s *Stack) make(f *file, c *Contents) (*state, error) {
 	if done := s.checked.Load(); done != nil && done.file == f && done.contents == c {
 		return done, nil
@@ -306,7 +305,7 @@ func (s *state) where(name string) func(path string) (string, int) {
 	}
 }
 
-// explain adds places and paths to problems.
+// explain adds files, lines and paths to problems.
 func (s *state) explain(err error, name string) error {
 	problems, ok := errors.AsType[policy.Errors](err)
 	if !ok {

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Status tells how following a database is going.
+// Status is the state of following a database.
 type Status struct {
-	// Away reports whether the database did not answer when it was last asked by Watch.
+	// Away reports that the database did not answer the last query of Watch.
 	Away bool
-	// Failures counts how often it did not.
+	// Failures counts the queries of Watch that the database did not answer.
 	Failures uint64
-	// Asked is when it last answered Watch; zero if it never has.
+	// Asked is when the database last answered Watch, or zero if it never has.
 	Asked time.Time
-	// Version is that of the contents that were last handed out; 0 if none were.
+	// Version is the version of the contents that were last passed to apply or returned by Read, or 0 before.
 	Version int64
 }
 
-// Status returns how following is going.
+// Status returns the state of Watch.
 func (d *Database) Status() Status {
 	d.following.Lock()
 	s := d.status
@@ -30,13 +30,12 @@ func (d *Database) Status() Status {
 	return s
 }
 
-// Watch calls apply with the new contents whenever something has changed, until ctx ends, and
-// returns then. It looks once at once, and hands out what is not what Read has returned.
+// Watch calls apply with the new contents whenever something has changed, until ctx ends, and returns then. It
+// checks once at the start, and calls apply if the contents differ from the result of Read.
 //
-// A change by whatever way is noticed as soon as PostgreSQL tells of it by NOTIFY, and within 500 ms if
-// it does not, or within 100 ms in a file of SQLite. While the database
-// is away nothing happens; when it is there again, everything is read again, since a server may
-// have come back without its last changes.
+// Watch notices any change as soon as PostgreSQL reports it by NOTIFY, otherwise within 500 ms, or within 100 ms in
+// a file of SQLite. While the database is unavailable, Watch does nothing. Afterwards it reads everything again,
+// because a server may have come back without its last changes.
 func (d *Database) Watch(ctx context.Context, apply func(*Contents)) {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -55,7 +54,7 @@ func (d *Database) Watch(ctx context.Context, apply func(*Contents)) {
 	}
 }
 
-// wake makes Watch look at once.
+// wake makes Watch check for changes at once.
 func (d *Database) wake() {
 	select {
 	case d.wakes <- struct{}{}:
@@ -63,7 +62,7 @@ func (d *Database) wake() {
 	}
 }
 
-// look returns the contents if they are not those that were handed out last.
+// look returns the contents, or nil if they are the contents that were last handed out.
 func (d *Database) look(ctx context.Context) *Contents {
 	doubt := d.doubt.Swap(false)
 	old := d.handed.Load()
@@ -83,7 +82,7 @@ func (d *Database) look(ctx context.Context) *Contents {
 	return c
 }
 
-// newer returns the contents of the database if they are newer than old. In doubt it reads all.
+// newer returns the contents of the database if they are newer than old. If doubt is set, it reads everything.
 func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Contents, error) {
 	if doubt || old == nil {
 		return d.again(ctx)
@@ -102,8 +101,9 @@ func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Conte
 	return d.latest(ctx, old)
 }
 
-// again reads everything, and forgets what was known. What has been changed here meanwhile is known
-// already, and may not be in what was read: then it reads what has changed since, and looks again.
+// again reads everything, and forgets the known contents. A concurrent change on this instance may already be
+// known, but missing in the contents that were read. In that case, again reads the changes since, and compares
+// again.
 func (d *Database) again(ctx context.Context) (c *Contents, err error) {
 	for {
 		old := d.known.Load()

@@ -8,16 +8,16 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// answering turns an answer into what a kind of proxy understands.
+// answering converts an answer to the form that a kind of proxy understands.
 type answering struct {
 	own      exchange.Exchange
 	exchange *exchange.Exchange
 	kind     *kind
-	location string // where a request that passes is to go on
-	bodiless bool   // the question has another method than the HEAD that it is about
+	location string // the location at which an allowed request continues
+	bodiless bool   // the proxy's request is not a HEAD, but the client's request is
 }
 
-// Head returns the status as the proxy wants it.
+// Head returns the status that the proxy expects.
 func (a *answering) Head(status int) int {
 	h := a.exchange.Header()
 	if a.bodiless {
@@ -37,19 +37,19 @@ func (a *answering) Head(status int) int {
 	return status
 }
 
-// refuse answers a question that cannot be decided about.
+// refuse answers a request of the proxy that cannot be decided.
 func (a *answering) refuse(status int, text string) {
 	h := a.exchange.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	a.exchange.WriteHeader(status)
-	_, _ = a.exchange.Write([]byte(text)) // an error is the proxy's, which has left
+	_, _ = a.exchange.Write([]byte(text)) // fails only if the proxy has left
 }
 
-// quiet is for how long a fault is not logged again.
+// quiet is the time in which a fault is not logged again.
 const quiet = 10 * time.Second
 
-// note logs what is wrong with how the proxy is configured, and not for each request.
+// note logs an error in the proxy's configuration, but not for each request.
 func (d *decider) note(err error) {
 	if d.faults.Opens(quiet) {
 		d.log.Error("invalid auth request denied: compare the configuration of the proxy with the example",

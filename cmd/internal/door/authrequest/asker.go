@@ -7,31 +7,31 @@ import (
 	"strings"
 )
 
-// Asker is a proxy that asks: its kind, and what else its configuration sends.
+// Asker is a kind of proxy, with the optional data that its configuration sends.
 type Asker struct {
 	kind *kind
-	body bool // the body of the request
-	id   bool // X-Request-Id, which names the request
+	body bool // it sends the body of the request
+	id   bool // it sets X-Request-Id, which identifies the request
 }
 
-// kind is a kind of proxy, and the fields in which it tells of a request. Where one is empty, it is
-// told by the question itself.
+// kind is a kind of proxy, and the fields in which it describes the client's request. If the name of a field is
+// empty, the proxy's own request has that part.
 type kind struct {
 	name, product             string
 	method, uri, host, client string
 	list                      bool // client is a list, to which the proxy appends its peer
 	redirects                 bool // passing is X-Accel-Redirect
-	deny                      int  // the status of all refusals; 0: their own
-	only4xx                   bool // what is 5xx would be a failure of ours
+	deny                      int  // the status of all denials; 0: each its own
+	only4xx                   bool // the proxy takes a 5xx for a failure of Sluice
 	noBody, noID              string
-	example                   string // in deploy/
+	example                   string // file in deploy/
 }
 
 var kinds = []kind{
 	{
 		name: "nginx", product: "nginx", example: "deploy/nginx/auth-request.conf",
 		method: "X-Original-Method", uri: "X-Original-Uri", host: "X-Original-Host", client: "X-Real-Ip",
-		deny:   403, // all others but 401 are a 500 to the client
+		deny:   403, // nginx turns other statuses, except 401, into a 500
 		noBody: "auth_request asks without the body: ask as nginx-accel does",
 	},
 	{
@@ -108,11 +108,11 @@ func (a Asker) String() string {
 	return s
 }
 
-// Name is the kind of proxy, which is also the last part of its path.
+// Name returns the kind of proxy, which is also the last part of its path.
 func (a Asker) Name() string { return a.kind.name }
 
-// BringsBody reports whether the proxy sends the bodies of requests. If not, mend is the advice for rules that need
-// them.
+// BringsBody reports whether the proxy sends the bodies of requests. If not, mend is a hint for rules that need
+// bodies.
 func (a Asker) BringsBody() (brings bool, mend string) {
 	if a.body {
 		return true, ""

@@ -1,9 +1,9 @@
-// Package authrequest answers proxies that ask about each request before they pass it on, such as nginx
-// (auth_request) and Traefik (ForwardAuth). It restores the request from the proxy's header fields and
-// decides it with httplimit, which is below it, as the gateway does; package server is above.
+// Package authrequest answers proxies that send a request for a decision before they pass a client's request on,
+// such as nginx (auth_request) and Traefik (ForwardAuth). It restores the client's request from the proxy's header
+// fields, and decides about it with httplimit, as the gateway does.
 //
-// Clients can send any field that their proxy does not overwrite. So each kind of proxy has its own path,
-// where only the fields count that this kind sets.
+// Clients can send any field that their proxy does not overwrite. So each kind of proxy has its own path, at which
+// only the fields that this kind sets are used.
 package authrequest
 
 import (
@@ -19,19 +19,18 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Root is what the paths of all askers begin with.
+// Root is the beginning of the paths of all askers.
 const Root = "/auth/"
 
 // Config has the permitted callers, and the form of answers.
 type Config struct {
-	door.Config // the token is that of X-Sluice-Token
+	door.Config // the token is in X-Sluice-Token
 	Askers      []Asker
-	BodyTimeout time.Duration // that of [httplimit.Config]
+	BodyTimeout time.Duration // see [httplimit.Config]
 }
 
-// Handler answers the askers below [Root], and leaves all other requests to next. A path is taken
-// as it was sent: the way of [http.ServeMux] to redirect to a cleaner one would be an answer to
-// the proxy.
+// Handler answers the askers below [Root], and passes all other requests to next. It uses the path as it was sent,
+// because a redirect to a cleaned path, as by [http.ServeMux], would be an answer to the proxy.
 func Handler(c Config, next http.Handler) http.Handler {
 	doors := make(map[string]*decider)
 	for _, a := range c.Askers {
@@ -71,7 +70,7 @@ func newDecider(c Config, a Asker) *decider {
 	return d
 }
 
-// serve answers a question. The target is what follows the name of the asker.
+// serve answers a request of a proxy. target is the part of the path after the name of the asker.
 func (d *decider) serve(w http.ResponseWriter, r *http.Request, target string) {
 	a := &answering{kind: d.kind}
 	a.exchange = exchange.Join(w, r, &a.own, a)
@@ -88,8 +87,8 @@ func (d *decider) serve(w http.ResponseWriter, r *http.Request, target string) {
 	d.limit.ServeHTTP(a.exchange, asked)
 }
 
-// pass is behind the door. What becomes of a request is for the proxy to see, so that everything
-// counts, and costs what was estimated, as of a connection that is taken over.
+// pass is the handler for allowed requests. Only the proxy sees their outcome, so every request counts, and costs
+// its estimate, as for a connection that is taken over.
 func pass(w http.ResponseWriter, r *http.Request) {
 	httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts, Status: http.StatusSwitchingProtocols})
 	w.WriteHeader(http.StatusOK)

@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Fields that are not about the request that is asked about.
+// Fields that are not part of the client's request.
 const (
 	tokenField   = "X-Sluice-Token"
 	accelField   = "X-Accel-Location"
@@ -24,14 +24,14 @@ const (
 	partialField = "X-Envoy-Auth-Partial-Body"
 )
 
-// maxID bounds the ID of a request.
+// maxID is the length of the longest ID of a request.
 const maxID = 200
 
-// named is a named location of nginx: anything else could be a location that is not for clients.
+// named matches a named location of nginx. Anything else could be a location that clients may not reach.
 var named = regexp.MustCompile(`^@[A-Za-z0-9_.-]{1,60}$`)
 
-// restore returns the request that is asked about. The error is what is wrong with how the proxy is
-// configured. The target is where the question's path goes on.
+// restore returns the client's request. Its error describes a mistake in the proxy's configuration. target is the
+// rest of the path of the proxy's request.
 func (d *decider) restore(r *http.Request, target string) (*http.Request, error) {
 	token := take(r.Header, tokenField)
 	if d.authorize != nil {
@@ -63,21 +63,21 @@ func (d *decider) aim(r *http.Request, target string) (err error) {
 		if *f.to, err = one(r.Header, f.name); err != nil {
 			return err
 		}
-		if f.name != "X-Forwarded-Host" { // which the upstream gets, too
+		if f.name != "X-Forwarded-Host" { // the upstream also gets X-Forwarded-Host
 			delete(r.Header, f.name)
 		}
 	}
 	r.RequestURI = target
 	u, err := url.ParseRequestURI(escaped(target))
 	if err != nil {
-		u = &url.URL{Opaque: "?"} // which is refused as malformed
+		u = &url.URL{Opaque: "?"} // this target is refused as malformed
 	}
 	r.URL = u
 	return nil
 }
 
-// escaped returns a target with all bytes of its path escaped that should be. A [url.URL] would rewrite such a
-// path, and undo other escapes that servers may distinguish from what they stand for.
+// escaped returns a target in which all bytes of the path that should be escaped are escaped. Otherwise, [url.URL]
+// would rewrite the path, and undo other escapes, which servers may distinguish from the unescaped characters.
 func escaped(target string) string {
 	path, query, asks := strings.Cut(target, "?")
 	if !strings.ContainsFunc(path, unwritable) {
@@ -90,8 +90,8 @@ func escaped(target string) string {
 	return path
 }
 
-// unwritable reports whether a path should have escaped the character. Servers differ in reading control
-// characters: these stay, and are rejected.
+// unwritable reports whether the character should be escaped in a path. Control characters are left as they are, so
+// that they are rejected, because servers read them differently.
 func unwritable(r rune) bool { return r >= 0x80 || strings.ContainsRune("\"<>\\^`{|}", r) }
 
 // from sets the client.
@@ -103,7 +103,7 @@ func (d *decider) from(r *http.Request) error {
 	if d.kind.list {
 		value = strings.TrimSpace(value[strings.LastIndexByte(value, ',')+1:])
 	}
-	if value == "unix:" { // as nginx writes it
+	if value == "unix:" { // the form of nginx for a Unix socket
 		value = "127.0.0.1"
 	}
 	addr, err := netip.ParseAddr(value)
@@ -114,8 +114,8 @@ func (d *decider) from(r *http.Request) error {
 	return nil
 }
 
-// identify makes the ID of the request unique: a client that chooses it saves the charge of a repetition of the
-// very same request, and nothing else.
+// identify replaces the ID by a hash of the ID and of the request's method, host, target and client, so that a
+// client that can choose the ID saves only the charge of a repetition of exactly the same request.
 func (d *decider) identify(r *http.Request) error {
 	if !d.id {
 		return nil
@@ -132,7 +132,7 @@ func (d *decider) identify(r *http.Request) error {
 	return nil
 }
 
-// restoreBody keeps the body if the proxy sends bodies. Part of a body is not readable.
+// restoreBody keeps the body if the proxy sends bodies. A partial body cannot be read.
 func (d *decider) restoreBody(r *http.Request) {
 	partial := take(r.Header, partialField) == "true"
 	switch {
@@ -143,13 +143,13 @@ func (d *decider) restoreBody(r *http.Request) {
 	}
 }
 
-// part is a body of which not everything came: the backend gets more than can be read here.
+// part is a partial body: the backend gets more than can be read here.
 type part struct{}
 
 func (part) Read([]byte) (int, error) { return 0, policy.ErrBodyPart }
 func (part) Close() error             { return nil }
 
-// one returns the value of a field that the proxy has to set.
+// one returns the value of a field that the proxy must set.
 func one(h http.Header, name string) (string, error) {
 	switch values := h[name]; {
 	case len(values) == 0 || len(values) == 1 && values[0] == "":

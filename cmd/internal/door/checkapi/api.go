@@ -1,11 +1,10 @@
-// Package checkapi is the HTTP API for decisions: programs in any language ask whether a request may pass,
-// how much is left, and give units back. Its OpenAPI document is at /v1/openapi.json. Package server is
-// above it, packages policy and answer are below.
+// Package checkapi is the HTTP API for decisions: programs in any language query whether a request may pass and how
+// much is left, and give units back. Its OpenAPI document is at /v1/openapi.json.
 //
-// It holds no request: for one in a queue it returns the delay. An invalid question gets a problem (RFC
-// 9457) that points at the mistake, and nothing is charged, not even for the rest of its batch. If the
-// question is valid and the request that it describes is not, such as one with an impossible path, the
-// request is refused, as the gateway refuses it.
+// It never holds a request back: for a request in a queue, it returns the delay. An invalid check gets a problem
+// (RFC 9457) that points at the mistake, and nothing is charged, not even for the rest of its batch. If a check is
+// valid, but the request that it describes is not, for example because of an impossible path, the request is
+// refused as by the gateway.
 package checkapi
 
 import (
@@ -23,17 +22,17 @@ import (
 type api struct {
 	*door.Base
 	calls sync.Pool     // of *call
-	large chan struct{} // has room for as many large questions as there may be at a time
+	large chan struct{} // limits the number of large calls at a time
 }
 
-// operation is what can be asked for.
+// operation is an operation of the API.
 type operation struct {
 	mode   policy.Mode
-	takes  memberSet // the members that a check may have
+	takes  memberSet // the members that a check may have in this operation
 	settle bool
-	// what is done with places in flight, by what a check has answered
+	// what to do with the permits of a place from an earlier answer
 	places func(*policy.Engine, context.Context, string) (bool, error)
-	said   string // the member of the answer
+	said   string // the name of the member in the answer
 }
 
 var operations = map[string]*operation{

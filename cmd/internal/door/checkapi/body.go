@@ -13,16 +13,17 @@ import (
 const (
 	// maxBody is the size of the largest body in bytes.
 	maxBody = 2 << 20
-	// smallBody and smallBatch are what every caller may send at any time. Larger ones are read, and
-	// their answers are written, maxLarge at a time.
+	// smallBody and smallBatch bound the calls that are always handled at once. Of larger calls, at most maxLarge
+	// are read and answered at a time.
 	smallBody  = 64 << 10
 	smallBatch = 64
 	maxLarge   = 16
-	// largePatience is how long one waits for its turn.
+	// largePatience is how long a large call waits for its turn.
 	largePatience = 5 * time.Second
 )
 
-// jsonType has to be named, so that no page in a browser gets around asking first.
+// jsonType must be the Content-Type of a call, so that a page in a browser cannot make calls without a CORS
+// preflight.
 const jsonType = "application/json"
 
 func isJSON(fields []string) bool {
@@ -65,7 +66,7 @@ func (c *call) read() (string, *problem) {
 	}
 }
 
-// reserve waits for room for a large question, if it is one.
+// reserve waits for room if the call is large.
 func (c *call) reserve(large bool) *problem {
 	if c.large || !large {
 		return nil

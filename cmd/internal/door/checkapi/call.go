@@ -18,17 +18,17 @@ type call struct {
 	w         http.ResponseWriter
 	r         *http.Request
 	operation *operation
-	large     bool // it has one of api.large, until it is answered
+	large     bool // it has reserved room in api.large until it is answered
 
 	decoder   decoder
 	in, out   []byte
 	checks    []*check
-	used      int // of checks
+	used      int // number of checks in use
 	asked     []*policy.Request
 	decisions []policy.Decision
 	answer    answer.Answer
-	header    http.Header // of an answer
-	names     []string    // of its fields
+	header    http.Header // the fields of an answer
+	names     []string    // the names of its fields
 }
 
 func newCall(a *api) *call {
@@ -37,7 +37,7 @@ func newCall(a *api) *call {
 	return c
 }
 
-// What is kept of a call's memory for the next one.
+// Bounds of the memory of a call that is kept for the next one.
 const (
 	keptChecks = 16
 	keptBytes  = 16 << 10
@@ -54,7 +54,7 @@ func (c *call) release() {
 	c.decoder.begin("", nil)
 	c.w, c.r, c.operation, c.large, c.used, c.asked = nil, nil, nil, false, 0, c.asked[:0]
 	if len(c.checks) > keptChecks || cap(c.in) > keptBytes || cap(c.out) > keptBytes || len(c.header) > keptFields {
-		return // what is large comes seldom, and would be kept for long
+		return // large calls are rare, and their memory would be kept for long
 	}
 	for i := range c.decisions {
 		c.decisions[i].Err = nil
@@ -93,7 +93,7 @@ func (c *call) serve() *problem {
 		return c.places(checks[0].place)
 	}
 	if d.batch {
-		checks = checks[1:] // before them is what "checks" is in
+		checks = checks[1:] // checks[0] is the object with "checks"
 	}
 	if p := c.resolve(checks, d.batch); p != nil {
 		return p
@@ -109,7 +109,7 @@ func (c *call) serve() *problem {
 	return nil
 }
 
-// query reports whether the answer's status is that of the response, too.
+// query reports whether the response has the status of the answer.
 func (c *call) query() (status bool, p *problem) {
 	switch c.r.URL.RawQuery {
 	case "":
@@ -120,7 +120,7 @@ func (c *call) query() (status bool, p *problem) {
 	return false, badParameter("status", "the only parameter is status=1")
 }
 
-// resolve finds the subjects of rules, and what is wrong with requests, before anything is charged.
+// resolve finds the subjects of rules, and the faults of requests, before anything is charged.
 func (c *call) resolve(checks []*check, batch bool) (p *problem) {
 	for i, one := range checks {
 		if one.request.Mode = one.mode; one.described {
@@ -158,7 +158,7 @@ func (c *call) decide(checks []*check) {
 // settle settles one check, and reports whether there was anything to settle.
 func (c *call) settle(one *check) *problem {
 	if one.fault != "" {
-		return badMember("/request", "%s", one.fault) // it was never charged
+		return badMember("/request", "%s", one.fault) // an invalid request was never charged
 	}
 	err := c.api.Engine.SettleRequest(c.r.Context(), &one.request, one.outcome)
 	switch {
@@ -170,7 +170,7 @@ func (c *call) settle(one *check) *problem {
 	return c.report("settled", err == nil)
 }
 
-// places holds or releases places in flight.
+// places holds or releases the permits of a place.
 func (c *call) places(place string) *problem {
 	done, err := c.operation.places(c.api.Engine, c.r.Context(), place)
 	switch {
@@ -182,7 +182,7 @@ func (c *call) places(place string) *problem {
 	return c.report(c.operation.said, done)
 }
 
-// report writes whether something was done.
+// report answers whether an operation was done.
 func (c *call) report(member string, done bool) *problem {
 	c.out = fmt.Appendf(c.out[:0], `{"%s":%t}`, member, done)
 	c.send(http.StatusOK)
@@ -195,7 +195,7 @@ var (
 	noStoreFields = []string{"no-store"}
 )
 
-// reply sends the answers. Of a single check the response has the fields, too.
+// reply sends the answers. For a single check, the response also has the fields of its answer.
 func (c *call) reply(checks []*check, batch, status bool) {
 	h, code := c.w.Header(), http.StatusOK
 	c.out = c.out[:0]
@@ -215,7 +215,7 @@ func (c *call) reply(checks []*check, batch, status bool) {
 	c.send(code)
 }
 
-// send sends what has been written.
+// send sends the response in c.out.
 func (c *call) send(code int) {
 	c.out = append(c.out, '\n')
 	h := c.w.Header()
@@ -229,9 +229,9 @@ func (c *call) send(code int) {
 	_, _ = c.w.Write(c.out) // fails only if the client has left
 }
 
-// autoLength is up to where net/http counts the length of a body by itself.
+// autoLength is the length of the longest body for which net/http sets Content-Length by itself.
 const autoLength = 2 << 10
 
-// passed are the fields that the response to a single check has, too. Others are about the body of
-// the refusal, or about pages that would read it.
+// passed are the fields that the response to a single check also has. Other fields are about the body of the
+// refusal, or about pages that read it.
 var passed = slices.Concat(answer.StateFields[:], []string{"Retry-After"})

@@ -6,21 +6,21 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// check is one question. It is used again: see reset.
+// check is one check of a call. It is reused: see reset.
 type check struct {
 	request   policy.Request
 	mode      policy.Mode
-	described bool   // the request is: else it is about a rule
+	described bool   // the check describes a request; otherwise it names a subject of a rule
 	target    string // path and query
 	body      string
 	rule      string
 	key       map[string]string
 	outcome   policy.Outcome
-	place     string // that is held or released
-	fault     string // what is wrong with the request that is described
+	place     string // the place to hold or release
+	fault     string // the fault of the described request
 
 	header     http.Header                 // memory for request.Header
-	attributes map[string]string           // and for request.Attributes
+	attributes map[string]string           // memory for request.Attributes
 	read       func(int64) ([]byte, error) // readBody
 }
 
@@ -30,7 +30,7 @@ func newCheck() *check {
 	return c
 }
 
-// reset keeps only memory. Maps do not shrink, so large ones are not kept.
+// reset empties the check, and keeps its memory. It drops large maps, because maps do not shrink.
 func (c *check) reset() {
 	header, attributes, read := c.header, c.attributes, c.read
 	if len(header) > keptFields {

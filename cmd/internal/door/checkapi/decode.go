@@ -17,7 +17,7 @@ type memberSet uint16
 
 func (s memberSet) has(n int) bool { return s>>n&1 != 0 }
 
-// member is one that an object may have, which read reads into a T.
+// member is a possible member of an object. read reads it into a T.
 type member[T any] struct {
 	name string
 	read func(d *decoder, into T) bool
@@ -91,7 +91,7 @@ var outcomeMembers = []member[*policy.Outcome]{
 	{"bytes", integer(0, door.MaxUnits, func(o *policy.Outcome) *int64 { return &o.Bytes })},
 	{"cost", func(d *decoder, o *policy.Outcome) (ok bool) {
 		if o.Cost, ok = d.integer(0, door.MaxUnits); o.Cost == 0 {
-			o.Cost = -1 // nothing at all; zero would mean missing
+			o.Cost = -1 // a cost of nothing; zero would mean that the cost is missing
 		}
 		return ok
 	}},
@@ -132,7 +132,7 @@ func integer[T any](least, most int64, of func(T) *int64) func(*decoder, T) bool
 	}
 }
 
-// object reads those members of an object that it takes, each once, and returns which were there.
+// object reads an object with members of takes, each at most once, and returns the set of members that it has.
 func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen memberSet, ok bool) {
 	ok = d.members(func(name string) bool {
 		n := find(all, name)
@@ -167,10 +167,10 @@ func namesOf[T any](all []member[T], takes memberSet) (names []string) {
 	return names
 }
 
-// anyMember is the set of all.
+// anyMember is the set of all members.
 const anyMember = ^memberSet(0)
 
-// decoder reads the body of a call: a check, or with "checks" several.
+// decoder reads the body of a call: one check, or several under "checks".
 type decoder struct {
 	reader
 	operation *operation
@@ -179,7 +179,7 @@ type decoder struct {
 	batch     bool
 }
 
-// begin makes the decoder ready for the body of another operation.
+// begin prepares the decoder for the body of an operation.
 func (d *decoder) begin(body string, o *operation) {
 	d.reader, d.operation, d.batch = reader{s: body}, o, false
 }
@@ -193,7 +193,7 @@ func (d *decoder) check(c *check, takes memberSet) bool {
 	return ok && d.complete(seen)
 }
 
-// complete checks the members of a check together.
+// complete checks that the members of a check fit together.
 func (d *decoder) complete(seen memberSet) bool {
 	switch {
 	case seen.has(inChecks):
@@ -237,7 +237,8 @@ func (d *decoder) peek(c *check) bool {
 	return ok
 }
 
-// place reads whether the caller will report the end of the request, or the permit that it has.
+// place reads a boolean that requests a place, because the caller will report the end of the request, or the text
+// of a place.
 func (d *decoder) place(c *check) (ok bool) {
 	if d.operation.places != nil {
 		c.place, ok = d.text("a place")
@@ -259,7 +260,7 @@ func (d *decoder) at(c *check) bool {
 	return true
 }
 
-// request reads the request that a check is about.
+// request reads the request of a check.
 func (d *decoder) request(c *check) bool {
 	seen, ok := object(d, c, requestMembers, anyMember)
 	has := func(name string) bool { return seen.has(find(requestMembers, name)) }
@@ -318,8 +319,7 @@ func (d *decoder) few(n int) bool {
 	return n <= door.MaxFields || d.fail("there are more than %d of them", door.MaxFields)
 }
 
-// header reads fields of a head: a text for each, or a list of those that came on lines of their
-// own.
+// header reads header fields: for each, a text, or a list of texts if the field occurred on several lines.
 func (d *decoder) header(h http.Header) bool {
 	n := 0
 	return d.members(func(name string) bool {
@@ -340,7 +340,7 @@ func (d *decoder) header(h http.Header) bool {
 	})
 }
 
-// outcome reads what has become of a request.
+// outcome reads the outcome of a request.
 func (d *decoder) outcome(c *check) bool {
 	c.outcome.Bytes = -1
 	_, ok := object(d, &c.outcome, outcomeMembers, anyMember)

@@ -28,8 +28,8 @@ func (c *call) appendAll(checks []*check) {
 // undecided is the decision about a request with a fault.
 var undecided policy.Decision
 
-// appendAnswer appends the answer to a check, by the first of the decisions, and returns those
-// of the checks behind it. The fields are left in c.header, and the status in c.answer.
+// appendAnswer appends the answer to a check, by the first of the decisions, and returns the decisions for later
+// checks. The fields are left in c.header, and the status in c.answer.
 func (c *call) appendAnswer(one *check, ds []policy.Decision) []policy.Decision {
 	clear(c.header)
 	d := &undecided
@@ -163,7 +163,7 @@ func (c *call) appendHeaders() {
 	c.out = append(c.out, '}')
 }
 
-// appendBody appends a body as text. What the policy has in a file may be no UTF-8.
+// appendBody appends a body as text. Bodies from files of the policy may not be UTF-8.
 func appendBody(dst, body []byte) []byte {
 	if !utf8.Valid(body) {
 		return appendText(dst, strings.ToValidUTF8(string(body), "\uFFFD"))

@@ -10,10 +10,10 @@ import (
 )
 
 // reader reads JSON of a known shape, without reflection, which takes twice as long even without checks. It accepts
-// the JSON of RFC 8259 without duplicate names and half characters, which other readers could read differently.
-// Texts without escapes are parts of the input.
+// the JSON of RFC 8259, but without duplicate names and unpaired surrogates, which other readers could read
+// differently. Texts without escapes are parts of the input.
 //
-// Its methods report success. After a failure problem is set.
+// Its methods report success. After a failure, problem is set.
 type reader struct {
 	s       string
 	i       int
@@ -43,7 +43,7 @@ func (d *reader) eat(c byte) bool {
 	return true
 }
 
-// expect is eat for what has to come next.
+// expect is eat, but fails if c does not come next.
 func (d *reader) expect(c byte) bool {
 	return d.eat(c) || d.fail("this is not JSON: %q is missing %s", c, d.where())
 }
@@ -113,7 +113,7 @@ func (d *reader) elements(read func() bool) bool {
 	}
 }
 
-// text reads a string, which is what.
+// text reads a string. what names the string in errors.
 func (d *reader) text(what string) (string, bool) {
 	d.space()
 	if d.i == len(d.s) || d.s[d.i] != '"' {

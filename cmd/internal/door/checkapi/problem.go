@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// problem is an answer that is an error, as RFC 9457 has it.
+// problem is an error answer in the form of RFC 9457.
 type problem struct {
 	Type   string  `json:"type"`
 	Title  string  `json:"title"`
@@ -19,8 +19,7 @@ type problem struct {
 	header http.Header
 }
 
-// wrong is what is wrong with a member of the body, by a JSON pointer (RFC 6901), or with a
-// parameter of the query.
+// wrong is a mistake in a member of the body, by its JSON pointer (RFC 6901), or in a parameter of the query.
 type wrong struct {
 	Pointer   *string `json:"pointer,omitempty"`
 	Parameter string  `json:"parameter,omitempty"`
@@ -57,7 +56,7 @@ func badMember(pointer, format string, args ...any) *problem {
 	return p
 }
 
-// within adds the name of a member to the place of the problem.
+// within adds the name of a member to the pointer of the problem.
 func (p *problem) within(name string) {
 	if len(p.Errors) > 0 {
 		*p.Errors[0].Pointer = "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name) + *p.Errors[0].Pointer

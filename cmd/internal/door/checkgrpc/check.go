@@ -13,11 +13,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// check is one question.
+// check is one check.
 type check struct {
 	request policy.Request
-	err     error  // what is wrong with the question: nothing is answered
-	fault   string // what is wrong with the request that it is about: it is refused
+	err     error  // the check is invalid, and gets no decision
+	fault   string // the fault of the described request, which is refused
 }
 
 var modes = map[Mode]policy.Mode{Mode_MODE_CHARGE: policy.Charge, Mode_MODE_PEEK: policy.Peek, Mode_MODE_GIVE_BACK: policy.GiveBack}
@@ -43,7 +43,7 @@ func (c *check) read(engine *policy.Engine, in *CheckRequest) {
 	c.request.Mode, c.request.Cost, c.request.ID, c.request.Ends = mode, in.GetCost(), in.GetId(), in.GetPlace()
 }
 
-// describe fills in the request that a check is about.
+// describe fills in the request of a check.
 func (c *check) describe(in *HttpRequest) (err error) {
 	if len(in.GetHeaders()) > door.MaxFields || len(in.GetAttributes()) > door.MaxFields {
 		return fmt.Errorf("the request has more than %d headers or attributes", door.MaxFields)
@@ -59,7 +59,7 @@ func (c *check) describe(in *HttpRequest) (err error) {
 	r.Header = headerOf(in.GetHeaders())
 	body := in.GetBody()
 	if body == nil {
-		body = []byte{} // nil would be one that is too large
+		body = []byte{} // nil would mean a body that is too large
 	}
 	r.Body = func(limit int64) ([]byte, error) {
 		if int64(len(body)) > limit {
@@ -71,14 +71,14 @@ func (c *check) describe(in *HttpRequest) (err error) {
 	return nil
 }
 
-// settled checks a question about an outcome, and sets when the request was charged.
+// settled checks a request to settle, and sets when the request was charged.
 func (c *check) settled(in *SettleRequest) error {
 	o := in.GetOutcome()
 	switch {
 	case o == nil:
 		return errors.New("it has no outcome")
 	case c.fault != "":
-		return errors.New(c.fault) // it was never charged
+		return errors.New(c.fault) // an invalid request was never charged
 	case c.request.Mode != policy.Charge || c.request.Ends:
 		return errors.New("only what was charged can be settled: leave out mode and place")
 	case o.GetStatus() != 0 && (o.GetStatus() < 100 || o.GetStatus() > 599):
@@ -105,7 +105,7 @@ func outcomeOf(in *Outcome) policy.Outcome {
 	}
 	if in.Cost != nil {
 		if o.Cost = in.GetCost(); o.Cost == 0 {
-			o.Cost = -1 // nothing; 0 leaves the cost to the response
+			o.Cost = -1 // a cost of nothing; 0 would leave the cost to the response
 		}
 	}
 	if in.Counts != nil {

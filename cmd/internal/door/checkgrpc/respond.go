@@ -46,7 +46,7 @@ func headers(h http.Header) (all []*Header) {
 	return all
 }
 
-// result is the result of one limit. Unknown numbers are missing.
+// result converts the result of one limit. Unknown numbers are left out.
 func result(r *policy.Result, now int64) *Result {
 	out := &Result{
 		Rule: text(r.Rule), Name: text(cmp.Or(r.Name, r.Rule)), Allowed: r.Allowed, Shadow: r.Shadow, From: r.From,
@@ -67,5 +67,5 @@ func result(r *policy.Result, now int64) *Result {
 	return out
 }
 
-// text is s, which protocol buffers take only as UTF-8.
+// text returns s as valid UTF-8, which protocol buffers require.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -1,8 +1,7 @@
-// Package checkgrpc is the gRPC service for decisions: the API of package checkapi in fewer bytes, and with
-// streams of batches, which cost a fraction of single calls. check.proto has its messages. Package server
-// is above it, packages policy and answer are below.
+// Package checkgrpc is the gRPC service for decisions: the API of package checkapi in fewer bytes, and with streams
+// of batches, which cost a fraction of single calls. check.proto has its messages.
 //
-// It holds no request: for one in a queue it returns the delay.
+// It never holds a request back: for a request in a queue, it returns the delay.
 package checkgrpc
 
 //go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative check.proto
@@ -65,7 +64,7 @@ func (s *service) CheckStream(stream grpc.BidiStreamingServer[CheckBatch, CheckB
 	}
 }
 
-// Hold prolongs a place in flight.
+// Hold renews the permits of a place.
 func (s *service) Hold(ctx context.Context, in *Place) (_ *HoldResponse, err error) {
 	defer door.Rescue(s.Logger, &err)
 	if err := s.admit(ctx); err != nil {
@@ -75,7 +74,7 @@ func (s *service) Hold(ctx context.Context, in *Place) (_ *HoldResponse, err err
 	return &HoldResponse{Held: held}, placeError(err)
 }
 
-// Release gives one back.
+// Release gives back the permits of a place.
 func (s *service) Release(ctx context.Context, in *Place) (_ *ReleaseResponse, err error) {
 	defer door.Rescue(s.Logger, &err)
 	if err := s.admit(ctx); err != nil {
@@ -109,7 +108,7 @@ func (s *service) Settle(ctx context.Context, in *SettleRequest) (_ *SettleRespo
 	return &SettleResponse{Settled: true}, nil
 }
 
-// placeError returns the error of a permit that could not be held or given back.
+// placeError returns the error for permits that could not be held or released.
 func placeError(err error) error {
 	switch {
 	case err == nil:

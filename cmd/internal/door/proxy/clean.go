@@ -11,14 +11,15 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// Clean reduces a request to what the upstream gets, before next decides about it: decisions and the upstream read
-// the same request.
+// Clean reduces a request to the form that the upstream gets, before next decides about it, so that decisions and
+// the upstream use the same request.
 //
 //   - Fields that change the path, the method or the host are dropped, except those of u.Keep and, of trusted proxies,
 //     X-Forwarded-Prefix and similar. So are names with other characters than letters, digits and hyphens, which CGI
 //     and similar interfaces turn into a hyphen, except those of u.Keep.
-//   - Of upgrades only that of a WebSocket stays. Any other would be a tunnel for requests that are not counted.
-//   - A request without a host is for the name of an http upstream, which gets it as its Host.
+//   - The only upgrade that stays is the upgrade to a WebSocket. Any other would be a tunnel for requests that are
+//     not counted.
+//   - A request without a host gets the name of the http upstream as its Host.
 //   - The fields that Connection names are dropped, as in package httplimit.
 //   - HTTP/2 carries more than HTTP/1, and net/http accepts some of it: requests that could be read in two ways are
 //     answered with 400.
@@ -52,30 +53,29 @@ func Clean(u Upstream, next http.Handler) http.Handler {
 	})
 }
 
-// exchanges are of requests that were refused: nothing holds on to them.
+// exchanges are for refused requests, because nothing keeps references to those.
 var exchanges = sync.Pool{New: func() any { return new(exchange.Exchange) }}
 
-// hopFields end here. HTTP2-Settings belongs to an upgrade that is never passed on.
+// hopFields are not passed on. HTTP2-Settings belongs to an upgrade that is never passed on.
 var hopFields = []string{"HTTP2-Settings", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection"}
 
-// pathFields make some frameworks read another path, method or host than that of the
-// request.
+// pathFields make some frameworks read another path, method or host than the request has.
 var pathFields = []string{
 	"X-Original-URL", "X-Original-URI", "X-Original-Method", "X-Original-Host", "X-Rewrite-URL",
 	"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X-HTTP-Host-Override", "X-Host", "X-Script-Name",
 }
 
-// proxyFields do so, too, and some proxies write them: those of strangers are dropped.
+// proxyFields do so, too, but some proxies set them. They are dropped unless they come from a trusted proxy.
 var proxyFields = []string{
 	"X-Forwarded-Prefix", "X-Forwarded-Path", "X-Forwarded-Uri", "X-Forwarded-Url", "X-Forwarded-Method", "X-Forwarded-Server",
 	"X-Forwarded-Script-Name",
 }
 
-// PathFields returns the names of the fields of strangers that are dropped because some server takes
-// them for the path, the method or the host. The examples in deploy/ have proxies drop the same.
+// PathFields returns the names of fields that are dropped, unless a trusted proxy sent them, because some server
+// takes them for the path, the method or the host. The examples in deploy/ make proxies drop the same fields.
 func PathFields() []string { return slices.Concat(pathFields, proxyFields) }
 
-// keyFields are read from the head of a request only.
+// keyFields are fields that decisions read only from the head of a request.
 var keyFields = []string{
 	"Authorization", "Content-Encoding", "Content-Length", "Content-Range", "Content-Type", "Cookie", "Forwarded",
 	"Host", "Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect", "Origin", "X-Api-Key", "X-Real-Ip",
@@ -86,7 +86,7 @@ type cleaner struct {
 	dropped, kept map[string]bool // canonical names
 }
 
-// identify finds the client, once for the limits and for the upstream.
+// identify finds the client once, for the limits and for the upstream.
 func (u *Upstream) identify(x *exchange.Exchange, r *http.Request) {
 	trusted := u.Trusted()
 	x.Peer = httplimit.ClientIP{}.Addr(r)
@@ -119,7 +119,7 @@ func (c *cleaner) drops(name string, trusted bool) bool {
 		strings.HasPrefix(name, "X-Forwarded-") && slices.Contains(proxyFields, name) && !trusted
 }
 
-// plainName reports whether no server takes the name of a field for another.
+// plainName reports whether no server takes the name of a field for another name.
 func plainName(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; c != '-' && ('0' > c || c > '9') && ('a' > c|0x20 || c|0x20 > 'z') {
@@ -147,8 +147,8 @@ func asksForWebSocket(r *http.Request) bool {
 		len(r.Header["Sec-Websocket-Key"]) == 1
 }
 
-// climbs reports whether a server may find a ".." in the path, escaped up to three times.
-// Behind a prefix of ours it would lead out of that.
+// climbs reports whether a server may find a ".." in the path, escaped up to three times. It could lead out of the
+// path of the upstream's URL.
 func climbs(path string) bool {
 	for range 4 {
 		for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {

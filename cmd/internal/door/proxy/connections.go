@@ -12,14 +12,13 @@ import (
 	"github.com/sluicehq/sluice/internal/seldom"
 )
 
-// Connections bounds how many connections are open at a time, so that clients that only
-// hold them leave room for others. One too many is closed at once.
+// Connections bounds the number of open connections, so that clients that only keep connections open leave room for
+// others. Further connections are closed at once.
 type Connections struct {
-	// Most is the bound for all, and PerAddress for those of one address or IPv6 /64.
-	// Zero is no bound.
+	// Most bounds all connections, and PerAddress those of one address or IPv6 /64. Zero means no bound.
 	Most, PerAddress int
-	// Trusted returns the proxies that PerAddress does not bound; it may be nil. They
-	// bring the connections of many.
+	// Trusted returns the proxies that PerAddress does not bound, because they have the connections of many
+	// clients. It may be nil.
 	Trusted func() []netip.Prefix
 	Log     *slog.Logger
 
@@ -38,13 +37,13 @@ func (c *Connections) Open() int {
 	return c.open
 }
 
-// Refused returns how many were closed for want of room among all, and for their address.
+// Refused returns how many connections were closed because of Most, and because of PerAddress.
 func (c *Connections) Refused() (all, address uint64) {
 	return c.refusedAll.Load(), c.refusedAddress.Load()
 }
 
-// Listener wraps l. A write on one of its connections fails after stall if the client does not read: a deadline for
-// a whole response, as in http.Server, would cut streams.
+// Listener wraps l. A write on one of its connections fails after stall if the client does not read. A deadline for
+// the whole response, as in http.Server, would cut streams.
 func (c *Connections) Listener(l net.Listener, stall time.Duration) net.Listener {
 	return &listener{l, c, stall}
 }
@@ -69,7 +68,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// address returns where a connection comes from, or the zero Addr if that is not known.
+// address returns the address of a connection's client, or the zero Addr if it is unknown.
 func address(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -78,10 +77,10 @@ func address(a net.Addr) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// network returns the addresses that are counted as one client's.
+// network returns the network whose addresses count as one client.
 func network(addr netip.Addr) netip.Addr {
 	if addr.Is6() {
-		p, _ := addr.Prefix(64) // an IPv6 address has them
+		p, _ := addr.Prefix(64) // no error: an IPv6 address has 128 bits
 		addr = p.Addr()
 	}
 	return addr
@@ -151,8 +150,7 @@ func (c *conn) Close() error {
 	return err
 }
 
-// CloseWrite lets the server end its side before it closes: a client that is still sending would otherwise lose the
-// answer.
+// CloseWrite lets the server close its side first. Otherwise a client that is still sending would lose the answer.
 func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(c net.Conn) error {

@@ -15,22 +15,22 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// direct is a client of one upstream that speaks HTTP/1.1 without TLS. It writes a request and
-// reads the response on the goroutine of the caller, where http.Transport hands both to others,
-// which is a third of the time that a request costs the gateway. What it does not do it leaves to
-// a Transport: upgrades, Expect, trailers, and bodies that are large or of unknown length.
+// direct is a client of one upstream that speaks HTTP/1.1 without TLS. It writes a request and reads the response
+// on the goroutine of the caller. http.Transport uses other goroutines for both, which costs a third of the
+// gateway's time for a request. direct leaves some requests to a Transport: upgrades, Expect, trailers, and bodies
+// that are large or of unknown length.
 //
-// Responses are read by http.ReadResponse, as a Transport does, and a test holds one to the other.
+// Responses are read by http.ReadResponse, as by a Transport, and a test compares both.
 type direct struct {
 	rest    *measured
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	address string        // host:port
-	timeout time.Duration // for the head of a response; zero is no bound
+	timeout time.Duration // bound for the head of a response; zero means none
 	slots   *slots
 
 	mu   sync.Mutex
-	idle []*link     // the longest idle first
-	reap *time.Timer // set while there are idle ones
+	idle []*link     // the connection that was idle for the longest time first
+	reap *time.Timer // set while connections are idle
 }
 
 const (
@@ -38,7 +38,7 @@ const (
 	smallBody = 16 << 10
 	// maxHead is the most bytes of the heads of one response.
 	maxHead = 1 << 20
-	// maxIdle is how many connections are kept, and idleFor how long.
+	// maxIdle is the most idle connections, and idleFor how long they are kept.
 	maxIdle = 1024
 	idleFor = 90 * time.Second
 )
@@ -58,7 +58,7 @@ func roundTripper(u *Upstream) http.RoundTripper {
 	return d
 }
 
-// RoundTrip is that of http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !simple(r) {
 		return d.rest.RoundTrip(r)
@@ -80,7 +80,7 @@ func (d *direct) send(r *http.Request, body []byte) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l == nil { // there are as many as there may be, and a Transport makes callers wait
+		if l == nil { // no connection is free; a Transport makes callers wait
 			return d.rest.send(withBody(r, body))
 		}
 		again := l.used && repeatable(r)
@@ -95,8 +95,8 @@ func (d *direct) send(r *http.Request, body []byte) (*http.Response, error) {
 	}
 }
 
-// simple reports whether direct sends r itself. Nothing of such a request could be read as
-// another line: what a Transport refuses or mends, it shall.
+// simple reports whether direct sends r itself. Nothing in such a request can be read as another line. All requests
+// that a Transport would refuse or correct are left to it.
 func simple(r *http.Request) bool {
 	h, u := r.Header, r.URL
 	return r.ContentLength >= 0 && r.ContentLength <= smallBody && r.Trailer == nil && r.TransferEncoding == nil && !r.Close &&
@@ -104,7 +104,7 @@ func simple(r *http.Request) bool {
 		u.Opaque == "" && u.Path != "*" && visible(u.RawQuery) && r.Host != "" && visible(r.Host) && plainFields(h)
 }
 
-// visible reports whether s has neither spaces nor control characters, nor what is not ASCII.
+// visible reports whether s has only visible ASCII characters, and no spaces.
 func visible(s string) bool { return strings.IndexByte(s, ' ') < 0 && printable.ASCII(s) }
 
 // plainFields reports whether nothing in h ends a name or a line.
@@ -117,7 +117,7 @@ func plainFields(h http.Header) bool {
 	return true
 }
 
-// readSmall reads the whole body from the client, so that nothing of the upstream waits for it.
+// readSmall reads the whole body from the client, so that no connection to the upstream waits for it.
 func readSmall(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -142,8 +142,8 @@ func withBody(r *http.Request, body []byte) *http.Request {
 	return r
 }
 
-// repeatable reports whether r may be sent again if a connection ends that has been idle: the
-// upstream may just have closed it.
+// repeatable reports whether r may be sent again if an idle connection fails, because the upstream may just have
+// closed the connection.
 func repeatable(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
@@ -152,8 +152,8 @@ func repeatable(r *http.Request) bool {
 	return false
 }
 
-// get returns a connection, with the deadline for an answer: an idle one that is still good, or
-// a new one; nil if there are as many as there may be.
+// get returns a connection with the deadline for an answer: an idle one that is still open, or a new one. It
+// returns nil if no further connection may be opened.
 func (d *direct) get(ctx context.Context) (*link, error) {
 	for {
 		l, room := d.take()
@@ -172,8 +172,8 @@ func (d *direct) get(ctx context.Context) (*link, error) {
 	}
 }
 
-// take returns the connection that was idle for the shortest time, or else whether there may be a
-// new one, which is counted then.
+// take returns the connection that was idle for the shortest time. Without one, room reports whether a new
+// connection may be opened, which is then counted.
 func (d *direct) take() (l *link, room bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -197,7 +197,7 @@ func (d *direct) dial(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// put keeps l for a next request.
+// put keeps l for another request.
 func (d *direct) put(l *link) {
 	l.since = time.Now()
 	d.mu.Lock()
@@ -217,7 +217,7 @@ func (d *direct) put(l *link) {
 	}
 }
 
-// reapIdle ends what has been idle for too long.
+// reapIdle closes connections that have been idle for too long.
 func (d *direct) reapIdle() {
 	d.mu.Lock()
 	n, before := 0, time.Now().Add(-idleFor)

@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// problem is an answer of the gateway itself, in the form of RFC 9457.
+// problem is an answer by the gateway itself, in the form of RFC 9457.
 type problem struct {
 	status int
 	detail string
@@ -44,13 +44,13 @@ func (p *problem) write(w http.ResponseWriter) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// fail answers for an upstream that did not. It may have heard the request and acted on it, so
-// that this counts for rules that go by the outcome, unless there was no connection.
+// fail answers for an upstream that did not answer. Unless there was no connection, the upstream may have received
+// the request and acted on it, so the request counts for rules that depend on the outcome.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	closeAfter(w.Header(), r)
-	x := exchange.Join(w, r, nil, nil) // which ServeHTTP has made
+	x := exchange.Join(w, r, nil, nil) // the exchange that ServeHTTP has made
 	if !unheard(err) {
-		x.Lost = r.Context().Err() != nil || timedOut(err) // the upstream may go on
+		x.Lost = r.Context().Err() != nil || timedOut(err) // the upstream may still be working on the request
 		httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
 	}
 	p, own := blameClient(err), true
@@ -63,8 +63,8 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case r.Context().Err() != nil && r.ContentLength == 0:
 		panic(http.ErrAbortHandler) // the client has left
 	case r.Context().Err() != nil:
-		// The server ends the context also when a read of the body fails, and that may
-		// be noticed before the error of the read is.
+		// The server also ends the context when a read of the body fails, which may be noticed before the error of
+		// the read.
 		p = bodyLate
 	default:
 		own = false
@@ -78,7 +78,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.write(w)
 }
 
-// kindOf returns the kind of error with which r got no response.
+// kindOf returns the kind of an error because of which r got no response.
 func kindOf(r *http.Request, err error) telemetry.UpstreamError {
 	text := err.Error() // many errors of net/http and crypto/tls have no type
 	contains := func(some ...string) bool {
@@ -111,13 +111,13 @@ func timedOut(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// unheard reports whether the upstream has not heard of the request.
+// unheard reports whether the upstream has certainly not received the request.
 func unheard(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
 
-// blameClient returns the answer where it was the client's body that broke off.
+// blameClient returns the answer if the client's body broke off, or else nil.
 func blameClient(err error) *problem {
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge(large.Limit)
@@ -126,14 +126,14 @@ func blameClient(err error) *problem {
 	switch {
 	case !ok:
 		return nil
-	case timedOut(client.err): // and not err, which may be a net.Error of its own
+	case timedOut(client.err): // not err, which may itself be a net.Error
 		return bodyLate
 	}
 	return &problem{http.StatusBadRequest, "The body broke off or is malformed."}
 }
 
-// health logs when the upstream goes away and when it comes back, and not each request
-// in between.
+// health logs when the upstream becomes unavailable and when it is available again, but not each request in
+// between.
 type health struct{ isDown atomic.Bool }
 
 func (h *health) down(log *slog.Logger, upstream string, err error) {

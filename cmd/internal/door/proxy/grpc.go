@@ -19,7 +19,7 @@ func isGRPC(h http.Header) bool {
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// callKey is where the context of a call of gRPC has its *clientBody.
+// callKey is the key of the *clientBody in the context of a gRPC call.
 type callKey struct{}
 
 func callOf(resp *http.Response) *clientBody {
@@ -27,8 +27,8 @@ func callOf(resp *http.Response) *clientBody {
 	return call
 }
 
-// Head withholds an answer of the gateway itself to a call, to send it as a status of gRPC: clients turn a 429 into
-// UNAVAILABLE, without the time to retry. Answers of the upstream pass unchanged.
+// Head withholds an answer by the gateway itself to a call, so that it is sent as a status of gRPC. Clients would
+// turn a 429 into UNAVAILABLE, without the time to retry. Answers of the upstream pass unchanged.
 func (b *clientBody) Head(status int) int {
 	if b.answered || status < 400 {
 		return status
@@ -37,7 +37,7 @@ func (b *clientBody) Head(status int) int {
 	return 0
 }
 
-// Take sends the withheld answer, if any, once. body is that of the answer.
+// Take sends the withheld answer, if any, once. body is the body of the answer.
 func (b *clientBody) Take(body []byte) {
 	if b.status == 0 {
 		return
@@ -58,7 +58,7 @@ func (b *clientBody) Take(body []byte) {
 	b.status = 0
 }
 
-// grpcStatus returns the code that stands for an answer of the gateway.
+// grpcStatus returns the gRPC code for an answer of the gateway.
 func grpcStatus(status int) int {
 	switch status {
 	case http.StatusBadRequest:
@@ -77,7 +77,7 @@ func grpcStatus(status int) int {
 	return 2 // UNKNOWN
 }
 
-// grpcMessage escapes what cannot stand in a field.
+// grpcMessage escapes characters that cannot be in a header field.
 func grpcMessage(s string) string {
 	return printable.Percent(s, func(c byte) bool { return c < ' ' || c > '~' || c == '%' })
 }

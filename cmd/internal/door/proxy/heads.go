@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Servers of HTTP/2 bound a stream once its head has arrived, and a connection by its silence. A head
-// that never ends is neither: the connection stays for as long as its client likes. headConn bounds
-// the time from the first byte of a head to its last.
+// HTTP/2 servers have a timeout for a stream once its head has arrived, and a timeout for an idle connection.
+// Neither applies to a head that never ends: its client can keep the connection open for as long as it likes.
+// headConn bounds the time from the first byte of a head to its last.
 
-// preface is what a client of HTTP/2 sends first.
+// preface is the text that an HTTP/2 client sends first.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 const (
@@ -26,17 +26,17 @@ const (
 
 // frames follows the frames that a client sends. Its zero value expects the preface.
 type frames struct {
-	preface int               // bytes of it that have come
-	header  [frameHeader]byte // of the frame that comes
-	have    int               // bytes of header
-	left    int               // bytes of the frame that have not come
-	data    bool              // it is a DATA frame
+	preface int               // bytes of the preface that have arrived
+	header  [frameHeader]byte // header of the current frame
+	have    int               // bytes of header that have arrived
+	left    int               // bytes of the frame that have not arrived
+	data    bool              // the current frame is a DATA frame
 	head    bool              // the head has more frames
 	other   bool              // the connection speaks another protocol
 }
 
-// scan follows p. It reports whether it ends within a head or another frame, where the payload of
-// DATA counts as none, and whether that has begun in p.
+// scan follows p. It reports whether p ends within a head or a frame (the payload of a DATA frame does not count),
+// and whether that head or frame began in p.
 func (f *frames) scan(p []byte) (unfinished, began bool) {
 	for len(p) > 0 && !f.other {
 		var n int
@@ -71,8 +71,8 @@ func (f *frames) next() {
 	}
 }
 
-// headConn closes a connection of HTTP/2 if its client starts a head, or another frame except DATA, and does not
-// finish it in time. Deadlines would not do: servers of gRPC set their own.
+// headConn closes an HTTP/2 connection if its client starts a head, or any frame except DATA, and does not finish
+// it in time. It does not use deadlines, because gRPC servers set their own.
 type headConn struct {
 	net.Conn
 	frames  frames
@@ -105,11 +105,11 @@ func (c *headConn) start() {
 	c.timer.Reset(c.timeout)
 }
 
-// CloseWrite is that of a connection without TLS.
+// CloseWrite closes the write side of the connection, which has no TLS.
 func (c *headConn) CloseWrite() error { return closeWrite(c.Conn) }
 
-// BoundHeads wraps l. Its connections have HTTP/2 or another protocol, and are no *tls.Conn, for which an
-// http.Server looks: see [BoundHeadsTLS].
+// BoundHeads wraps l. Its connections may speak HTTP/2 or another protocol. They are not of type *tls.Conn, by
+// which an http.Server recognizes TLS: for HTTP/2 over TLS see [BoundHeadsTLS].
 func BoundHeads(l net.Listener, timeout time.Duration) net.Listener {
 	return &headListener{l, timeout}
 }
@@ -127,9 +127,9 @@ func (l *headListener) Accept() (net.Conn, error) {
 	return &headConn{Conn: c, timeout: l.timeout}, nil
 }
 
-// BoundHeadsTLS bounds heads of HTTP/2 within TLS. An http.Server reads them from a *tls.Conn only, so
-// another one serves these connections, as HTTP/2 without TLS. Its handler is that of server, and so
-// are its bounds. It has to be called when server is complete.
+// BoundHeadsTLS bounds heads of HTTP/2 over TLS. An http.Server speaks HTTP/2 over TLS only on a *tls.Conn itself,
+// so a second http.Server, with the handler and the bounds of server, serves the decrypted connections as HTTP/2
+// without TLS. Call BoundHeadsTLS after all fields of server have been set.
 func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -139,7 +139,7 @@ func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 			r.TLS = &l.state
 			l.handler.ServeHTTP(w, r)
 		}),
-		DisableGeneralOptionsHandler: true, // server decides
+		DisableGeneralOptionsHandler: true, // the handler of server decides
 		BaseContext:                  func(l net.Listener) context.Context { return l.(*handed).context() },
 		Protocols:                    protocols,
 		HTTP2:                        server.HTTP2,
@@ -155,14 +155,14 @@ func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 		},
 	}
 	server.RegisterOnShutdown(func() {
-		// This tells the clients to send no more requests. The server waits for those that run.
+		// This tells clients to send no more requests. server waits for the running ones.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = within.Shutdown(ctx)
 	})
 }
 
-// handOver has server serve c with h, and returns when c has been closed.
+// handOver makes server serve c with h, and returns when c has been closed.
 func handOver(server *http.Server, c net.Conn, state tls.ConnectionState, h http.Handler) {
 	l := &handed{Conn: c, state: state, handler: h, accept: make(chan net.Conn, 1), stop: make(chan struct{}), closed: make(chan struct{})}
 	l.accept <- &handedConn{Conn: c, closed: sync.OnceFunc(func() { close(l.closed) })}
@@ -179,7 +179,7 @@ func handOver(server *http.Server, c net.Conn, state tls.ConnectionState, h http
 type handed struct {
 	net.Conn
 	state        tls.ConnectionState
-	handler      http.Handler // of the server that accepted the connection
+	handler      http.Handler // the handler of the server that accepted the connection
 	accept       chan net.Conn
 	stop, closed chan struct{}
 }
@@ -204,16 +204,16 @@ func (l *handed) Addr() net.Addr { return l.LocalAddr() }
 
 type handedKey struct{}
 
-// context returns what requests inherit: what the server that accepted the connection knows of it.
+// context returns the base context of requests, from the server that accepted the connection.
 func (l *handed) context() context.Context {
 	ctx := context.Background()
-	if h, ok := l.handler.(interface{ BaseContext() context.Context }); ok { // as net/http hands it on
+	if h, ok := l.handler.(interface{ BaseContext() context.Context }); ok { // the form in which net/http passes it on
 		ctx = h.BaseContext()
 	}
 	return context.WithValue(ctx, handedKey{}, l)
 }
 
-// handedConn notes that it has been closed.
+// handedConn reports when it is closed.
 type handedConn struct {
 	net.Conn
 	closed func()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// byHost passes requests on by their host, and those for any other to rest, which may be nil.
+// byHost passes requests on by their host, and requests for any other host to rest, which may be nil.
 func byHost(hosts map[string]http.Handler, rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := hosts[HostName(r.Host)]
@@ -22,8 +22,8 @@ func byHost(hosts map[string]http.Handler, rest http.Handler) http.Handler {
 	})
 }
 
-// HostName returns the host of a Host field as [Upstream.Hosts] names it: without a port, and
-// without the dot behind a name.
+// HostName returns the host of a Host field in the form of [Upstream.Hosts]: without a port, and without a dot at
+// the end.
 func HostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -12,12 +12,11 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// pingAfter is how long a connection of HTTP/2 may be silent before a ping checks that the other end is alive.
+// pingAfter is how long an HTTP/2 connection may be silent before a ping checks that the other end is alive.
 const pingAfter = time.Minute
 
-// bounds is what one connection of HTTP/2 can cost. What is sent and reset at once counts as
-// a stream until its handler has returned; four times as many may wait, and one more ends the
-// connection.
+// bounds limits the cost of one HTTP/2 connection. A stream that is reset at once counts until its handler has
+// returned. Four times as many streams may wait; one more ends the connection.
 var bounds = http.HTTP2Config{
 	MaxConcurrentStreams:          128,
 	MaxReadFrameSize:              16 << 10,
@@ -26,11 +25,11 @@ var bounds = http.HTTP2Config{
 	SendPingTimeout:               pingAfter,
 }
 
-// malformed returns the answer to a request of HTTP/2 that cannot be passed on as it is: one
-// that RFC 9113 calls malformed and net/http does not, or that would be another in HTTP/1.
+// malformed returns the answer to an HTTP/2 request that cannot be passed on unchanged: a request that RFC 9113
+// calls malformed but net/http accepts, or that would be a different request in HTTP/1.
 func malformed(r *http.Request) *problem {
 	switch {
-	case r.Method == "PRI": // the beginning of HTTP/2, which net/http passes on as a request
+	case r.Method == "PRI": // the preface of HTTP/2, which net/http passes on as a request
 		return &problem{http.StatusHTTPVersionNotSupported, "This gateway speaks HTTP/2 over TLS only, and if ALPN says so."}
 	case !httpguts.ValidHeaderFieldName(r.Method):
 		return bad("The :method has characters that no method has.")
@@ -50,7 +49,7 @@ func malformed(r *http.Request) *problem {
 	}
 	delete(r.Header, "Host")
 	if r.ContentLength == 0 {
-		r.Trailer = nil // none will come
+		r.Trailer = nil // no trailers will come
 	}
 	return nil
 }
@@ -62,7 +61,7 @@ func oneHost(r *http.Request) bool {
 	return len(hosts) == 0 || len(hosts) == 1 && hosts[0] == r.Host
 }
 
-// saysLength reports whether the Content-Length, if there is one, is what was understood of it.
+// saysLength reports whether the Content-Length, if any, equals the length that net/http has understood.
 func saysLength(r *http.Request) bool {
 	said, ok := r.Header["Content-Length"]
 	return !ok || len(said) == 1 && said[0] == strconv.FormatInt(r.ContentLength, 10)
@@ -70,13 +69,13 @@ func saysLength(r *http.Request) bool {
 
 var errUnread = errors.New("the client does not read its answer")
 
-// stall bounds the answer on a stream of HTTP/2. Clients can take what comes on a connection
-// and nothing of one stream, so that a deadline on writes to the connection does not bound those.
+// stall bounds the answer on an HTTP/2 stream. A client can read from the connection but accept nothing of one
+// stream, so a deadline for writes to the connection does not bound streams.
 type stall struct {
 	own      exchange.Exchange
 	exchange *exchange.Exchange
 	after    time.Duration
-	timer    *time.Timer // runs while something is written; nil until then
+	timer    *time.Timer // runs during a write; nil before the first
 	ended    chan struct{}
 	late     bool
 }
@@ -115,8 +114,8 @@ func (s *stall) Begin() error {
 	return nil
 }
 
-// End stops the timer. The server's writer is not to be touched once its handler has returned, so
-// that a timer that has fired is waited for.
+// End stops the timer. It waits for a timer that has fired, because the server's writer must not be used after its
+// handler has returned.
 func (s *stall) End() error {
 	if s.timer.Stop() {
 		return nil
@@ -132,7 +131,7 @@ func (s *stall) reset() {
 	close(s.ended)
 }
 
-// end bounds what the server still has to write.
+// end bounds the writes that the server still has to do.
 func (s *stall) end() {
 	if s.timer != nil && !s.late {
 		_ = http.NewResponseController(s.exchange.ResponseWriter).SetWriteDeadline(time.Now().Add(s.after))

@@ -25,17 +25,17 @@ type link struct {
 	raw   syscall.RawConn
 	in    *bufio.Reader
 	out   []byte // scratch
-	left  int    // bytes that heads may still have; negative: what comes is a body
-	lost  error  // of reading a head; nil: the connection is good
+	left  int    // bytes that heads may still have; negative: the body is being read
+	lost  error  // the error of reading a head; nil: the connection is good
 	since time.Time
-	used  bool // by a request before
+	used  bool // by an earlier request
 }
 
 func newLink(c net.Conn, owner *direct) *link {
 	l := &link{Conn: c, owner: owner}
 	l.in = bufio.NewReader(l)
 	if s, ok := c.(syscall.Conn); ok {
-		l.raw, _ = s.SyscallConn() // without it the connection is used once
+		l.raw, _ = s.SyscallConn() // without raw, the connection is used only once
 	}
 	return l
 }
@@ -71,8 +71,8 @@ func (l *link) end() {
 	l.owner.slots.leave()
 }
 
-// exchange sends r and reads the head of the response. After an error the caller ends the connection; unanswered
-// reports that it was lost before any answer.
+// exchange sends r and reads the head of the response. After an error, the caller closes the connection. unanswered
+// reports that the connection was lost before any answer.
 func (l *link) exchange(r *http.Request, body []byte) (resp *http.Response, unanswered bool, err error) {
 	b := &linkBody{link: l}
 	if r.Context().Done() != nil {
@@ -121,15 +121,15 @@ func (l *link) ask(r *http.Request, body []byte) (resp *http.Response, unanswere
 	return resp, false, err
 }
 
-// readHead reads the head of the response, and those of informational ones before it.
+// readHead reads the head of the response, and the heads of informational responses before it.
 func (l *link) readHead(r *http.Request) (*http.Response, error) {
 	for {
 		resp, err := http.ReadResponse(l.in, r)
 		switch {
 		case err != nil:
-			return nil, cmp.Or(l.lost, err) // a line that has not ended is malformed to ReadResponse
+			return nil, cmp.Or(l.lost, err) // for ReadResponse, an unfinished line is only malformed
 		case resp.StatusCode == http.StatusSwitchingProtocols:
-			return nil, errSwitch // this request has no upgrade
+			return nil, errSwitch // the request did not ask for an upgrade
 		case resp.StatusCode < 100:
 			return nil, errStatus
 		case resp.StatusCode >= 200:
@@ -179,25 +179,26 @@ func appendField(b []byte, name, value string) []byte {
 	return append(append(b, value...), "\r\n"...)
 }
 
-// linkBody is the body of a response. It gives the connection back when it has been read.
+// linkBody is the body of a response. It gives the connection back when the body has been read.
 type linkBody struct {
 	link *link
 	body io.ReadCloser
 	keep bool        // the connection is good for another request
-	here bool        // all of the body has come
-	err  error       // of a Read
-	stop func() bool // of the watch on the context, or nil
+	here bool        // the whole body has arrived
+	err  error       // the error of a Read
+	stop func() bool // stops watching the context, or nil
 
 	canceled, ended atomic.Bool
 }
 
-// cancel ends the reads that are under way, when the caller wants no more.
+// cancel ends running reads, when the caller wants no more.
 func (b *linkBody) cancel() {
 	b.canceled.Store(true)
 	_ = b.link.SetDeadline(time.Unix(1, 0))
 }
 
-// done gives the connection back, if all of the response was read and no cancellation is under way, or ends it.
+// done gives the connection back if the whole response was read and no cancellation is under way. Otherwise it
+// closes the connection.
 func (b *linkBody) done(all bool) {
 	if b.ended.Swap(true) {
 		return
@@ -224,7 +225,7 @@ func (b *linkBody) Read(p []byte) (n int, err error) {
 	return n, b.err
 }
 
-// Close ends the connection, unless all has been read. It may come while Read waits.
+// Close closes the connection, unless the whole body has been read. It may be called while Read waits.
 func (b *linkBody) Close() error {
 	b.done(false)
 	return nil

@@ -7,8 +7,8 @@ import "syscall"
 // looks reports whether quiet can tell.
 const looks = true
 
-// quiet reports whether an idle connection is open and has nothing to read: an unrequested answer would be mistaken
-// for that to the next request.
+// quiet reports whether an idle connection is open and has nothing to read. An unrequested answer would be mistaken
+// for the answer to the next request.
 func (l *link) quiet() bool {
 	quiet := false
 	err := l.raw.Read(func(fd uintptr) bool {

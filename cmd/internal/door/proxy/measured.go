@@ -37,7 +37,7 @@ func (m *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// send sends r without counting it. A switch of protocols that r did not ask for is an error.
+// send sends r without counting it. It returns an error for a switch of protocols that r did not ask for.
 func (m *measured) send(r *http.Request) (*http.Response, error) {
 	resp, err := m.Transport.RoundTrip(r)
 	if err != nil {
@@ -50,7 +50,7 @@ func (m *measured) send(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// finish counts the end of a call. The time of the upload is the client's, and is subtracted.
+// finish counts the end of a call. The time of the upload depends on the client, so it is subtracted.
 func finish(call telemetry.UpstreamCall, r *http.Request, resp *http.Response, err error, upload time.Duration) {
 	took := call.Elapsed() - upload
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package proxy passes requests on to an upstream, and protects both sides from each other's slowness. It
-// limits nothing: package server, above it, puts httplimit before it.
+// Package proxy passes requests on to an upstream, and protects both sides from each other's slowness. It has no
+// limits itself: package server puts httplimit in front of it.
 //
-// Clean runs before the decision, so that the upstream gets the bytes that the decision was about. What cannot be
-// passed on as it was read is rejected or dropped. A 101 is passed on only with the Sec-WebSocket-Accept that
+// Clean runs before the decision, so that the upstream gets the bytes that were decided about. Everything that
+// cannot be passed on unchanged is rejected or dropped. A 101 is passed on only with the Sec-WebSocket-Accept that
 // answers the client's key: otherwise a server that lets clients choose the status would open a tunnel.
 package proxy
 
@@ -26,50 +26,50 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Upstream is where requests go.
+// Upstream configures the upstreams of requests.
 type Upstream struct {
 	// URL is http, https, or h2c for HTTP/2 without TLS. Its path is put before that of each
 	// request. It may be nil if there are Hosts.
 	URL *url.URL
-	// Hosts are where the requests for some hosts go instead: names in lower case, or
-	// addresses, without a port.
+	// Hosts has other URLs for requests for some hosts: names in lower case, or addresses, without a port.
 	Hosts map[string]*url.URL
-	// CA are the authorities that https upstreams are held against. If it is nil, those of
-	// the system are.
+	// CA are the certificate authorities for https upstreams. If it is nil, the system's authorities are used.
 	CA *x509.CertPool
-	// Timeout bounds the wait for the head of a response. Zero is no bound. The rest has no bound but Silence.
+	// Timeout bounds the wait for the head of a response. Zero means no bound. The rest of the response is bounded
+	// only by Silence.
 	Timeout time.Duration
-	// Silence bounds the time in which nothing comes of the body of a response, and in
-	// which nothing goes either way of a WebSocket. Zero is no bound.
+	// Silence bounds the time without data of the body of a response, and the time without data in either direction
+	// of a WebSocket. Zero means no bound.
 	Silence time.Duration
-	// MaxStreams is how many WebSockets, event streams and gRPC streams are open at a time,
-	// and MaxConnections how many connections to each upstream. Zero is no bound.
+	// MaxStreams is the most WebSockets, event streams and gRPC streams that are open at a time, and MaxConnections
+	// the most connections to each upstream. Zero means no bound.
 	MaxStreams, MaxConnections int
 	// MaxBody is the largest request body in bytes. Zero is no bound.
 	MaxBody int64
 	// Trusted returns the proxies with trusted X-Forwarded headers.
 	Trusted func() []netip.Prefix
-	// Keep names fields that [Clean] would drop, and that the upstream needs.
+	// Keep names fields that the upstream needs although [Clean] would drop them.
 	Keep []string
-	// Reads reports whether rules look at the field of that canonical name.
+	// Reads reports whether rules read the field with that canonical name.
 	Reads func(name string) bool
 	// Stats returns the counters of the requests to an upstream. If nil, the counts are discarded.
 	Stats func(target *url.URL) *telemetry.UpstreamStats
 	// Dial opens connections to the upstream. Nil is the Dial of a [net.Dialer].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Log takes the failures of the upstream.
+	// Log gets the failures of the upstream.
 	Log *slog.Logger
 }
 
 // Handler passes requests to u. A request for a host without an upstream gets a 421.
 //
-// The upstream learns the client from X-Forwarded-For, -Host and -Proto. Those of a trusted peer are passed on, and
-// those of other peers replaced. An http or h2c upstream gets the client's Host, an https one its own name.
+// The upstream gets the client in X-Forwarded-For, -Host and -Proto. The values of a trusted peer are passed on,
+// and the values of other peers are replaced. An http or h2c upstream gets the client's Host, and an https upstream
+// its own name.
 //
 // The target is passed on as it was decided about. "OPTIONS *" is answered here, because it has no path of the
 // upstream.
 //
-// An upstream that cannot be reached is a 502, one that does not answer in time a 504.
+// The answer is a 502 if the upstream cannot be reached, and a 504 if it does not answer in time.
 func Handler(u Upstream) http.Handler {
 	all := &streams{silence: u.Silence, most: u.MaxStreams}
 	var rest http.Handler
@@ -115,7 +115,7 @@ func newGateway(u Upstream, all *streams) *gateway {
 
 type gateway struct {
 	Upstream
-	target  url.URL // the URL, as a Transport names it
+	target  url.URL // the URL in the form of a Transport
 	reverse *httputil.ReverseProxy
 	health  health
 	streams *streams
@@ -127,7 +127,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == "*" {
-		return // net/http sends 200 and no body
+		return // net/http then sends 200 without a body
 	}
 	if g.MaxBody > 0 && r.Body != nil && r.Body != http.NoBody {
 		r.Body = http.MaxBytesReader(w, r.Body, g.MaxBody)
@@ -144,9 +144,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.reverse.ServeHTTP(x, r)
 }
 
-// fullDuplex lets an HTTP/1 upload without a length go on while the answer is written. Otherwise the
-// server discards the rest of the body when an answer begins, and the upstream takes what it has for
-// all of it.
+// fullDuplex lets an HTTP/1 upload without a length continue while the answer is written. Otherwise the server
+// discards the rest of the body when an answer starts, and the upstream takes the part that it has for the whole
+// body.
 func fullDuplex(w http.ResponseWriter, r *http.Request) *http.Request {
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	u := &upload{ReadCloser: r.Body}
@@ -160,7 +160,7 @@ type uploadKey struct{}
 // upload is the body of a request of [fullDuplex].
 type upload struct {
 	io.ReadCloser
-	ended atomic.Bool // it was read to its end
+	ended atomic.Bool // the body was read to its end
 }
 
 func (u *upload) Read(p []byte) (int, error) {
@@ -172,7 +172,7 @@ func (u *upload) Read(p []byte) (int, error) {
 }
 
 // closeAfter ends the connection with the answer if the upload of r has not ended by now. After an interrupted Read
-// of a body, the server may not read its rest, and would mistake it for the next request.
+// of a body, the server may not read the rest of the body, and would mistake it for the next request.
 func closeAfter(answer http.Header, r *http.Request) {
 	if r.ContentLength >= 0 {
 		return
@@ -198,12 +198,12 @@ func (g *gateway) refusal(r *http.Request) *problem {
 }
 
 func (g *gateway) rewrite(r *httputil.ProxyRequest) {
-	r.Out.URL.RawQuery = r.In.URL.RawQuery // as it was read, and not mended
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // the query as it was read, not a corrected one
 	r.SetURL(&g.target)
 	if g.target.Scheme == "http" {
 		r.Out.Host = r.In.Host
 	}
-	// The same map, not a copy: it is filled when the body has been read.
+	// The same map, not a copy, because it is filled when the body has been read.
 	r.Out.Trailer = r.In.Trailer
 	if r.Out.Body != nil && r.In.ProtoMajor == 2 {
 		r.Out.Body = &streamBody{r.Out.Body, r.In.Body}
@@ -216,8 +216,8 @@ func (g *gateway) rewrite(r *httputil.ProxyRequest) {
 }
 
 // streamBody is the body of a request over HTTP/2. ReverseProxy keeps a Transport from closing the client's body,
-// because over HTTP/1 that can wait for the client. Over HTTP/2 closing does not wait, and ends a Read under way:
-// until it returns, a Transport of HTTP/2 does not end a call that the client may still send to.
+// because over HTTP/1 Close can wait for the client. Over HTTP/2, Close does not wait, and ends a running Read. An
+// HTTP/2 Transport ends a call that the client may still send to only after that Read has returned.
 type streamBody struct {
 	io.ReadCloser
 	client io.Closer
@@ -228,11 +228,11 @@ func (b *streamBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// forwardedFields name the client to the upstream.
+// forwardedFields describe the client to the upstream.
 var forwardedFields = [...]string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
-// setForwarded sets them in place of what came in. Of a chain of addresses only the client and the last
-// proxy are passed on: what stood before the client is its own invention.
+// setForwarded replaces forwardedFields. From a chain of addresses, it passes on only the client and the last
+// proxy, because the client may have invented all addresses before its own.
 func setForwarded(x *exchange.Exchange, r *http.Request) {
 	values := &x.Forwarded
 	if x.Peer.IsValid() {
@@ -251,7 +251,7 @@ func setForwarded(x *exchange.Exchange, r *http.Request) {
 	}
 }
 
-// scheme is that of the connection. The :scheme of HTTP/2 is the client's word for it.
+// scheme returns the scheme of the connection. The :scheme of HTTP/2 is not used, because the client chooses it.
 func scheme(r *http.Request) string {
 	if r.TLS != nil {
 		return "https"
@@ -269,7 +269,7 @@ func trustedValue(in http.Header, name string, trusted bool, known string) strin
 
 var buffers = bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
 
-// bufferPool lends the buffers that bodies are copied through.
+// bufferPool has the buffers through which bodies are copied.
 type bufferPool struct{ pool sync.Pool }
 
 func (b *bufferPool) Get() []byte  { return b.pool.Get().(*[32 << 10]byte)[:] }

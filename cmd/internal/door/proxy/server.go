@@ -18,26 +18,25 @@ import (
 type Client struct {
 	// HeaderTimeout bounds the time for the head of a request.
 	HeaderTimeout time.Duration
-	// StallTimeout closes connections on which no byte of a body moves, in either
-	// direction, for this long. It does not bound the whole: slow is fine.
+	// StallTimeout closes connections on which no byte of a body moves, in either direction, for this long. It does
+	// not bound the whole transfer, which may be slow.
 	StallTimeout time.Duration
-	// Silence replaces StallTimeout for a call of gRPC, which may be silent for a while. Parts of the answer end a
-	// silence, too. Zero is no bound.
+	// Silence replaces StallTimeout for a gRPC call, which may be silent for a while. Parts of the answer also end
+	// a silence. Zero means no bound.
 	Silence time.Duration
 	// MaxHeader is the largest head of a request in bytes; net/http adds 4 KiB.
 	MaxHeader int
 	Log       *slog.Logger
 }
 
-// idleTimeout is how long a connection is kept for a next request.
+// idleTimeout is how long an idle connection is kept for another request.
 const idleTimeout = 2 * time.Minute
 
-// Server returns a server of h that is patient within bounds. Its connections come from
-// [Connections].
+// Server returns a server for h with the limits of c. Its connections must come from [Connections].
 func Server(h http.Handler, c Client) *http.Server {
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, h) }),
-		// "OPTIONS *" is a request like any other, and to be counted.
+		// "OPTIONS *" is counted like any other request.
 		DisableGeneralOptionsHandler: true,
 
 		ReadHeaderTimeout: c.HeaderTimeout,
@@ -73,7 +72,7 @@ func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		defer b.Take(nil)
 	}
 	b.await()
-	// The server's own request keeps its body: from it the server knows that a client waits for a 100, and that a
+	// The server's own request keeps its body. By it, the server knows that a client waits for a 100, and that a
 	// denial must not wait for a body that is never sent.
 	own := r.WithContext(ctx)
 	own.Body = b
@@ -83,23 +82,23 @@ func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 // lingering is how long the server reads an unwanted body before it sends an answer.
 const lingering = 500 * time.Millisecond
 
-// clientBody is the body of a request. Its errors are marked as the client's, and it does
-// not wait for ever for the next bytes.
+// clientBody is the body of a request. It marks its errors as errors of the client, and bounds the wait for the
+// next bytes.
 type clientBody struct {
 	io.ReadCloser
-	stall time.Duration // zero is no bound
-	until time.Time     // a bound for all that is read, if it is not zero
-	ended func()        // called when the trailers have come; may be nil
+	stall time.Duration // zero means no bound
+	until time.Time     // a bound for all reads, unless zero
+	ended func()        // called when the trailers have arrived; may be nil
 
-	// Of a call of gRPC: that the upstream has answered, and the body of it.
+	// For a gRPC call: whether the upstream has answered, and the body of its answer.
 	answered bool
 	answer   atomic.Pointer[answerBody]
 	exchange *exchange.Exchange
-	status   int // of an own answer that is sent in another form; 0: none
+	status   int // status of an answer by the gateway that is sent in another form; 0: none
 
-	mu      sync.Mutex // for what must not be used when the handler has returned
+	mu      sync.Mutex // guards objects that must not be used after the handler has returned
 	control *http.ResponseController
-	done    bool // has been read, or will not be
+	done    bool // the body has been read, or will not be read
 }
 
 // clientError is an error in reading from the client.
@@ -123,7 +122,7 @@ func (b *clientBody) await() {
 	}
 }
 
-// finish sets the last deadline, unless that has been done.
+// finish sets the last deadline, once.
 func (b *clientBody) finish(end time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,23 +132,23 @@ func (b *clientBody) finish(end time.Time) {
 	}
 }
 
-// open reports whether more may come.
+// open reports whether more of the body may arrive.
 func (b *clientBody) open() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.done
 }
 
-// linger bounds the reading of what is left, if anything is.
+// linger bounds the reading of the rest of the body, if any.
 func (b *clientBody) linger() { b.finish(time.Now().Add(lingering)) }
 
-// Close is called by a reader that wants no more, and the server's body reads on in it.
+// Close is called by a reader that wants no more. The server's Close reads the rest of the body.
 func (b *clientBody) Close() error {
 	b.linger()
 	return b.ReadCloser.Close()
 }
 
-// SetReadDeadline bounds all reads together, beside the bound for each.
+// SetReadDeadline bounds all reads together, in addition to the bound for each read.
 func (b *clientBody) SetReadDeadline(t time.Time) error {
 	b.until = t
 	return nil
@@ -163,7 +162,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	}
 	switch {
 	case err == io.EOF:
-		// The server goes on reading, to learn whether the client is still there.
+		// The server continues reading, to notice when the client leaves.
 		b.finish(time.Time{})
 		if b.ended != nil {
 			b.ended()
@@ -187,7 +186,7 @@ func transport(u *Upstream) *http.Transport {
 		TLSHandshakeTimeout:    connectTimeout,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: u.CA},
 		ForceAttemptHTTP2:      true,
-		DisableCompression:     true, // what the client asked for is what it gets
+		DisableCompression:     true, // the client gets the encoding that it asked for
 		MaxConnsPerHost:        u.MaxConnections,
 		MaxIdleConnsPerHost:    1024,
 		IdleConnTimeout:        90 * time.Second,

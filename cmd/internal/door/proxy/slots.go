@@ -39,7 +39,7 @@ func (s *slots) wanted() bool { return s.waiting.Load() > 0 }
 
 func (s *slots) leave() { s.Release(1) }
 
-// counted is a connection that leaves its slot when it is closed.
+// counted is a connection that frees its slot when it is closed.
 type counted struct {
 	net.Conn
 	leave func()
@@ -51,7 +51,7 @@ func (c *counted) Close() error {
 	return err
 }
 
-// CloseWrite ends what is sent, and not what is received.
+// CloseWrite closes only the sending direction.
 func (c *counted) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -59,7 +59,7 @@ func (c *counted) CloseWrite() error {
 	return c.Close()
 }
 
-// dialCounted is the DialContext of the Transport.
+// dialCounted is DialContext of the Transport.
 func (d *direct) dialCounted(ctx context.Context, network, address string) (net.Conn, error) {
 	if err := d.slots.take(ctx, d.evict); err != nil {
 		return nil, err
@@ -72,8 +72,8 @@ func (d *direct) dialCounted(ctx context.Context, network, address string) (net.
 	return &counted{c, sync.OnceFunc(d.slots.leave)}, nil
 }
 
-// evict makes room for a connection of the Transport: by ending an idle one, or else those that
-// the Transport keeps itself.
+// evict makes room for a connection of the Transport. It closes an idle connection of d, or else the idle
+// connections of the Transport.
 func (d *direct) evict() {
 	d.mu.Lock()
 	var l *link

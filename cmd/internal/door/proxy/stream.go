@@ -15,15 +15,15 @@ var (
 	errStreams = errors.New("too many WebSockets, event streams and gRPC streams are open")
 )
 
-// streams bounds answers: the silence within any, and the number of endless ones: WebSockets, event streams, and
-// calls of gRPC with a client that may still send.
+// streams bounds answers: the silence within each, and the number of endless ones. Endless are WebSockets, event
+// streams, and gRPC calls whose client may still send.
 type streams struct {
 	silence time.Duration // zero is no bound
 	most    int           // zero is no bound
 	open    atomic.Int64
 }
 
-// bound puts the bounds on an answer.
+// bound applies the bounds to an answer.
 func (s *streams) bound(resp *http.Response) error {
 	if resp.Body == http.NoBody {
 		return nil
@@ -56,7 +56,7 @@ func endless(resp *http.Response) bool {
 		return true
 	}
 	kind := resp.Header.Get("Content-Type")
-	if len(kind) < len("text/e") || kind[0]|0x20 != 't' && kind[0] > ' ' { // as nearly always
+	if len(kind) < len("text/e") || kind[0]|0x20 != 't' && kind[0] > ' ' { // true for nearly all types
 		return false
 	}
 	kind, _, _ = mime.ParseMediaType(kind)
@@ -70,16 +70,16 @@ type answerBody struct {
 	timer   *time.Timer // nil without a bound
 	late    atomic.Bool
 	release func()
-	call    *clientBody // of gRPC: the other direction; or nil
+	call    *clientBody // the other direction of a gRPC call, or nil
 }
 
-// silent ends the reads that are under way.
+// silent ends running reads.
 func (b *answerBody) silent() {
 	b.late.Store(true)
 	b.ReadCloser.Close()
 }
 
-// moved begins the silence anew.
+// moved restarts the timer of the silence.
 func (b *answerBody) moved() {
 	if b.timer != nil && !b.late.Load() {
 		b.timer.Reset(b.silence)
@@ -109,7 +109,7 @@ func (b *answerBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// tunnel is the upstream's end of a WebSocket. What goes either way ends the silence.
+// tunnel is the upstream's end of a WebSocket. Data in either direction ends the silence.
 type tunnel struct {
 	*answerBody
 	upstream io.ReadWriteCloser
@@ -126,7 +126,7 @@ func (t *tunnel) Write(p []byte) (int, error) {
 	return t.upstream.Write(p)
 }
 
-// CloseWrite passes on that the client has ended its side.
+// CloseWrite passes on that the client has closed its side.
 func (t *tunnel) CloseWrite() error {
 	if half, ok := t.upstream.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -7,12 +7,12 @@ import (
 	"net/http"
 )
 
-// errSwitch is what an upstream gets wrong that switches protocols.
+// errSwitch is the error of an upstream that switches protocols without being asked.
 var errSwitch = errors.New("switched to a protocol that was not asked for")
 
-// checkSwitch returns an error for a 101 that does not prove that the upstream has taken the key of the WebSocket's
-// handshake. Any other 101, such as that of a server that lets clients choose the status, would open a tunnel for
-// requests that are not counted.
+// checkSwitch returns an error for a 101 that does not prove that the upstream has accepted the key of the
+// WebSocket's handshake. Any other 101, for example from a server that lets clients choose the status, would open a
+// tunnel for requests that are not counted.
 func checkSwitch(resp *http.Response) error {
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		return nil

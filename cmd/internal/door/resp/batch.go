@@ -2,26 +2,25 @@ package resp
 
 import "github.com/sluicehq/sluice/policy"
 
-// maxBatch is how many decisions are asked for at once.
+// maxBatch is the most decisions in one call of the engine.
 const maxBatch = 256
 
-// batch is what a client has asked in one go: all of it is one call of the engine, and so of the
-// store.
+// batch has the commands that a client has sent at once. They are one call of the engine, and so of the store.
 type batch struct {
 	questions []question
 	requests  []*policy.Request
-	subjects  []*policy.Subject // of CL.THROTTLE
+	subjects  []*policy.Subject // the subjects of CL.THROTTLE
 	decisions []policy.Decision
 }
 
-// question is how the answer is to be told.
+// question has the data for the reply to a command.
 type question struct {
-	limit *limit // of CL.THROTTLE, else nil
+	limit *limit // the limit of CL.THROTTLE, else nil
 	looks bool   // CL.THROTTLE with a quantity of 0
 }
 
-// ask returns the request of another question and a free subject for it. Its answer is sent before any other reply.
-// Its batch may be decided as soon as the next one comes.
+// ask adds a question, and returns its request and a free subject for it. Its answer is sent before any later
+// reply. The batch may be decided as soon as the next question is added.
 func (c *conn) ask(q question) (r *policy.Request, free *policy.Subject) {
 	if c.asked != nil && len(c.asked.questions) == maxBatch {
 		c.decide()
@@ -40,7 +39,7 @@ func (c *conn) ask(q question) (r *policy.Request, free *policy.Subject) {
 	return b.requests[n-1], b.subjects[n-1]
 }
 
-// decide gets the answers to what was asked, and tells them.
+// decide decides about the batch, and writes the replies.
 func (c *conn) decide() {
 	b := c.asked
 	if b == nil {
@@ -64,7 +63,7 @@ func (c *conn) decide() {
 	c.server.batches.Put(b)
 }
 
-// refuse tells an error, behind the answers to what was asked before.
+// refuse writes an error, after the replies to earlier commands.
 func (c *conn) refuse(text string) {
 	c.decide()
 	c.fail(text)

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// about is what a command of ours is about.
+// about has the arguments of a SLUICE command.
 type about struct {
 	rule string
 	key  map[string]string
@@ -21,8 +21,8 @@ type about struct {
 	id   string
 }
 
-// subjectArgs reads "rule [part value ...] [COST n] [ID id]". Names and values take turns, so that
-// no value is taken for a name.
+// subjectArgs reads "rule [part value ...] [COST n] [ID id]". Names and values alternate, so that no value is taken
+// for a name.
 func subjectArgs(args [][]byte) (a about, err error) {
 	a = about{rule: string(args[1]), key: make(map[string]string), cost: 1}
 	if len(args)%2 != 0 {
@@ -49,7 +49,7 @@ func subjectArgs(args [][]byte) (a about, err error) {
 	return a, nil
 }
 
-// subject returns the subject that a command is about.
+// subject returns the subject of a command.
 func (c *conn) subject(args [][]byte) (a about, s *policy.Subject, err error) {
 	if a, err = subjectArgs(args); err == nil {
 		s, err = c.server.Engine.Subject(a.rule, a.key)
@@ -57,7 +57,7 @@ func (c *conn) subject(args [][]byte) (a about, s *policy.Subject, err error) {
 	return a, s, err
 }
 
-// check is SLUICE.CHECK, and SLUICE.PEEK.
+// check runs SLUICE.CHECK and SLUICE.PEEK.
 func (c *conn) check(args [][]byte, mode policy.Mode) {
 	a, subject, err := c.subject(args)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *conn) check(args [][]byte, mode policy.Mode) {
 	r.Subject, r.Cost, r.Mode, r.ID = subject, a.cost, mode, a.id
 }
 
-// resetSubject is SLUICE.RESET.
+// resetSubject runs SLUICE.RESET.
 func (c *conn) resetSubject(args [][]byte) {
 	a, subject, err := c.subject(args)
 	if err == nil && (a.cost != 1 || a.id != "") {
@@ -94,7 +94,7 @@ func (c *conn) tellChecked(d *policy.Decision) {
 	var r sluice.Decision
 	results := d.Results
 	if d.Blocked != "" {
-		rule, results = d.Blocked, nil // they have no plans
+		rule, results = d.Blocked, nil // results of blocks have no plans
 	}
 	if i := answer.MostRestrictive(results, d.Now); i >= 0 {
 		most := &results[i]
@@ -130,7 +130,7 @@ func (c *conn) tellLimits(results []policy.Result) {
 
 func nameOf(r *policy.Result) string { return cmp.Or(r.Name, r.Rule) }
 
-// reason returns why a decision refuses, or passes with a mark.
+// reason returns why a decision denies the request, or allows it with a mark.
 func reason(d *policy.Decision) string {
 	switch {
 	case d.Allowed && d.Over() != nil:
@@ -141,7 +141,7 @@ func reason(d *policy.Decision) string {
 		return "blocked"
 	case d.Unavailable:
 		return "unavailable"
-	case d.Missing != "": // the policy has changed since the subject was found
+	case d.Missing != "": // the policy has changed since the subject was looked up
 		return "malformed"
 	}
 	return "limit"

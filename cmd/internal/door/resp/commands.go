@@ -8,20 +8,20 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// command is one that the door knows.
+// command is a known command.
 type command struct {
 	run         func(c *conn, args [][]byte)
-	least, most int  // arguments, with the name; most is 0 where any number will do
-	open        bool // also before a token was sent
-	asks        bool // for a decision, which is answered with others: all else is answered when it is run
-	key         int  // which argument is the key, for clients that want to know
+	least, most int  // number of arguments, including the name; most is 0 if any number is permitted
+	open        bool // permitted before a token was sent
+	asks        bool // the command needs a decision, and is answered with its batch; all other commands are answered at once
+	key         int  // the index of the argument that is the key, for COMMAND
 }
 
-// commands are by their names in upper case. They are those of users, and those that clients send when they
-// connect.
+// commands has the commands by their names in upper case: commands for users, and commands that clients send when
+// they connect.
 var commands map[string]command
 
-func init() { // COMMAND tells of all of them
+func init() { // in init, because COMMAND refers to commands itself
 	commands = map[string]command{
 		"CL.THROTTLE":  {run: (*conn).throttle, least: 5, most: 6, asks: true, key: 1},
 		"SLUICE.CHECK": {run: func(c *conn, args [][]byte) { c.check(args, policy.Charge) }, least: 2, asks: true},
@@ -36,7 +36,7 @@ func init() { // COMMAND tells of all of them
 		"HELLO":   {run: (*conn).hello, least: 1, open: true},
 		"INFO":    {run: (*conn).info, least: 1},
 		"MULTI":   {run: (*conn).multi, least: 1, most: 1},
-		"EXEC":    {run: (*conn).multi, least: 1, most: 1}, // clients report its error, and not that of MULTI
+		"EXEC":    {run: (*conn).multi, least: 1, most: 1}, // clients report the error of EXEC, and not that of MULTI
 		"DISCARD": {run: (*conn).multi, least: 1, most: 1},
 		"PING":    {run: (*conn).ping, least: 1, most: 2},
 		"QUIT":    {run: func(c *conn, _ [][]byte) { c.ok(); c.leaving = true }, least: 1, open: true},
@@ -66,7 +66,7 @@ func (c *conn) run(args [][]byte) {
 	}
 }
 
-// find looks a name up, in any case.
+// find looks up a name, ignoring case.
 func find(name []byte) (cmd command, known bool) {
 	var upper [16]byte
 	if len(name) > len(upper) {
@@ -112,14 +112,14 @@ func (c *conn) multi([][]byte) {
 	c.fail("ERR there are no transactions here: pipeline without one, as with pipeline(transaction=False)")
 }
 
-// reset is RESET: the connection is as if it were new.
+// reset runs RESET, which makes the connection like a new one.
 func (c *conn) reset([][]byte) {
 	c.proto, c.name = 2, ""
 	c.login = login{permitted: c.server.Authorize == nil}
 	c.line('+', "RESET")
 }
 
-// speaks is the version that clients see, and by which they choose commands.
+// speaks is the version of Redis that clients see, and by which they choose commands.
 const speaks = "7.0.0"
 
 func (c *conn) info([][]byte) {
@@ -127,7 +127,7 @@ func (c *conn) info([][]byte) {
 		"# Persistence\r\nloading:0\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n")
 }
 
-// config answers CONFIG GET, with what clients look at.
+// config answers CONFIG GET for the settings that clients read.
 func (c *conn) config(args [][]byte) {
 	if !is(args[1], "GET") || len(args) < 3 {
 		c.fail("ERR settings are those of sluice serve: here CONFIG GET is all there is")
@@ -146,7 +146,7 @@ func (c *conn) config(args [][]byte) {
 	}
 }
 
-// tellCommands is COMMAND: what there is, and where the keys are.
+// tellCommands runs COMMAND, which lists the commands and the positions of their keys.
 func (c *conn) tellCommands(args [][]byte) {
 	switch {
 	case len(args) == 1:
@@ -187,7 +187,7 @@ func (c *conn) describe(name string, cmd command) {
 	c.integer(int64(min(cmd.key, 1)))
 }
 
-// client is CLIENT, of which clients send what they are called.
+// client runs CLIENT, with which clients send their names.
 func (c *conn) client(args [][]byte) {
 	what, rest := args[1], args[2:]
 	switch {
@@ -200,13 +200,13 @@ func (c *conn) client(args [][]byte) {
 	case is(what, "INFO") && len(rest) == 0:
 		c.bulk(fmt.Sprintf("id=%d addr=%v laddr=%v name=%s db=0 resp=%d\n", c.id, c.socket.RemoteAddr(), c.socket.LocalAddr(), c.name, c.proto))
 	case is(what, "SETINFO") && len(rest) == 2, is(what, "NO-EVICT"), is(what, "NO-TOUCH"), is(what, "TRACKING"):
-		c.ok() // nothing is cached that could change, and nothing is evicted for a client
+		c.ok() // accepted without effect: there is no client-side caching and no eviction of clients
 	default:
 		c.fail("ERR unknown subcommand or wrong number of arguments for CLIENT " + quoted(what))
 	}
 }
 
-// setName sets the name of the connection, and tells whether it is one.
+// setName sets the name of the connection, and reports whether it is valid.
 func (c *conn) setName(name []byte) {
 	if text, ok := clientName(name); ok {
 		c.name = text

@@ -11,34 +11,34 @@ import (
 )
 
 const (
-	smallBuffer = 4 << 10  // what an idle connection keeps
-	largeBuffer = 16 << 10 // what one that pipelines reads at once; a command may need more
-	maxReplies  = 16 << 10 // that are kept before they are written
-	// drainFor is how long a client may go on to send when the server shuts down: what is under way
-	// to us is answered.
+	smallBuffer = 4 << 10  // buffer of an idle connection
+	largeBuffer = 16 << 10 // buffer of a connection that pipelines; a command may need more
+	maxReplies  = 16 << 10 // bytes of replies that are collected before a write
+	// drainFor is how long commands of a client are still answered when the server shuts down, because they may
+	// already be on their way.
 	drainFor = 100 * time.Millisecond
 )
 
-// conn is the connection of a client. All that it keeps is bounded: what it has not read waits
-// with the client, since nothing is read while replies cannot be written.
+// conn is the connection of a client. Its memory is bounded: it reads nothing while replies cannot be written, so
+// unread commands wait at the client.
 type conn struct {
 	reply
 	server *Server
 	socket net.Conn
 	id     int64
 
-	in         []byte // of which in[start:end] was read, and is no whole command
+	in         []byte // in[start:end] was read, and is not a complete command yet
 	start, end int
 	decoder    decoder
-	asked      *batch // or nil
+	asked      *batch // the pending batch, or nil
 
-	heard   bool // something since the deadline was set
-	ran     bool // a command since then
-	begun   bool // its deadline is not that of a new client any more
-	half    bool // its deadline is that of the rest of a command
-	leaving bool // as soon as it has been told why
+	heard   bool // data has arrived since the deadline was set
+	ran     bool // a command has run since then
+	begun   bool // the first command has run, so the deadline for new clients is over
+	half    bool // the deadline is for the rest of a command
+	leaving bool // close the connection after the pending replies
 
-	draining atomic.Int64 // until when the client is heard, in nanoseconds since 1970; 0: as long as it likes
+	draining atomic.Int64 // until when commands are read, in nanoseconds since 1970; 0: no end
 
 	name string
 	login
@@ -51,7 +51,7 @@ func newConn(s *Server, socket net.Conn) *conn {
 	}
 }
 
-// Serve answers until the client leaves, is silent for too long, or has to leave.
+// Serve answers commands until the client leaves or is silent for too long, or the connection has to be closed.
 func (c *conn) Serve() {
 	c.wait(c.server.Patience)
 	for c.fill() {
@@ -67,14 +67,14 @@ func (c *conn) Serve() {
 	sockets.Linger(c.socket)
 }
 
-// Drain lets the client leave soon.
+// Drain makes Serve return soon: see drainFor.
 func (c *conn) Drain() {
 	until := time.Now().Add(drainFor)
 	c.draining.Store(until.UnixNano())
 	_ = c.socket.SetReadDeadline(until)
 }
 
-// runAll runs the commands that have come whole.
+// runAll runs all complete commands.
 func (c *conn) runAll() {
 	c.verify()
 	for !c.leaving {
@@ -97,7 +97,7 @@ func (c *conn) runAll() {
 	c.decide()
 }
 
-// flush writes the replies. It returns false, and makes the client leave, if it does not read them.
+// flush writes the replies. If the client does not read them, flush returns false, and the connection is closed.
 func (c *conn) flush() bool {
 	if len(c.text) == 0 {
 		return true
@@ -113,7 +113,7 @@ func (c *conn) flush() bool {
 	return err == nil
 }
 
-// fill reads more. It returns false where nothing more is to be expected.
+// fill reads more. It returns false if no more data can be expected.
 func (c *conn) fill() bool {
 	c.makeRoom()
 	for {
@@ -129,14 +129,14 @@ func (c *conn) fill() bool {
 	}
 }
 
-// makeRoom makes room behind what was read.
+// makeRoom makes room after the data that was read.
 func (c *conn) makeRoom() {
 	rest := c.in[c.start:c.end]
 	size := len(c.in)
 	switch {
 	case len(rest) == size:
 		size = min(2*size, maxCommand)
-	case c.end == size: // there may be more that was not read for want of room
+	case c.end == size: // the buffer was full, so there may be more to read
 		size = max(size, min(2*size, largeBuffer))
 	case len(rest) == 0 && size > largeBuffer:
 		size = smallBuffer
@@ -148,7 +148,7 @@ func (c *conn) makeRoom() {
 	c.start, c.end, c.in = 0, copy(in, rest), in
 }
 
-// mayBeIdle reports whether a client may go on that has let a deadline pass.
+// mayBeIdle reports whether a client may stay connected after a deadline has passed.
 func (c *conn) mayBeIdle() bool {
 	if !c.heard || !c.begun || c.half || c.draining.Load() != 0 {
 		return false
@@ -157,8 +157,8 @@ func (c *conn) mayBeIdle() bool {
 	return true
 }
 
-// await sets a deadline where another one begins. That of an idle client is not moved with each
-// command, since that would cost each: see mayBeIdle.
+// await sets the deadline when the state of the connection changes. It does not move the deadline of an idle client
+// with each command, because that would slow down each: see mayBeIdle.
 func (c *conn) await() {
 	half := c.start < c.end
 	switch {
@@ -172,10 +172,10 @@ func (c *conn) await() {
 	c.half, c.begun = half, true
 }
 
-// wait sets the deadline of what is read next.
+// wait sets the deadline of the next reads.
 func (c *conn) wait(d time.Duration) {
 	c.heard, c.ran = false, false
-	_ = c.socket.SetReadDeadline(time.Now().Add(d)) // reading a closed connection fails
+	_ = c.socket.SetReadDeadline(time.Now().Add(d)) // if the connection is closed, the next read fails
 	if until := c.draining.Load(); until != 0 {
 		_ = c.socket.SetReadDeadline(time.Unix(0, until))
 	}

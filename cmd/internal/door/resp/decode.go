@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A command has at most maxArgs arguments and takes at most maxCommand bytes, names and lengths
-// included: none of ours is anywhere near.
+// A command has at most maxArgs arguments and at most maxCommand bytes, including names and lengths. All known
+// commands are far below.
 const (
 	maxArgs    = 64
 	maxCommand = 64 << 10
@@ -18,7 +18,7 @@ const (
 // until the next call.
 type decoder struct{ args [][]byte }
 
-// What is wrong with clients that speak something else, or too much of it.
+// Errors of clients that speak another protocol, or send too large commands.
 var (
 	errCount   = errors.New("invalid multibulk length")
 	errMany    = errors.New("too many arguments")
@@ -30,8 +30,8 @@ var (
 	errBrowser = errors.New("this is not HTTP")
 )
 
-// next reads the command that buf begins with, and returns its length; 0 if there is more to come.
-// An empty command has no arguments.
+// next reads the command at the beginning of buf, and returns its length, or 0 if it is incomplete. An empty
+// command has no arguments.
 func (d *decoder) next(buf []byte) (n int, err error) {
 	d.args = d.args[:0]
 	switch {
@@ -63,7 +63,7 @@ func (d *decoder) array(buf []byte) (n int, err error) {
 	return at, nil
 }
 
-// bulk reads a bulk string, and returns where it ends; 0 if there is more to come.
+// bulk reads a bulk string, and returns the index of its end, or 0 if it is incomplete.
 func bulk(buf []byte, at int) (arg []byte, end int, err error) {
 	if at == len(buf) {
 		return nil, 0, nil
@@ -87,8 +87,8 @@ func bulk(buf []byte, at int) (arg []byte, end int, err error) {
 	return buf[begin:end:end], end + 2, nil
 }
 
-// number reads a length and its CRLF, and returns where it ends; 0 if there is more to come. What
-// is no such number is bad, and what is above most is large.
+// number reads a length and its CRLF, and returns the index of its end, or 0 if it is incomplete. It returns the
+// error bad for anything but a length, and large for a length above most.
 func number(buf []byte, at, most int, bad, large error) (n, end int, err error) {
 	begin := at
 	for ; at < len(buf) && '0' <= buf[at] && buf[at] <= '9'; at++ {
@@ -138,11 +138,11 @@ func (d *decoder) inline(buf []byte) (n int, err error) {
 
 const spaces = " \t\r\v\f\x00"
 
-// browser reports whether a line is one that a browser can be made to send here.
+// browser reports whether a line is one that a page can make a browser send.
 func browser(word []byte) bool { return is(word, "POST") || is(word, "HOST:") }
 
-// cutWord cuts the first word of line, and writes its meaning in its place: "\n" in quotes is a line feed. Quotes
-// must end before a space or at the end of the line.
+// cutWord cuts the first word of line, and unescapes it in place: "\n" in quotes is a line feed. Quotes must end
+// before a space or at the end of the line.
 func cutWord(line []byte) (word, rest []byte, ok bool) {
 	word = line[:0]
 	for at := 0; at < len(line); {
@@ -161,7 +161,7 @@ func cutWord(line []byte) (word, rest []byte, ok bool) {
 	return word, nil, true
 }
 
-// unquote appends to word what the quotes at line[at] enclose, and returns where they end.
+// unquote appends the quoted text at line[at] to word, and returns the index of its end.
 func unquote(word, line []byte, at int) (_ []byte, end int, ok bool) {
 	quote := line[at]
 	for at++; at < len(line); {
@@ -181,7 +181,7 @@ func unquote(word, line []byte, at int) (_ []byte, end int, ok bool) {
 	return nil, 0, false
 }
 
-// escape returns what the backslash at line[at] and what is behind it stand for.
+// escape returns the character for the escape sequence at line[at], and the index of its end.
 func escape(line []byte, at int, quote byte) (plain byte, end int) {
 	if at+1 == len(line) {
 		return '\\', at + 1
@@ -202,7 +202,7 @@ func escape(line []byte, at int, quote byte) (plain byte, end int) {
 	return c, at + 2
 }
 
-// is reports whether word is name, in any case.
+// is reports whether word equals name, ignoring case.
 func is(word []byte, name string) bool {
 	return len(word) == len(name) && strings.EqualFold(string(word), name)
 }

@@ -1,21 +1,19 @@
-// Package resp is the integration for Redis clients: CL.THROTTLE, compatible with redis-cell, and
-// SLUICE.CHECK, SLUICE.PEEK and SLUICE.RESET for the rules of the policy, in RESP2 and RESP3. Package
-// server is above it, package policy is below.
+// Package resp is the integration for Redis clients: CL.THROTTLE, compatible with redis-cell, and SLUICE.CHECK,
+// SLUICE.PEEK and SLUICE.RESET for the rules of the policy, in RESP2 and RESP3.
 //
 //	CL.THROTTLE key max_burst count period [quantity]
 //
-// answers five integers: 1 if limited, else 0; the limit, max_burst+1; what remains of it; the
-// seconds until quantity fits, or -1 if it does fit, or never will; the seconds until nothing is
-// used. Seconds are rounded up. A quantity of 0 only looks. Count per period is kept exactly. A
-// key that is asked about with another rate begins anew; with another burst it does not.
+// answers five integers: 1 if limited, else 0; the limit, max_burst+1; the remaining units; the seconds until
+// quantity fits, or -1 if it fits now or never will; the seconds until the whole limit is available. Seconds are
+// rounded up. A quantity of 0 only looks. The rate is exact. A key starts from zero if it is used with another
+// rate, but not with another burst.
 //
 //	SLUICE.CHECK rule [part value ...] [COST n] [ID id]
 //	SLUICE.PEEK rule [part value ...] [COST n]
 //	SLUICE.RESET rule [part value ...]
 //
-// name a subject by the parts of the rule's key, as the policy writes them. Since parts and values
-// take turns, no value can be taken for an option. CHECK and PEEK answer a map, which is an array
-// of names and values in RESP2:
+// name a subject by the parts of the rule's key, as written in the policy. Parts and values alternate, so no value
+// can be taken for an option. CHECK and PEEK answer a map, which is an array of names and values in RESP2:
 //
 //	allowed      1 or 0
 //	reason       why not: "limit", "blocked", "unavailable" (of the store), or "malformed" where the
@@ -29,5 +27,5 @@
 //	limits       for each limit of the rule an array of rule, allowed, limit, remaining,
 //	             retry_after and reset_after
 //
-// Besides, it knows the commands that clients send when they connect.
+// The package also answers the commands that clients send when they connect.
 package resp

@@ -2,7 +2,7 @@ package resp
 
 import "strconv"
 
-// reply is the output to a client: replies one after the other.
+// reply is the output to a client: its replies in order.
 type reply struct {
 	text  []byte
 	proto int // 2 or 3
@@ -22,7 +22,7 @@ func (r *reply) integer(n int64) { r.number(':', n) }
 
 func (r *reply) array(n int) { r.number('*', int64(n)) }
 
-// pairs begins a map of n names and values, of which RESP2 makes an array.
+// pairs starts a map of n names and values, which is an array in RESP2.
 func (r *reply) pairs(n int) {
 	if r.proto < 3 {
 		r.array(2 * n)
@@ -44,13 +44,13 @@ func (r *reply) null() {
 	}
 }
 
-// fail tells an error: its first word is its kind.
+// fail appends an error. The first word of an error is its kind.
 func (r *reply) fail(text string) {
 	r.text = append(r.text, '-')
 	for i := range len(text) {
 		c := text[i]
 		if c < ' ' {
-			c = ' ' // a line break would begin another reply
+			c = ' ' // a line break would start another reply
 		}
 		r.text = append(r.text, c)
 	}

@@ -7,12 +7,12 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// rate is a limit as CL.THROTTLE has it.
+// rate is a limit in the form of CL.THROTTLE.
 type rate struct{ burst, count, period int64 }
 
-// limit is a rate that is ready to be asked about.
+// limit is a compiled rate.
 type limit struct {
-	brought  *policy.Subject // of no key, which is made that of others
+	brought  *policy.Subject // a subject without a key, from which subjects with a key are made
 	capacity int64
 }
 

@@ -12,10 +12,10 @@ type login struct {
 	verified  time.Time
 }
 
-// verifyEvery is how long a token is believed: it may be taken back, or end.
+// verifyEvery is how long a verified token is trusted. It may be deleted, or expire.
 const verifyEvery = time.Second
 
-// verify looks at the token again.
+// verify checks the token again.
 func (c *conn) verify() {
 	if c.server.Authorize == nil || !c.permitted {
 		return
@@ -31,14 +31,14 @@ func (c *conn) authorize(token string) error {
 
 const wrongPass = "WRONGPASS this is no token that lets anybody in"
 
-// auth is AUTH [user] token. Users have no names here.
+// auth runs AUTH [user] token. It ignores the name of the user.
 func (c *conn) auth(args [][]byte) {
 	if c.enter(args[len(args)-1]) {
 		c.ok()
 	}
 }
 
-// enter admits a connection with a token, and sends others the reason.
+// enter admits a connection with a valid token, or sends the reason.
 func (c *conn) enter(token []byte) bool {
 	if c.server.Authorize == nil {
 		c.fail("ERR nobody needs a token here: --door-tokens is not set")
@@ -61,7 +61,7 @@ func (c *conn) enter(token []byte) bool {
 	return true
 }
 
-// hello is HELLO [version [AUTH user token] [SETNAME name]].
+// hello runs HELLO [version [AUTH user token] [SETNAME name]].
 func (c *conn) hello(args [][]byte) {
 	proto, name := c.proto, c.name
 	if len(args) > 1 {

@@ -13,10 +13,10 @@ import (
 // Config has the engine and the time limits of a [Server].
 type Config struct {
 	door.Config
-	// Patience is how long a client may take for its first command, for AUTH where it has to, and
-	// for the rest of a command that has begun. Writes are bounded by the listener.
+	// Patience is how long a client may take for its first command, for a required AUTH, and for the rest of a
+	// command that has started. The listener bounds writes.
 	Patience time.Duration
-	// Idle is how long a client may then be silent: this long, or up to twice as long.
+	// Idle is how long a client may be silent after that; at most twice as long.
 	Idle time.Duration
 }
 

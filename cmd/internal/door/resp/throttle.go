@@ -12,21 +12,21 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// throttleName is what limits of CL.THROTTLE are called.
+// throttleName is the name of limits of CL.THROTTLE.
 const throttleName = "CL.THROTTLE"
 
-// throttleArgs are the numbers behind the key.
+// throttleArgs are the numbers after the key.
 var throttleArgs = [...]struct {
 	name        string
 	least, most int64
 }{
 	{"max_burst", 0, math.MaxInt64 - 1},
 	{"count", 1, math.MaxInt64},
-	{"period", 1, int64(math.MaxInt64 / time.Second)}, // what a Duration holds
+	{"period", 1, int64(math.MaxInt64 / time.Second)}, // the longest Duration
 	{"quantity", 0, math.MaxInt64},
 }
 
-// throttle is CL.THROTTLE.
+// throttle runs CL.THROTTLE.
 func (c *conn) throttle(args [][]byte) {
 	n := [len(throttleArgs)]int64{3: 1}
 	for i, arg := range args[2:] {
@@ -45,7 +45,7 @@ func (c *conn) throttle(args [][]byte) {
 	}
 	key, quantity := args[1], n[3]
 	r, subject := c.ask(question{limit: l, looks: quantity == 0})
-	// The key is copied before the buffer is used again.
+	// AdhocInto copies the key before the buffer is reused.
 	l.brought.AdhocInto(subject, unsafe.String(unsafe.SliceData(key), len(key)))
 	if r.Subject, r.Cost = subject, quantity; quantity == 0 {
 		r.Mode = policy.Peek
@@ -73,7 +73,7 @@ func (c *conn) tellThrottled(q question, d *policy.Decision) {
 	}
 }
 
-// quoted returns what a client has written, as far as an error shows it.
+// quoted returns the part of a client's text that an error shows.
 func quoted(text []byte) string {
 	const most = 64
 	if len(text) > most {

@@ -22,9 +22,9 @@ type call struct {
 
 // part is the state of a descriptor.
 type part struct {
-	limit      *limit // limit of the configuration for the descriptor, or nil
+	limit      *limit // the limit of the configuration for the descriptor, or nil
 	attributes map[string]string
-	plan       overrideLimit // limit that the request brings
+	plan       overrideLimit // the limit that the request brings
 	brought    bool          // plan is charged instead of rules
 	unasked    bool          // plan is a limit of 0, for which the engine is not asked
 	closed     bool          // denied by that limit of 0
@@ -261,7 +261,7 @@ func resultOf(d *policy.Decision, l *limit) *policy.Result {
 	return nil
 }
 
-// leftBy returns the least that remains of the limits, including shadows, that a descriptor did not fit.
+// leftBy returns the fewest units that remain of the limits that a descriptor did not fit, including shadows.
 func leftBy(d *policy.Decision) int64 {
 	least := int64(math.MaxInt64)
 	for i := range d.Results {

@@ -6,12 +6,11 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// codec reads requests and writes responses of the rate limit service without making messages of
-// them, which is a third of what such a call costs. All others are left to the usual codec.
+// codec decodes requests and encodes responses of the rate limit service without protobuf messages, which would
+// take a third of the time of a call. It leaves all other messages to the usual codec.
 type codec struct{ encoding.CodecV2 }
 
-// Codec returns the codec of a server that the service is registered with: see
-// [google.golang.org/grpc.ForceServerCodecV2].
+// Codec returns the codec for a server with the service: see [google.golang.org/grpc.ForceServerCodecV2].
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
@@ -22,7 +21,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(r.bytes)}, nil
 }
 
-// Unmarshal leaves errors in a request to the service, which answers with the right code.
+// Unmarshal leaves errors in a request to the service, which returns the right code.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ours := v.(*request)
 	if !ours {

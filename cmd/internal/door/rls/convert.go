@@ -7,11 +7,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Convert returns a policy that decides about descriptors as the limits do, and problems for what a policy cannot
-// express. It needs no configuration beside it: its rules use the attributes of descriptors.
+// Convert returns a policy that decides about descriptors as the limits do, and problems for settings that a policy
+// cannot express. The policy works without the configuration, because its rules use the attributes of descriptors.
 //
-// Rules of a policy apply side by side, and the tree takes the first that is found: so a limit for
-// all values of a key exempts those values that have a descriptor of their own.
+// In a policy all matching rules apply, but the tree takes only the first match: so a limit for all values of a key
+// exempts values that have a descriptor of their own.
 func (l *Limits) Convert() (policy.Document, []policy.Problem) {
 	c := converter{limits: l}
 	for i, of := range l.limits {
@@ -49,7 +49,7 @@ func (c *converter) convert(rule policy.Rule) {
 	}
 }
 
-// attributes returns what a descriptor of the limit has.
+// attributes returns the attributes of a descriptor of the limit.
 func (c *converter) attributes() map[string]string {
 	steps := c.limit.steps
 	var keys []entry
@@ -74,7 +74,7 @@ func (c *converter) attributes() map[string]string {
 	return all
 }
 
-// exemptions returns overrides for the values that the tree finds elsewhere.
+// exemptions returns overrides for the values with another limit in the tree.
 func (c *converter) exemptions(rule *policy.Rule) (all []policy.Override) {
 	n := c.limits.domains[c.limit.steps[0].key]
 	for i, s := range c.limit.steps[1:] {
@@ -87,7 +87,7 @@ func (c *converter) exemptions(rule *policy.Rule) (all []policy.Override) {
 	return all
 }
 
-// others returns those of one level.
+// others returns the exemptions of one level.
 func (c *converter) others(rule *policy.Rule, at int, of *level) (all []policy.Override) {
 	s := &c.limit.steps[at]
 	if len(of.wildcards) > 0 && (s.kind != wildcardStep || of.wildcards[0].pattern != s.value) {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// described is the FileDescriptorSet of the service and of all that its files import, each behind what it imports.
+// described is the FileDescriptorSet of the service and of all files that it imports; imported files come first.
 // Envoy's Go packages have the same, with three megabytes of unused code.
 //
 //go:embed descriptors.binpb.gz
@@ -36,7 +36,7 @@ var describe = sync.OnceValue(func() error {
 		return err
 	}
 	for _, file := range set.GetFile() {
-		// What is linked in for another reason is there already.
+		// A file may already be registered by another package of the program.
 		if _, err := protoregistry.GlobalFiles.FindFileByPath(file.GetName()); !errors.Is(err, protoregistry.NotFound) {
 			continue
 		}

@@ -14,8 +14,8 @@ import (
 // maxRuleName is the length of the longest name that a rule may have.
 const maxRuleName = 64
 
-// document makes a policy of the limits: a rule for each, which applies where the door has found it
-// to be that of a descriptor.
+// document makes a policy of the limits. It has a rule for each limit, which applies to descriptors for which find
+// has found the limit.
 func (l *Limits) document(algorithm sluice.Algorithm) {
 	l.limits = slices.DeleteFunc(l.limits, func(l *limit) bool { return l == nil || l.unlimited })
 	nameRules(l.limits)
@@ -26,7 +26,7 @@ func (l *Limits) document(algorithm sluice.Algorithm) {
 	l.Where = l.where
 }
 
-// where finds "rules[3].limit".
+// where returns the file and line of a path such as "rules[3].limit".
 func (l *Limits) where(path string) (file string, line int) {
 	var i int
 	if n, _ := fmt.Sscanf(path, "rules[%d]", &i); n == 0 || i >= len(l.limits) {
@@ -38,7 +38,7 @@ func (l *Limits) where(path string) (file string, line int) {
 // ruleBy returns the rule of a limit, which applies by attributes.
 func (l *limit) ruleBy(algorithm sluice.Algorithm, attributes map[string]string) policy.Rule {
 	r := policy.Rule{Name: l.rule, Attributes: attributes, Shadow: l.shadow || l.quota}
-	if l.requests == 0 { // refuses everything
+	if l.requests == 0 { // a limit of 0 refuses everything
 		r.Block = true
 		return r
 	}
@@ -54,7 +54,7 @@ func (l *limit) ruleBy(algorithm sluice.Algorithm, attributes map[string]string)
 	return r
 }
 
-// key returns the parts by which the limit tells requests apart.
+// key returns the key parts by which the limit distinguishes requests.
 func (l *limit) key() (parts []string) {
 	for i := range l.steps {
 		if i > 0 && l.steps[i].open() {
@@ -64,7 +64,7 @@ func (l *limit) key() (parts []string) {
 	return parts
 }
 
-// attribute returns the name of that of a step.
+// attribute returns the name of the attribute of a step.
 func (l *limit) attribute(at int) string {
 	before := 0
 	for _, s := range l.steps[1:at] {
@@ -75,8 +75,8 @@ func (l *limit) attribute(at int) string {
 	return attributeName(l.steps[at].key, before)
 }
 
-// nameRules names the rules of limits for people, as in "edge.path_login.remote_address", and has a
-// part of a hash behind those that would have one name, so that no two have.
+// nameRules gives the rules of limits readable names, such as "edge.path_login.remote_address". Names that would be
+// equal get a part of a hash at their end, so that all names differ.
 func nameRules(limits []*limit) {
 	same := make(map[string]int)
 	for _, l := range limits {
@@ -107,7 +107,7 @@ func (l *limit) plainName() string {
 	}
 	name := strings.Map(nameByte, b.String())
 	if strings.IndexByte(".-_", name[0]) >= 0 {
-		name = "d" + name // which begins with a letter or a digit
+		name = "d" + name // a name starts with a letter or a digit
 	}
 	return name
 }
@@ -123,7 +123,7 @@ func nameByte(c rune) rune {
 	return '-'
 }
 
-// exactName returns the way to a limit so that no two have the same.
+// exactName returns the way to a limit as a text that is different for each limit.
 func (l *limit) exactName() string {
 	var b []byte
 	for _, s := range l.steps {
@@ -135,7 +135,7 @@ func (l *limit) exactName() string {
 	return string(b)
 }
 
-// Made reports whether a document is that of the limits.
+// Made reports whether document has made a document of the limits.
 func (l *Limits) Made(doc *policy.Document) bool {
 	own := l.Document.Rules
 	return doc != nil && len(doc.Rules) == len(own) && (len(own) == 0 || &doc.Rules[0] == &own[0])

@@ -16,13 +16,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// appendAnswer appends the fields and the body with which the gateway would answer.
+// appendAnswer appends the fields and the body of the gateway's answer.
 func (c *call) appendAnswer(b []byte, over bool) []byte {
 	all := policy.Decision{Allowed: !over}
 	for i := range c.ds {
 		switch p := &c.parts[i]; {
 		case p.closed:
-			all.Blocked = broughtRule // as a limit of 0 of the configuration does
+			all.Blocked = broughtRule // the same effect as a limit of 0 in the configuration
 		case !p.unasked:
 			join(&all, &c.ds[i])
 		}
@@ -64,7 +64,8 @@ func join(all, d *policy.Decision) {
 	}
 }
 
-// quotaWait returns the time until one of the quotas has something left; 0 if one has, and without quotas.
+// quotaWait returns the time until one of the quotas has units left. It returns 0 if a quota has units left now, or
+// without quotas.
 func (c *call) quotaWait() time.Duration {
 	wait, quotas := sluice.Never, false
 	for i := range c.parts {
@@ -82,8 +83,8 @@ func (c *call) quotaWait() time.Duration {
 	return wait
 }
 
-// appendMetadata appends the request as dynamic metadata, with the metadata of the limits that it
-// passed: a router reads there which quotas have something left.
+// appendMetadata appends the request as dynamic metadata, with the metadata of the limits that it fits. By these, a
+// router sees which quotas have units left.
 func (c *call) appendMetadata(b []byte) []byte {
 	fields := map[string]any{"domain": c.request.domain}
 	if c.request.hits > 0 {
@@ -111,8 +112,8 @@ func (c *call) appendMetadata(b []byte) []byte {
 	return shut(b, at)
 }
 
-// merge adds to all what it lacks of more, mapping by mapping. The first value of a name stays. More
-// remains as it is.
+// merge adds the entries of more to all, also within mappings. If both have a value of a name, the value in all
+// stays. more does not change.
 func merge(all, more map[string]any) {
 	for name, v := range more {
 		inner, ok := v.(map[string]any)

@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// overrideLimit is a limit that a request brings, as the response tells it.
+// overrideLimit is a limit that a request brings, in the form of the response.
 type overrideLimit struct {
 	requests, multiplier uint32
 	unit                 unit
@@ -18,13 +18,13 @@ func (l *overrideLimit) period() time.Duration {
 	return time.Duration(units[l.unit].seconds) * time.Duration(l.multiplier) * time.Second
 }
 
-// maxPeriod is that of the longest limit that a request may bring.
+// maxPeriod is the longest period of a limit that a request may bring.
 const maxPeriod = 10 * 365 * 24 * time.Hour
 
-// broughtRule stands for the limits that requests bring, where a rule has its name.
+// broughtRule is used as the name of the rule for limits that requests bring.
 const broughtRule = "envoy"
 
-// override has a descriptor decided by the limit that it brings, and by nothing else.
+// override makes the limit that a descriptor brings the only one that decides about it.
 func (c *call) override(i int) error {
 	d, p := &c.request.descriptors[i], &c.parts[i]
 	o := &d.limit
@@ -34,7 +34,7 @@ func (c *call) override(i int) error {
 	}
 	switch limits := c.Limits(); {
 	case limits != nil && limits.domains[c.request.domain] == nil:
-		return nil // as for any descriptor of an unknown domain
+		return nil // not limited, like any descriptor of an unknown domain
 	case l.unit < second || l.unit > year:
 		return fmt.Errorf("descriptors[%d].limit.unit: %d is no unit", i, o.unit)
 	case l.multiplier == 0:
@@ -45,7 +45,7 @@ func (c *call) override(i int) error {
 	p.plan = l
 	if l.requests == 0 {
 		p.unasked, p.closed = true, c.request.cost(d) > 0 && !d.negative
-		c.asked[i].Mode = policy.Peek // rules, which are not answered
+		c.asked[i].Mode = policy.Peek // the rules only look, and their answer is not used
 		return nil
 	}
 	plan, err := c.plans.Get(l, c.newPlan)
@@ -61,7 +61,7 @@ func (s *service) newPlan(l overrideLimit) (*sluice.Plan, error) {
 	return sluice.NewPlan(sluice.Limit{Count: int64(l.requests), Period: l.period(), Algorithm: s.Algorithm})
 }
 
-// keyOf returns a text that no other descriptor has.
+// keyOf returns a text that is different for each descriptor.
 func (c *call) keyOf(d *descriptor) string {
 	k := sluice.AppendKeyPart(c.shape[:0], c.request.domain)
 	for _, e := range c.request.entriesOf(d) {

@@ -21,7 +21,7 @@ import (
 
 const (
 	maxDepth = 32
-	// maxNodes bounds what aliases can make of a small file.
+	// maxNodes is the most nodes of a document. It bounds the growth of a small file by aliases.
 	maxNodes = 1 << 20
 )
 
@@ -43,7 +43,7 @@ func ReadDir(dir string) (files []File, err error) {
 			continue
 		}
 		name := filepath.Join(dir, e.Name())
-		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // a pipe would be waited for
+		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // reading a pipe could wait forever
 			return nil, fmt.Errorf("%s: it is no file: name it otherwise, or move it elsewhere", name)
 		}
 		data, err := policyfile.ReadFile(name)
@@ -58,8 +58,8 @@ func ReadDir(dir string) (files []File, err error) {
 	return files, nil
 }
 
-// Read reads a configuration of envoyproxy/ratelimit. The algorithm is that of the limits that name
-// none. The error is a [policy.Errors] that lists everything that is wrong.
+// Read reads a configuration of envoyproxy/ratelimit. algorithm is for limits that do not name one. The error is a
+// [policy.Errors] with all mistakes.
 func Read(files []File, algorithm sluice.Algorithm) (*Limits, error) {
 	r := &reader{limits: &Limits{domains: make(map[string]*node)}, algorithm: algorithm}
 	for _, f := range files {
@@ -74,7 +74,7 @@ func Read(files []File, algorithm sluice.Algorithm) (*Limits, error) {
 	return r.limits, nil
 }
 
-// reader gathers every problem on the way.
+// reader reads a configuration, and collects all problems.
 type reader struct {
 	limits    *Limits
 	algorithm sluice.Algorithm
@@ -107,7 +107,7 @@ func (r *reader) read(f File) {
 	}
 }
 
-// small reports whether a document has a bounded number of nodes below it, aliases followed.
+// small reports whether a document has at most maxNodes nodes, including the nodes of aliases.
 func (r *reader) small(n *yaml.Node, depth int) bool {
 	if r.nodes++; r.nodes > maxNodes || depth > 4*maxDepth {
 		r.fail(max(n.Line, 1), "split it, or write less in each other", "the document is too large or too deep")
@@ -130,7 +130,7 @@ type member struct {
 	read func(*yaml.Node)
 }
 
-// mapping reads a mapping. Other keys than those of members are errors.
+// mapping reads a mapping. Keys other than the members are errors.
 func (r *reader) mapping(n *yaml.Node, what string, members []member) {
 	if n = follow(n); n.Kind != yaml.MappingNode {
 		r.fail(n.Line, "write \"name: value\" lines", "%s is %s, and must be a mapping", what, kindOf(n))
@@ -145,7 +145,7 @@ func (r *reader) mapping(n *yaml.Node, what string, members []member) {
 			r.fail(key.Line, "it may have "+namesOf(members), "unknown key %.60q in %s", key.Value, what)
 		case seen[key.Value]:
 			r.fail(key.Line, "remove one of them", "%s occurs twice", key.Value)
-		case value.Tag == "!!null" && value.Kind == yaml.ScalarNode: // as if it were not there
+		case value.Tag == "!!null" && value.Kind == yaml.ScalarNode: // null counts as missing
 		default:
 			members[at].read(value)
 		}
@@ -204,7 +204,7 @@ func (r *reader) boolean(n *yaml.Node, what string) bool {
 	return b
 }
 
-// count reads a number; what YAML makes another one of, as 010 or 1.5, is an error.
+// count reads a number. Numbers that YAML would change, such as 010 or 1.5, are errors.
 func (r *reader) count(n *yaml.Node, what string, most uint64) uint64 {
 	text := r.text(n, what)
 	v, err := strconv.ParseUint(text, 10, 64)
@@ -235,7 +235,7 @@ func (r *reader) root(n *yaml.Node) {
 	}
 }
 
-// descriptors reads a list of them below a node, to which the steps lead; the first is the domain.
+// descriptors reads a list of descriptors below a node. steps are the way to the node, starting with the domain.
 func (r *reader) descriptors(n *yaml.Node, parent *node, steps []step) {
 	if len(steps) > maxDepth {
 		r.fail(n.Line, "Envoy sends descriptors of a few entries", "descriptors are more than %d deep in each other", maxDepth)
@@ -244,7 +244,7 @@ func (r *reader) descriptors(n *yaml.Node, parent *node, steps []step) {
 	r.items(n, "descriptors", func(n *yaml.Node) { r.descriptor(n, parent, steps) })
 }
 
-// written is a descriptor as it is written.
+// written is a descriptor in the form of the file.
 type written struct {
 	key, value            string
 	rateLimit             *yaml.Node
@@ -261,7 +261,7 @@ func (r *reader) descriptor(n *yaml.Node, parent *node, steps []step) {
 		{"descriptors", func(n *yaml.Node) { w.descriptors = n }},
 		{"shadow_mode", func(n *yaml.Node) { w.shadow = r.boolean(n, "shadow_mode") }},
 		{"quota_mode", func(n *yaml.Node) { w.quota = r.boolean(n, "quota_mode") }},
-		// These two name metrics of that project; they change no decision.
+		// These two settings select metrics of that project, and do not change decisions.
 		{"detailed_metric", func(n *yaml.Node) { r.boolean(n, "detailed_metric") }},
 		{"value_to_metric", func(n *yaml.Node) { r.boolean(n, "value_to_metric") }},
 		{"share_threshold", func(n *yaml.Node) { w.shared = r.boolean(n, "share_threshold") }},
@@ -288,7 +288,7 @@ func (r *reader) descriptor(n *yaml.Node, parent *node, steps []step) {
 	if w.rateLimit != nil {
 		child.limit = r.rateLimit(&w, way)
 	} else if w.metadata != nil {
-		r.settings(w.metadata) // only looks whether it is right
+		r.settings(w.metadata) // only checks the settings
 	}
 	if w.descriptors != nil {
 		r.descriptors(w.descriptors, child, way)
@@ -386,7 +386,7 @@ func (r *reader) replaced(n *yaml.Node) (name string) {
 	return name
 }
 
-// settings reads ours in metadata, of which the rest is anybody's.
+// settings reads the settings for Sluice in metadata. The rest of the metadata is free.
 func (r *reader) settings(n *yaml.Node) (s settings) {
 	if n.Kind != yaml.MappingNode {
 		r.fail(n.Line, "write \"name: value\" lines", "metadata is %s, and must be a mapping", kindOf(n))
@@ -422,7 +422,7 @@ func (r *reader) own(n *yaml.Node, s *settings) {
 	})
 }
 
-// free reads what has no form of ours, as JSON has it.
+// free reads a value of any form, as values of JSON.
 func (r *reader) free(n *yaml.Node) any {
 	switch n = follow(n); n.Kind {
 	case yaml.MappingNode:

@@ -11,29 +11,29 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// What a request may have at most: Envoy sends a few descriptors of a few entries.
+// Bounds of a request. Envoy sends a few descriptors with a few entries.
 const (
 	maxDescriptors = 128
-	maxEntries     = 32 // of one descriptor
+	maxEntries     = 32 // entries of one descriptor
 	maxText        = 4 << 10
 )
 
-// maxHits is above what any limit holds, and below what the arithmetic of limits holds exactly.
+// maxHits is larger than any limit, and small enough for the exact arithmetic of limits.
 const maxHits = 1 << 50
 
-// request is a RateLimitRequest, and is used again: its strings are parts of one.
+// request is a RateLimitRequest. It is reused. Its strings are parts of one string.
 type request struct {
 	domain      string
 	hits        uint32 // 0 stands for 1
 	descriptors []descriptor
-	entries     []entry // of all descriptors
-	fault       error   // the answer, if it could not be read or is too large
+	entries     []entry // the entries of all descriptors
+	fault       error   // the error to return if the request is unreadable or too large
 }
 
 type entry struct{ key, value string }
 
 type descriptor struct {
-	from, to int // its entries
+	from, to int // the range of its entries
 	limit    override
 	hasLimit bool
 	hits     uint64
@@ -55,10 +55,10 @@ func (r *request) reset() {
 	r.descriptors, r.entries = r.descriptors[:0], r.entries[:0]
 }
 
-// entriesOf returns those of a descriptor.
+// entriesOf returns the entries of a descriptor.
 func (r *request) entriesOf(d *descriptor) []entry { return r.entries[d.from:d.to] }
 
-// cost returns how many hits a descriptor asks for; 0 is to look only.
+// cost returns the hits of a descriptor. With 0, the engine only looks.
 func (r *request) cost(d *descriptor) int64 {
 	switch {
 	case d.hasHits:
@@ -74,7 +74,7 @@ var (
 	errUTF8 = invalid(errors.New("a text in the message is not UTF-8"))
 )
 
-// field is one of a message: a number in value, or bytes.
+// field is a field of a message: a number in value, or bytes.
 type field struct {
 	number protowire.Number
 	kind   protowire.Type
@@ -170,7 +170,7 @@ func (r *request) readDescriptor(m string) error {
 	return err
 }
 
-// tooMuch is the answer to a request that is larger than it may be.
+// tooMuch returns the error for a request that exceeds a bound.
 func tooMuch(format string, args ...any) error {
 	return grpcstatus.Errorf(codes.ResourceExhausted, "sluice: "+format, args...)
 }

@@ -4,8 +4,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The codes of a response. Envoy takes 0, UNKNOWN, for a failure of its own and lets the request pass,
-// so none is ever that.
+// The codes of a response. Envoy takes 0, UNKNOWN, for a failure and lets the request pass, so a response never has
+// that code.
 const (
 	codeOK   = 1
 	codeOver = 2
@@ -16,7 +16,7 @@ type currentLimit struct {
 	name       string
 	requests   uint32
 	unit       int32
-	multiplier uint32 // 0 and 1 are none
+	multiplier uint32 // 0 and 1 mean none
 }
 
 // status is a DescriptorStatus.
@@ -45,7 +45,8 @@ func appendText(b []byte, number protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), s)
 }
 
-// open begins a message as a field of another one; shut ends it, at what open has returned.
+// open starts a message as a field of another message, and returns its position; shut ends the message at that
+// position.
 func open(b []byte, number protowire.Number) (_ []byte, at int) {
 	b = append(protowire.AppendTag(b, number, protowire.BytesType), 0)
 	return b, len(b)
@@ -57,7 +58,7 @@ func shut(b []byte, at int) []byte {
 		b[at-1] = byte(size)
 		return b
 	}
-	n := protowire.SizeVarint(uint64(size)) - 1 // more bytes than open has left
+	n := protowire.SizeVarint(uint64(size)) - 1 // bytes for the size in addition to the one that open has reserved
 	b = append(b, make([]byte, n)...)
 	copy(b[at+n:], b[at:at+size])
 	protowire.AppendVarint(b[:at-1], uint64(size))
@@ -92,8 +93,8 @@ func (l *currentLimit) append(b []byte) []byte {
 	return shut(b, at)
 }
 
-// The lists of a response that have fields: response_headers_to_add, of the answer to the client, and
-// request_headers_to_add, of the request to the upstream.
+// The lists of header fields in a response: response_headers_to_add for the answer to the client, and
+// request_headers_to_add for the request to the upstream.
 const (
 	responseHeader = 3
 	requestHeader  = 4

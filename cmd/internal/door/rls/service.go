@@ -16,27 +16,26 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// serviceName is that of the service.
 const serviceName = "envoy.service.ratelimit.v3.RateLimitService"
 
-// Config is what the service decides by.
+// Config configures the service.
 type Config struct {
 	Engine *policy.Engine
 	// Limits returns the configuration that the engine's policy was made from. Without a configuration, Limits is
 	// nil or returns nil.
 	Limits func() *Limits
-	// Authorize returns an error unless a caller with this address and token may ask. Nil lets
-	// everybody. An error that has a method RetrySeconds becomes RESOURCE_EXHAUSTED.
+	// Authorize returns an error unless a caller with this address and token has permission. Nil permits all
+	// callers. An error with a method RetrySeconds becomes RESOURCE_EXHAUSTED.
 	Authorize func(from, token string) error
-	// Algorithm and OnError are those of limits that requests bring.
+	// Algorithm and OnError are for limits that requests bring.
 	Algorithm sluice.Algorithm
 	OnError   sluice.OnError
-	// CountRefused counts as envoyproxy/ratelimit does: every descriptor by itself, and one that is
-	// refused uses up what is left.
+	// CountRefused makes the service count as envoyproxy/ratelimit does: each descriptor separately, and a denied
+	// descriptor uses up the remaining units.
 	CountRefused bool
-	// Answers adds the fields and the body with which the gateway would answer.
+	// Answers adds the fields and the body of the gateway's answer.
 	Answers bool
-	// Metadata adds dynamic metadata: the request, and the metadata of the limits that it passed.
+	// Metadata adds dynamic metadata: the request, and the metadata of the limits that it fits.
 	Metadata bool
 	Logger   *slog.Logger // slog.Default() if nil
 }
@@ -46,7 +45,7 @@ type service struct {
 	Config
 	encoder answer.Encoder
 	outage  answer.Outage
-	plans   door.Cache[overrideLimit, *sluice.Plan] // of limits that requests have brought
+	plans   door.Cache[overrideLimit, *sluice.Plan] // the plans of limits that requests have brought
 	calls   sync.Pool                               // of *call
 }
 
@@ -74,7 +73,7 @@ func shouldRateLimit(srv any, ctx context.Context, decode func(any) error, _ grp
 		return nil, err
 	}
 	c := s.calls.Get().(*call)
-	defer door.Rescue(s.Logger, &err) // after which c is not used again
+	defer door.Rescue(s.Logger, &err) // after a panic, c is not reused
 	c.request.reset()
 	if err := decode(&c.request); err != nil {
 		return nil, err
@@ -90,7 +89,7 @@ func shouldRateLimit(srv any, ctx context.Context, decode func(any) error, _ grp
 
 var errUnauthorized = grpcstatus.Error(codes.Unauthenticated, "sluice: send the metadata authorization: Bearer TOKEN, with a token that lets you ask")
 
-// invalid is the answer to a request that cannot be understood.
+// invalid returns the error for an invalid request.
 func invalid(err error) error {
 	return grpcstatus.Error(codes.InvalidArgument, "sluice: "+err.Error())
 }

@@ -37,7 +37,7 @@ func (c *call) encode(over bool) *reply {
 	return &reply{b}
 }
 
-// marks returns the rules that let the request pass with a mark.
+// marks returns the rules that allow the request with a mark.
 func (c *call) marks() (all []string) {
 	for i := range c.ds {
 		for _, rule := range c.ds[i].Over() {
@@ -68,7 +68,7 @@ func (c *call) status(i int) (s status) {
 	return s
 }
 
-// tell adds the state of the limit that a descriptor is nearest to.
+// tell adds the state of the most restrictive limit of a descriptor.
 func (c *call) tell(s *status, p *part, d *policy.Decision) {
 	r := nearest(d, p.limit)
 	switch {
@@ -76,7 +76,7 @@ func (c *call) tell(s *status, p *part, d *policy.Decision) {
 		s.limit, s.hasLimit = limitOf(r), true
 		s.remaining = saturated(r.Plan.Limit.Value(r.Remaining))
 		if c.CountRefused && !r.Allowed {
-			s.remaining = 0 // it has been used up
+			s.remaining = 0 // the denied descriptor has used up the rest
 		}
 		s.reset = resetOf(r)
 	case (d.Unavailable || d.Blocked != "") && d.RetryAfter != sluice.Never:
@@ -84,14 +84,14 @@ func (c *call) tell(s *status, p *part, d *policy.Decision) {
 	}
 	switch {
 	case p.brought:
-		s.limit.name = "" // it is no rule
+		s.limit.name = "" // the limit does not belong to a rule
 	case p.limit != nil && !p.limit.unlimited && (r == nil || r.Rule == p.limit.rule):
 		s.limit, s.hasLimit = currentLimit{p.limit.name, p.limit.requests, int32(p.limit.unit), 0}, true
 	}
 }
 
-// nearest returns the result that restricts most, or nil where nothing is known. Shadows are not
-// told, but for that of the configuration, which the asker knows.
+// nearest returns the most restrictive result, or nil if none is known. Shadows are left out, except for a limit of
+// the configuration, which the caller knows.
 func nearest(d *policy.Decision, own *limit) *policy.Result {
 	if d.Now == 0 {
 		return nil
@@ -110,7 +110,7 @@ func nearest(d *policy.Decision, own *limit) *policy.Result {
 func limitOf(r *policy.Result) (l currentLimit) {
 	l.name = cmp.Or(r.Name, r.Rule)
 	limit := &r.Plan.Limit
-	if r.Plan.Kernel == kernel.InFlight { // Envoy has no unit for it
+	if r.Plan.Kernel == kernel.InFlight { // Envoy has no unit for requests in flight
 		l.requests = saturated(r.Plan.Capacity)
 		return l
 	}
@@ -130,8 +130,9 @@ func limitOf(r *policy.Result) (l currentLimit) {
 
 func saturated(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
-// resetOf returns the whole seconds, as Envoy drops what is behind the point, after which, of a refusal, the request fits, else nothing is used any
-// more or the window ends; negative if never.
+// resetOf returns the seconds until a denied request fits, or, for an allowed one, until the whole limit is
+// available or the window ends. It is negative for never. The seconds are rounded up, because Envoy drops
+// fractions.
 func resetOf(r *policy.Result) int64 {
 	switch {
 	case !r.Allowed && r.RetryAfter == sluice.Never:

@@ -11,14 +11,14 @@ import (
 // Limits is a configuration of envoyproxy/ratelimit: a tree of descriptors by domain, and a policy
 // with a rule for each limit in it.
 type Limits struct {
-	// Document has a rule for each limit, by the attribute "limit": what is counted and how, so
-	// that overrides, administration and reports see it as they see any other.
+	// Document has a rule for each limit, which applies by the attribute "limit". So overrides, administration and
+	// reports work as for other rules.
 	Document policy.Document
 	// Where returns the file and line of a field of the document: see [policy.CompileAt].
 	Where func(path string) (file string, line int)
 
 	domains map[string]*node
-	limits  []*limit // of each rule of the document
+	limits  []*limit // the limit of each rule of the document
 }
 
 // node is a descriptor of a configuration, or a domain.
@@ -31,7 +31,7 @@ type node struct {
 // level are the descriptors of one key below a node.
 type level struct {
 	exact     map[string]*node // by value
-	values    []string         // of these, as they are written
+	values    []string         // the values, as written
 	wildcards []wildcard       // in the order of the file
 	plain     *node            // without a value
 }
@@ -42,7 +42,7 @@ type wildcard struct {
 	*node
 }
 
-// place is where something is written.
+// place is a position in a file.
 type place struct {
 	file string
 	line int
@@ -51,8 +51,8 @@ type place struct {
 // limit is a rate_limit.
 type limit struct {
 	place
-	steps     []step // the way to it
-	rule      string // its name in the policy; empty if it is unlimited
+	steps     []step // the descriptors on the way to the limit
+	rule      string // the name of its rule in the policy; empty if it is unlimited
 	requests  uint32
 	unit      unit
 	unlimited bool
@@ -79,18 +79,18 @@ const (
 	wildcardStep
 )
 
-// open reports whether requests with different values come this way, and are counted apart.
+// open reports whether requests with different values match the step, and are counted separately.
 func (s *step) open() bool { return s.kind == plainStep || s.kind == wildcardStep && !s.shared }
 
-// settings are ours of a limit, in its metadata below "sluice".
+// settings are the settings for Sluice of a limit, in its metadata below "sluice".
 type settings struct {
 	algorithm string
 	burst     int64
 	onError   string
 }
 
-// find returns the limit of a descriptor, or nil: exactly as deep as the descriptor, and at each
-// level by the value, else by the first wildcard that matches, else by the key alone.
+// find returns the limit of a descriptor, or nil. The limit is exactly as deep as the descriptor. At each level,
+// find goes by the value, else by the first wildcard that matches, else by the key alone.
 func (l *Limits) find(domain string, entries []entry) *limit {
 	n := l.domains[domain]
 	for i := range entries {
@@ -123,7 +123,7 @@ func (n *node) child(e *entry) *node {
 	return of.plain
 }
 
-// matches reports whether a text is that of a pattern, in which "*" stands for any text.
+// matches reports whether a text matches a pattern, in which "*" stands for any text.
 func matches(pattern, text string) bool {
 	head, rest, found := strings.Cut(pattern, "*")
 	if !found {
@@ -146,7 +146,7 @@ func matches(pattern, text string) bool {
 	}
 }
 
-// unit is a period of a limit, as Envoy numbers them.
+// unit is the period of a limit, with Envoy's number.
 type unit int32
 
 const (
@@ -161,7 +161,7 @@ const (
 
 var units = [...]struct {
 	name    string
-	period  string // as [sluice.ParseLimit] reads it
+	period  string // in the form of [sluice.ParseLimit]
 	seconds int64
 }{
 	second: {"second", "second", 1},
@@ -173,7 +173,7 @@ var units = [...]struct {
 	week:   {"week", "7d", 7 * 24 * 3600},
 }
 
-// unitNamed returns the unit of that name, in any case, or 0.
+// unitNamed returns the unit of that name, ignoring case, or 0.
 func unitNamed(name string) unit {
 	for u := second; u <= week; u++ {
 		if strings.EqualFold(units[u].name, name) {
@@ -183,7 +183,7 @@ func unitNamed(name string) unit {
 	return 0
 }
 
-// unitOf returns the largest unit of which a period is a multiple, and how many of it.
+// unitOf returns the largest unit that divides a period, and the quotient.
 func unitOf(seconds int64) (unit, int64) {
 	for _, u := range []unit{year, month, week, day, hour, minute} {
 		if seconds%units[u].seconds == 0 {
@@ -193,24 +193,24 @@ func unitOf(seconds int64) (unit, int64) {
 	return second, seconds
 }
 
-// The attributes by which rules see a descriptor, besides those of its entries.
+// The attributes of a descriptor, in addition to the attributes of its entries.
 const (
 	// domainAttribute is the domain of the request.
 	domainAttribute = "domain"
 	// descriptorAttribute are the keys of the entries, in their order, as in "path/remote_address".
 	descriptorAttribute = "descriptor"
-	// limitAttribute is the rule of the limit that a configuration of envoyproxy/ratelimit has.
+	// limitAttribute is the rule of the limit in a configuration of envoyproxy/ratelimit.
 	limitAttribute = "limit"
 )
 
-// reserved are the names that no entry takes.
+// reserved reports whether an entry must not have the name.
 func reserved(name string) bool {
 	return name == domainAttribute || name == descriptorAttribute || name == limitAttribute
 }
 
-// attributeName returns the name of the attribute of an entry: its key, but "key#2" for the second
-// of a key, and so on. Names that are the door's, and keys that look like such a name, are numbered
-// from the first on, so that no two entries of a descriptor have one name.
+// attributeName returns the name of the attribute of an entry: its key, but "key#2" for the second entry with a
+// key, and so on. Reserved names, and keys that look like numbered names, are numbered from the first entry on, so
+// that all entries of a descriptor have different names.
 func attributeName(key string, before int) string {
 	switch {
 	case reserved(key):
@@ -231,7 +231,7 @@ func countKeys(entries []entry, key string) (n int) {
 	return n
 }
 
-// appendShape appends the value of descriptorAttribute: descriptors with different keys never have the same.
+// appendShape appends the value of descriptorAttribute. It is different for descriptors with different keys.
 func appendShape(dst []byte, entries []entry) []byte {
 	for i := range entries {
 		if i > 0 {

@@ -1,5 +1,5 @@
-// Package sockets serves protocols that have no server of their own: each connection has a goroutine, and all are drained
-// together. The doors resp and spoe are above it; it imports only the standard library.
+// Package sockets is a server for protocols without a server of their own, such as those of packages resp and spoe.
+// Each connection has a goroutine, and all are drained together.
 package sockets
 
 import (
@@ -15,9 +15,10 @@ import (
 
 // Conn is a connection of a protocol.
 type Conn interface {
-	// Serve answers until the connection ends. Then it is closed.
+	// Serve answers until the connection ends. The Server then closes it.
 	Serve()
-	// Drain has Serve return when what has come is answered. It is called while Serve runs, or before.
+	// Drain makes Serve return when everything that has arrived is answered. It is called while Serve runs, or
+	// before.
 	Drain()
 }
 
@@ -35,17 +36,17 @@ type Server struct {
 	conns    map[net.Conn]Conn
 }
 
-// New returns a server that has yet to serve. Open makes a connection ready for Serve, and does not wait.
+// New returns a server. open prepares a connection for Serve, and must not wait.
 func New(log *slog.Logger, open func(net.Conn) Conn) *Server {
 	s := &Server{open: open, log: log, conns: make(map[net.Conn]Conn)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// Context ends with Close.
+// Context returns a context that ends with Close.
 func (s *Server) Context() context.Context { return s.ctx }
 
-// Serve answers on the connections to l until Shutdown or Close; its error is nil then. It is called once.
+// Serve serves the connections to l until Shutdown or Close; then its error is nil. Call it once.
 func (s *Server) Serve(l net.Listener) error {
 	if !s.listen(l) {
 		return nil
@@ -60,7 +61,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
-		default: // mostly, too many files are open, and others will be closed
+		default: // usually too many files are open, and some will be closed
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.log.Warn("a connection not accepted", "error", err, "again_in", pause)
 			time.Sleep(pause)
@@ -68,7 +69,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// listen notes what Shutdown and Close have to close, unless they were called before.
+// listen registers l for Shutdown and Close. It reports false if one of them was called before.
 func (s *Server) listen(l net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +110,7 @@ func (s *Server) forget(socket net.Conn) {
 	delete(s.conns, socket)
 }
 
-// Rescue, if deferred, ends the connection, and not the program, by a panic.
+// Rescue, if deferred, makes a panic end only the connection, and not the program.
 func (s *Server) Rescue(socket net.Conn) {
 	if p := recover(); p != nil {
 		s.log.Error("a connection was given up after a panic: this is a bug", "panic", p, "stack", string(debug.Stack()))
@@ -117,12 +118,12 @@ func (s *Server) Rescue(socket net.Conn) {
 	}
 }
 
-// Shutdown takes no more connections, answers what has been asked, and waits until all connections
-// are closed. It returns the error of ctx if that ends first.
+// Shutdown accepts no more connections, drains the open ones, and waits until all are closed. It returns the error
+// of ctx if ctx ends first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop(func(_ net.Conn, c Conn) { c.Drain() })
 	done := make(chan struct{})
-	go func() { // ends with the last connection, which Close ends
+	go func() { // returns after the last connection has ended, at the latest by Close
 		s.running.Wait()
 		close(done)
 	}()
@@ -142,7 +143,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// stop takes no more connections, and calls each for those that are open.
+// stop accepts no more connections, and calls each for the open ones.
 func (s *Server) stop(each func(net.Conn, Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,11 +156,11 @@ func (s *Server) stop(each func(net.Conn, Conn)) {
 	}
 }
 
-// farewell bounds [Linger].
+// farewell is the longest time of [Linger].
 const farewell = 500 * time.Millisecond
 
-// Linger lets the client read what it was sent last: what it still sends would otherwise make the system throw
-// that away when the connection is closed.
+// Linger lets the client read the last data that it was sent. Otherwise, if the client is still sending, the system
+// would discard that data when the connection is closed.
 func Linger(socket net.Conn) {
 	half, ok := socket.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {

@@ -1,17 +1,16 @@
-// Package spoe is an agent for HAProxy's SPOE: HAProxy sends what a policy needs of a request, and gets
-// variables, with which its configuration denies the request or adds fields to the response. Package server
-// is above it, package policy is below.
+// Package spoe is an agent for HAProxy's SPOE: HAProxy sends the parts of a request that a policy needs, and gets
+// variables, with which its configuration denies the request or adds fields to the response.
 //
 // A message has the arguments
 //
 //	method=method path=pathq host=req.fhdr(host) src=src headers=req.hdrs_bin
 //	id=unique-id body=req.body wait=int(400)
 //
-// of which host, id, body and wait may be missing: the longest that HAProxy waits, in milliseconds,
-// for the turn of a request that a leaky bucket queues. Others are attributes of the request.
+// of which host, id, body and wait may be missing. wait is the longest time, in milliseconds, that HAProxy waits
+// for the turn of a request that a leaky bucket queues. All other arguments are attributes of the request.
 //
-// The variables, in the scope txn, are allowed, status, body, and for each header field of the
-// answer one of its name: retry_after, ratelimit_policy.
+// The variables, in the scope txn, are allowed, status, body, and one for each header field of the answer, such as
+// retry_after and ratelimit_policy.
 package spoe
 
 import (
@@ -32,7 +31,7 @@ type Agent struct {
 	complaints seldom.Gate
 }
 
-// New returns an agent that has yet to serve. HAProxy has no tokens: Authorize is not asked.
+// New returns an agent. It does not call Authorize, because HAProxy has no tokens.
 func New(c door.Config) *Agent {
 	a := &Agent{Base: door.New(c)}
 	a.Server = sockets.New(c.Logger, func(socket net.Conn) sockets.Conn { return newConn(a, socket) })

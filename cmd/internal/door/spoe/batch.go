@@ -10,11 +10,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// batch is what is decided at once: frames that have come together.
+// batch has the frames that have arrived together, and are decided at once.
 type batch struct {
 	questions []*question
 	spare     []*question
-	requests  []*policy.Request // of those that are asked about
+	requests  []*policy.Request // the requests that the engine decides about
 	asked     []*question
 	decisions []policy.Decision
 	came      time.Time
@@ -27,7 +27,7 @@ type encoding struct {
 	fields http.Header
 }
 
-// add reads a frame. An error ends the connection; what was added before is still to be answered.
+// add reads a frame. An error ends the connection, after the frames that were added before are answered.
 func (b *batch) add(frame []byte) error {
 	switch frame[0] {
 	case haproxyDisconnect:
@@ -53,7 +53,7 @@ func (b *batch) question() *question {
 	return newQuestion()
 }
 
-// forget makes the batch ready for others.
+// forget empties the batch for other frames.
 func (b *batch) forget() {
 	for _, q := range b.questions {
 		if !q.queued {
@@ -67,7 +67,8 @@ func (b *batch) forget() {
 	b.questions, b.requests, b.asked = b.questions[:0], b.requests[:0], b.asked[:0]
 }
 
-// answer decides about all of the batch, and appends the answers to c.out, except those that wait for their turn.
+// answer decides about the whole batch, and appends the answers to c.out, except for requests that wait for their
+// turn.
 func (c *conn) answer(b *batch) {
 	b.came = time.Now()
 	for _, q := range b.questions {
@@ -96,7 +97,7 @@ func (c *conn) answer(b *batch) {
 	}
 }
 
-// refuseUnread answers what the engine need not see, and reports whether it has.
+// refuseUnread answers a request that the engine need not see, and reports whether it has done so.
 func (c *conn) refuseUnread(b *batch, q *question) bool {
 	if forgotten := q.seen.missing(); forgotten != "" {
 		c.agent.complain("requests are refused since HAProxy does not send what rules may look at: add " + forgotten + " to the arguments of the message")
@@ -110,8 +111,8 @@ func (c *conn) refuseUnread(b *batch, q *question) bool {
 	return false
 }
 
-// queue answers a request of b when its turn comes. One that HAProxy does not wait for so long is
-// refused, and so are too many: their turn is given back.
+// queue answers a request of b when its turn comes. If HAProxy does not wait that long, or too many requests wait
+// already, queue refuses the request and gives back its turn.
 func (c *conn) queue(b *batch, q *question, d *policy.Decision) {
 	ctx, cancel := context.WithDeadline(c.ctx, b.came.Add(q.wait))
 	select {
@@ -122,7 +123,7 @@ func (c *conn) queue(b *batch, q *question, d *policy.Decision) {
 		c.out = c.encode(c.out, &b.encoding, q, d, "")
 		return
 	}
-	q.queued = true // and no longer the batch's
+	q.queued = true // the question no longer belongs to the batch
 	own := d.Clone()
 	c.waiting.Go(func() {
 		defer cancel()
@@ -140,7 +141,7 @@ func (c *conn) settle(ctx context.Context, d *policy.Decision) {
 	answer.Settle(ctx, d, nil, func(ctx context.Context) { c.agent.Engine.Refund(ctx, *d) })
 }
 
-// encode appends the answer with the fault of the request, or else with d.
+// encode appends the answer for the fault of the request, if any, or else for d.
 func (c *conn) encode(dst []byte, e *encoding, q *question, d *policy.Decision, fault string) []byte {
 	if e.fields == nil {
 		e.fields = make(http.Header)

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// patience is how long a connection may take for its first frame, and for the rest of a frame
-	// that has begun.
+	// patience is how long a connection may take for its first frame, and for the rest of a frame that has started.
 	patience = 10 * time.Second
 	// maxBatch is the most frames that are decided at once, and maxWaiting the most requests of a
 	// connection that wait for their turn. HAProxy leaves no more than 20 frames unanswered.
@@ -22,20 +21,20 @@ const (
 	maxWaiting = 256
 )
 
-// conn is a connection of HAProxy's.
+// conn is a connection from HAProxy.
 type conn struct {
 	agent  *Agent
 	socket net.Conn
 	frames frames
-	size   int       // the largest frame that both take; 0 before they have agreed
-	due    time.Time // when what has begun has to be there
+	size   int       // the largest frame that both sides accept; 0 before the handshake
+	due    time.Time // the deadline for the rest of a frame that has started
 	until  time.Time // the deadline of reads
 	out    []byte
 
 	ctx     context.Context
 	cancel  context.CancelFunc
 	waiting sync.WaitGroup // requests that wait for their turn
-	queued  chan struct{}  // has an entry for each
+	queued  chan struct{}  // has an entry for each waiting request
 
 	reading  sync.Mutex
 	draining bool
@@ -100,7 +99,7 @@ func (c *conn) await() ([]byte, error) {
 	}
 }
 
-// fill waits for more, as long as it likes only between frames.
+// fill waits for more data. Only between frames is the wait unlimited.
 func (c *conn) fill() error {
 	due := c.due
 	switch idle := c.size > 0 && c.frames.empty(); {
@@ -129,12 +128,12 @@ func (c *conn) readUntil(due time.Time) error {
 	return c.socket.SetReadDeadline(due)
 }
 
-// Drain makes the connection end when what has come is answered.
+// Drain makes Serve return when everything that has arrived is answered.
 func (c *conn) Drain() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	c.draining = true
-	_ = c.socket.SetReadDeadline(time.Now()) // fails only if it is closed already
+	_ = c.socket.SetReadDeadline(time.Now()) // fails only if the connection is closed already
 }
 
 func (c *conn) drains() bool {
@@ -143,7 +142,7 @@ func (c *conn) drains() bool {
 	return c.draining
 }
 
-// answerBatch waits for a frame, and answers it along with those that have come with it.
+// answerBatch waits for a frame, and answers it with all frames that have arrived together.
 func (c *conn) answerBatch() error {
 	frame, err := c.await()
 	if err != nil {
@@ -184,7 +183,7 @@ func (c *conn) write(p []byte) error {
 	return err
 }
 
-// end sends a DISCONNECT frame, if that is of use, after it has waited for pending turns.
+// end waits for pending turns, and then sends a DISCONNECT frame if HAProxy can read it.
 func (c *conn) end(err error) {
 	var f *fault
 	switch late := errors.Is(err, os.ErrDeadlineExceeded); {
@@ -194,7 +193,7 @@ func (c *conn) end(err error) {
 	case late && c.size > 0:
 		f = &fault{codeTimeout, "a frame has not come whole within 10s"}
 	case !errors.As(err, &f):
-		return // it is broken, or has not begun
+		return // the connection is broken, or has not started
 	}
 	if f.code != codeNormal {
 		c.agent.complain("a connection to the SPOE agent ends: "+f.text, "address", c.socket.RemoteAddr().String())

@@ -17,7 +17,7 @@ const (
 )
 
 const (
-	flagFin = 1 // the frame is whole
+	flagFin = 1 // the frame is complete
 
 	frameLength = 4 // bytes before each frame
 	minFrame    = 256
@@ -39,7 +39,7 @@ const (
 	codeFragmented  = 10
 )
 
-// fault is why a connection ends.
+// fault is the reason why a connection ends.
 type fault struct {
 	code uint32
 	text string
@@ -47,8 +47,8 @@ type fault struct {
 
 func (f *fault) Error() string { return f.text }
 
-// frames cuts into frames what a connection brings. Its buffer grows as bytes come, and not as they
-// are announced.
+// frames cuts the data of a connection into frames. Its buffer grows with the bytes that arrive, not with the
+// announced length.
 type frames struct {
 	from       io.Reader
 	buf        []byte
@@ -56,7 +56,7 @@ type frames struct {
 	most       int // bytes of a frame
 }
 
-// next returns the next frame if all of it has come, else nil. It is valid until fill is called.
+// next returns the next frame if it has arrived completely, else nil. It is valid until fill is called.
 func (f *frames) next() ([]byte, error) {
 	there := f.buf[f.begin:f.end]
 	if len(there) < frameLength {
@@ -76,7 +76,7 @@ func (f *frames) next() ([]byte, error) {
 	return there[frameLength : frameLength+int(n)], nil
 }
 
-// empty reports whether no part of another frame has come.
+// empty reports whether no part of another frame has arrived.
 func (f *frames) empty() bool { return f.begin == f.end }
 
 // fill waits for more bytes.
@@ -104,7 +104,7 @@ func (f *frames) makeRoom() {
 	}
 }
 
-// head is what stands before the payload of a frame.
+// head is the part of a frame before its payload.
 type head struct {
 	kind          byte
 	flags         uint32
@@ -119,7 +119,7 @@ func (d *decoder) head() (h head) {
 	return h
 }
 
-// beginFrame appends a head, behind room for the length, which endFrame fills in.
+// beginFrame appends room for the length, which endFrame fills in, and a head.
 func beginFrame(dst []byte, h head) []byte {
 	dst = append(dst, 0, 0, 0, 0, h.kind, 0, 0, 0, flagFin)
 	return appendVarint(appendVarint(dst, h.stream), h.frame)

@@ -4,7 +4,7 @@ import "strings"
 
 // hello is the first message of HAProxy.
 type hello struct {
-	size        int // the largest frame that both take
+	size        int // the largest frame that HAProxy accepts
 	healthcheck bool
 }
 
@@ -39,7 +39,7 @@ func decodeHello(frame []byte) (h hello, err error) {
 	return h, nil
 }
 
-// speaks2 reports whether one of the versions is 2.0 or a later one that includes it.
+// speaks2 reports whether one of the versions is 2.0 or a later version that is compatible with it.
 func speaks2(versions string) bool {
 	for v := range strings.SplitSeq(versions, ",") {
 		if strings.HasPrefix(strings.TrimSpace(v), "2.") {

@@ -13,30 +13,30 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxWait bounds the argument wait: a later turn is of no use to HAProxy.
+// maxWait is the largest value of the argument wait. A later turn is useless to HAProxy.
 const maxWait = time.Minute
 
-// question is a NOTIFY frame, read.
+// question is a decoded NOTIFY frame.
 type question struct {
 	head    head
 	request policy.Request
 	header  http.Header
-	wait    time.Duration // that the answer may take
+	wait    time.Duration // how long the answer may take
 	queued  bool          // it is answered later
 
 	body    string
-	hasBody bool // the argument is there
-	unseen  bool // a rule had to read a body that the argument is missing for
-	hosts   bool // the head has a Host that servers read differently from the argument
+	hasBody bool // the message has the argument body
+	unseen  bool // a rule needed a body, but the argument is missing
+	hosts   bool // the headers have a Host that servers may read differently from the argument
 
 	seen  arguments
 	texts []string // the values of header
 }
 
-// arguments are those that a message has to have.
+// arguments are the required arguments of a message that were found.
 type arguments struct{ method, path, src, headers bool }
 
-// missing names an argument that the configuration forgets, or is empty.
+// missing returns the name of a required argument that is missing, or "".
 func (a arguments) missing() string {
 	switch {
 	case !a.method:
@@ -55,7 +55,7 @@ func newQuestion() *question {
 	return &question{header: make(http.Header)}
 }
 
-// forget holds on to nothing of the last frame.
+// forget drops all references to the last frame.
 func (q *question) forget() {
 	clear(q.header)
 	clear(q.texts)
@@ -63,7 +63,7 @@ func (q *question) forget() {
 	*q = question{header: q.header, texts: q.texts[:0], request: policy.Request{Attributes: q.request.Attributes}}
 }
 
-// decode reads a frame with one message. The question holds on to a copy of the frame.
+// decode reads a frame with one message. The question refers to a copy of the frame.
 func (q *question) decode(frame []byte) error {
 	d := decoder{rest: string(frame)}
 	q.head = d.head()
@@ -84,16 +84,16 @@ func (q *question) decode(frame []byte) error {
 	if q.request.Host == "" {
 		q.request.Host = q.header.Get("Host")
 	}
-	// A list of hosts is one to HAProxy's req.hdr, which takes the last of it.
+	// HAProxy's req.hdr takes the last host of a list.
 	q.hosts = slices.ContainsFunc(q.header["Host"], func(h string) bool { return !policy.PlainHost(h) })
-	delete(q.header, "Host") // as in an http.Request
+	delete(q.header, "Host") // http.Request has no Host in its Header either
 	if !q.bodiless() {
 		q.request.Body = q.readBody
 	}
 	return nil
 }
 
-// argument takes one. What is not known by its name is an attribute, which rules see as "attr:NAME".
+// argument reads an argument. One with an unknown name is an attribute, by which rules count with "attr:NAME".
 func (q *question) argument(name string, v value) {
 	switch name {
 	case "method":
@@ -139,7 +139,7 @@ func (q *question) attribute(name string, v value) {
 	q.request.Attributes[name] = text
 }
 
-// readHeaders reads what req.hdrs_bin gives: names and values, behind which comes an empty pair.
+// readHeaders reads the value of req.hdrs_bin: names and values, followed by an empty pair.
 func (q *question) readHeaders(s string) {
 	for d := (decoder{rest: s}); d.rest != ""; {
 		name, text := d.text(), d.text()
@@ -157,8 +157,8 @@ func (q *question) readHeaders(s string) {
 	}
 }
 
-// misaimed returns what is wrong with the target, or "". HAProxy passes ambiguous targets if its configuration
-// permits them.
+// misaimed returns the fault of the target, or "". HAProxy passes ambiguous targets if its configuration permits
+// them.
 func (q *question) misaimed() string {
 	r := &q.request
 	switch {
@@ -178,8 +178,8 @@ func (q *question) misaimed() string {
 
 var errUnseen = errors.New("spoe: the message has no argument body")
 
-// readBody is the Body of the request. HAProxy sends the part that has arrived when it builds the message: only the
-// length that the client announced shows whether this is all.
+// readBody is the Body of the request. HAProxy sends the part of the body that has arrived when it builds the
+// message. Only the length that the client announced shows whether the body is complete.
 func (q *question) readBody(limit int64) ([]byte, error) {
 	switch announced := q.announced(); {
 	case limit == 0:
@@ -203,8 +203,8 @@ func (q *question) bodiless() bool {
 
 func (q *question) chunked() bool { return len(q.header["Transfer-Encoding"]) > 0 }
 
-// announced returns the length of the body as the client has announced it, or -1. HTTP/2 needs no
-// length, and no Transfer-Encoding either.
+// announced returns the length of the body that the client has announced, or -1. HTTP/2 needs neither a length nor
+// a Transfer-Encoding.
 func (q *question) announced() int64 {
 	lengths := q.header["Content-Length"]
 	if len(lengths) == 1 && !q.chunked() {

@@ -16,11 +16,11 @@ const (
 	typeBinary
 )
 
-const flagTrue = 0x10 // of a typeBool
+const flagTrue = 0x10 // the value of a typeBool
 
 var errBroken = &fault{codeInvalid, "the frame ends in the middle of something, or has what is not in the protocol"}
 
-// decoder reads what frames are made of. Behind the first fault it reads nothing but zeros.
+// decoder reads the elements of frames. After the first fault, it reads only zeros.
 type decoder struct {
 	rest   string
 	broken bool
@@ -57,7 +57,7 @@ func (d *decoder) uint32() (n uint32) {
 
 // varint reads a number of HAProxy. A number below 240 is one byte. Otherwise the four upper bits of the first byte
 // are set, and the following bytes, seven bits each and the lowest first, are added, shifted by four bits. A byte
-// of 128 or more counts whole and is not the last.
+// of 128 or more counts with all its bits, and is not the last.
 func (d *decoder) varint() uint64 {
 	n := uint64(d.byte())
 	if n < 240 {
@@ -88,14 +88,14 @@ func appendVarint(dst []byte, n uint64) []byte {
 	return append(dst, byte(n))
 }
 
-// text reads a length and so many bytes.
+// text reads a length and that many bytes.
 func (d *decoder) text() string { return d.take(d.varint()) }
 
 func appendText[T string | []byte](dst []byte, s T) []byte {
 	return append(appendVarint(dst, uint64(len(s))), s...)
 }
 
-// value is a value with its type: text of strings, binaries and addresses, number of all others.
+// value is a value with its type. Strings, binaries and addresses are in text, all others in number.
 type value struct {
 	kind   byte
 	number uint64

@@ -1,7 +1,7 @@
-// Package accesslog parses the lines of access logs. Package feed is above it.
+// Package accesslog parses the lines of access logs. Package feed imports it.
 //
-// A [Format] reads the lines of one kind of log. [Lookup] finds it by its name or makes it from a
-// log_format of nginx or a LogFormat of Apache, [Detect] recognizes it by lines. A line that does not
+// A [Format] reads the lines of one kind of log. [Lookup] finds a format by its name, or makes one from a
+// log_format of nginx or a LogFormat of Apache. [Detect] recognizes the format of some lines. A line that does not
 // follow its format is an error and never a guess.
 package accesslog
 
@@ -12,37 +12,37 @@ import (
 	"time"
 )
 
-// Entry is the request that a line tells of. What is empty was not told. Its bytes are those of the
-// line where it holds them as they were sent, else the entry's own memory, so that they last until
-// either is used again; once that memory has grown, [Format.Parse] allocates nothing but a few bytes for
-// a duration that is written with its unit.
+// Entry is the request in a line. Fields that the line does not have are empty. If the line has a value as it was
+// sent, the field shares the bytes of the line; otherwise it uses the entry's own memory. So a field is valid until
+// the line or the entry is used again. Once that memory has grown, [Format.Parse] allocates only a few bytes for a
+// duration that is written with its unit.
 type Entry struct {
 	// Time is the start of the request, in microseconds since the Unix epoch. If Ended, it is the end, because the
 	// line has no duration.
 	Time int64
-	// Method and Target are those of the request line. The target has its query, and in some formats it is
-	// absolute, with the host. Both are empty if the server could not read the request.
+	// Method and Target are from the request line. Target includes the query, and in some formats it is an absolute
+	// URL with the host. Both are empty if the server could not read the request.
 	Method, Target, Host []byte
-	Status               int   // 0 if there was no response
-	Sent                 int64 // bytes of the response, -1 if that is not told
+	Status               int   // 0: there was no response
+	Sent                 int64 // bytes of the response; -1: the line does not have it
 	Tokens               Tokens
 	Model                []byte // of the request
 	// Client is the address or the name of the peer, without a port. Forwarded is X-Forwarded-For.
 	Forwarded, Client  []byte
 	Ended              bool
-	User               []byte // that the client has given, whether it may or not
-	Duration           int64  // microseconds, -1 if that is not told
+	User               []byte // the user name that the client sent, even if the server rejected it
+	Duration           int64  // microseconds; -1: the line does not have it
 	Referer, UserAgent []byte
 	ID                 []byte  // of the request
 	Headers            []Field // other fields of the request, under their canonical names
-	Attributes         []Field // of the caller, as attr:NAME of [Options.Fields] has them
+	Attributes         []Field // attributes of the caller, from attr:NAME in [Options.Fields]
 
-	own    []byte  // memory of what had to be unescaped
-	values []value // of a line of JSON
+	own    []byte  // memory for values that had to be unescaped
+	values []value // the values of a line of JSON
 }
 
-// Tokens are the numbers of tokens that the response reports; -1: unknown. Two of Total, Input and Output give the
-// third.
+// Tokens has the numbers of tokens that the response reports. An unknown number is -1. Two of Total, Input and
+// Output give the third.
 type Tokens struct {
 	Total, Input, Output int64
 	Cached               int64 // the part of Input from a cache
@@ -77,14 +77,14 @@ func (t *Tokens) complete() {
 	}
 }
 
-// Field is a field of a request's header, or an attribute. A field that was sent several times is there
-// as often. The name is bytes because it may be that of a client, out of the line.
+// Field is a field of a request's header, or an attribute. A header field that was sent several times becomes
+// several Fields. The name is a byte slice because it may share the bytes of the line.
 type Field struct {
 	Name, Value []byte
 }
 
-// Tells has what the lines of a format contain beside method, path and status. Rules that need more cannot be
-// judged.
+// Tells describes what the lines of a format contain in addition to method, path and status. Rules that need more
+// cannot be judged.
 type Tells struct {
 	Client    bool // the peer
 	Forwarded bool
@@ -94,33 +94,33 @@ type Tells struct {
 	Referer   bool
 	UserAgent bool
 	Headers   []string // the other fields of the request, by their canonical names
-	AnyHeader bool     // and whichever else was there, such as in Caddy's
-	Hidden    []string // but not these, which the log blots out unless told otherwise
-	// Attributes are the names of those that attr:NAME of [Options.Fields] maps.
+	AnyHeader bool     // all other fields that the request had, such as in Caddy's log
+	Hidden    []string // the fields that the log hides by default, in spite of AnyHeader
+	// Attributes are the names of the attributes that attr:NAME in [Options.Fields] maps.
 	Attributes []string
-	Began      bool // when the request began, or ended and took
+	Began      bool // the start of the request, or its end and its duration
 	Sent       bool // bytes of the response
-	Model      bool // that requests ask for
-	// Of the tokens that responses report.
+	Model      bool // the model that requests ask for
+	// The numbers of tokens that responses report.
 	TotalTokens, InputTokens, OutputTokens, CachedTokens bool
 	Fine                                                 bool // times are finer than a second
-	Sampled                                              bool // some requests may have been left out on purpose
+	Sampled                                              bool // the log may leave out some requests on purpose
 }
 
 // Format reads the lines of one kind of log. It is never changed and may be shared.
 type Format struct {
-	Name  string // as [Lookup] takes it
+	Name  string // the name for [Lookup]
 	Tells Tells
 	line  func(line []byte, e *Entry) error
-	// header returns the format of the lines that follow a directive such as #Fields; nil for formats without
+	// header returns the format of the lines that follow a directive such as #Fields. It is nil for formats without
 	// directives.
 	header func(directive []byte) (*Format, error)
-	// narrow returns what a sample of lines tells; nil where every line of the format tells the same.
+	// narrow returns what the lines of a sample tell. It is nil if all lines of the format tell the same.
 	narrow func(sample [][]byte) Tells
 }
 
-// Narrow returns the format with what it Tells as a sample of the log has it. Lines of generic JSON may
-// tell anything, and tell what the first ones do.
+// Narrow returns the format with Tells set to what a sample of the log contains. Lines of generic JSON may tell
+// anything; Narrow assumes that all lines tell what the first ones do.
 func (f *Format) Narrow(sample [][]byte) *Format {
 	if f.narrow == nil {
 		return f
@@ -130,12 +130,12 @@ func (f *Format) Narrow(sample [][]byte) *Format {
 	return &narrowed
 }
 
-// ErrSkip is what Parse returns of a line that tells of no request: it is empty, a comment, of another
-// logger in the same file, or of a probe that the proxy itself has made.
+// ErrSkip is the error of Parse for a line without a request: an empty line, a comment, a line of another logger in
+// the same file, or a probe by the proxy itself.
 var ErrSkip = errors.New("accesslog: no request")
 
-// Parse reads a line, without what ends it, into e. The error is [ErrSkip], or has in a few words the difference
-// from the format. Errors are created once, so that a log of garbage costs no memory.
+// Parse reads a line, without its line end, into e. The error is [ErrSkip], or says in a few words how the line
+// differs from the format. Errors are created once, so that a log of garbage costs no memory.
 func (f *Format) Parse(line []byte, e *Entry) error {
 	e.reset()
 	if len(line) == 0 {
@@ -144,8 +144,8 @@ func (f *Format) Parse(line []byte, e *Entry) error {
 	return f.line(line, e)
 }
 
-// Entries yields the entries of the lines of a sample, in the memory of one entry, or their errors. Directives
-// among them change the format.
+// Entries yields the entry or the error of each line of a sample. All entries share the memory of one. A directive
+// among the lines changes the format of those after it.
 func (f *Format) Entries(sample [][]byte) iter.Seq2[*Entry, error] {
 	return func(yield func(*Entry, error) bool) {
 		var e Entry
@@ -167,7 +167,7 @@ func (f *Format) Entries(sample [][]byte) iter.Seq2[*Entry, error] {
 	}
 }
 
-// requests yields the entries alone.
+// requests yields the entries of a sample, without the errors.
 func (f *Format) requests(sample [][]byte) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		for e, err := range f.Entries(sample) {
@@ -178,8 +178,8 @@ func (f *Format) requests(sample [][]byte) iter.Seq[*Entry] {
 	}
 }
 
-// Header returns the format that holds from a directive on, which is a line that begins with "#". It is
-// f where directives mean nothing.
+// Header returns the format of the lines after a directive. A directive is a line that begins with "#". If the
+// format has no directives, Header returns f.
 func (f *Format) Header(directive []byte) (*Format, error) {
 	if f.header == nil {
 		return f, nil
@@ -190,8 +190,8 @@ func (f *Format) Header(directive []byte) (*Format, error) {
 // Directives reports whether lines that begin with "#" may change the format.
 func (f *Format) Directives() bool { return f.header != nil }
 
-// keep is how much memory of its own an entry keeps for the next line. A log of huge lines would
-// otherwise leave every entry as large as the largest.
+// keep is how many bytes of its own memory an entry keeps for the next line. Otherwise a few huge lines would leave
+// every entry as large as the largest.
 const keep = 64 << 10
 
 func (e *Entry) reset() {
@@ -205,10 +205,11 @@ func (e *Entry) reset() {
 	*e = Entry{Sent: -1, Duration: -1, Tokens: noTokens, Headers: headers[:0], Attributes: e.Attributes[:0], own: own[:0], values: e.values}
 }
 
-// Options are what a log does not contain.
+// Options have facts about a log that its lines do not contain.
 type Options struct {
-	// Zone is that of times without one, such as HAProxy's: UTC if nil.
+	// Zone is the time zone of times without a zone, such as HAProxy's. Nil means UTC.
 	Zone *time.Location
-	// Fields are where generic JSON lines have what, such as "client": "remote.ip"; see [JSONFields].
+	// Fields maps values to the places where generic JSON lines have them, such as "client": "remote.ip". See
+	// [JSONFields].
 	Fields map[string]string
 }

@@ -10,8 +10,8 @@ var (
 	errRequest = errors.New("a request line that is none")
 )
 
-// alb reads the log of AWS' Application Load Balancer: fields between blanks, some of them in quotes,
-// in which nothing is escaped. More are added over time, at the end.
+// alb reads the log of AWS' Application Load Balancer: fields separated by blanks, some of them in quotes. Nothing
+// is escaped within the quotes. AWS adds new fields at the end of the line.
 func alb(Options) *Format {
 	return &Format{
 		Name: "alb",
@@ -22,7 +22,7 @@ func alb(Options) *Format {
 	}
 }
 
-// Numbers of fields. From albQuoted on they are in quotes.
+// The numbers of fields. The fields from albQuoted on are in quotes.
 const (
 	albType, albTime, albClient, albStatus, albSent = 0, 1, 3, 8, 11
 
@@ -65,7 +65,7 @@ func albLine(line []byte, e *Entry) error {
 		e.Client = bytes.Trim(e.Client, "[]")
 	}
 
-	// The request has no quote in it that a blank and a quote follow, since its URL has no blank.
+	// The request contains no quote that a blank and a quote follow, because its URL contains no blank.
 	if len(line) == 0 || line[0] != '"' {
 		return errALB
 	}
@@ -94,9 +94,9 @@ func albLine(line []byte, e *Entry) error {
 	return nil
 }
 
-// albTail finds where the user agent ends, which may have quotes in it, by what follows: cipher, protocol,
-// target group, "trace", "domain", "certificate", priority, time of the request. It fails if that could
-// be at several places.
+// albTail finds the end of the user agent, which may contain quotes, by the fields that follow: cipher, protocol,
+// target group, "trace", "domain", "certificate", priority, time of the request. It fails if these fields could
+// begin at several places.
 func albTail(b []byte) (agent []byte, began int64, ok bool) {
 	found := false
 	for from := 0; ; {
@@ -115,7 +115,7 @@ func albTail(b []byte) (agent []byte, began int64, ok bool) {
 	}
 }
 
-// albAfter reports whether b is as it has to be behind the user agent, and when the request began.
+// albAfter reports whether b has the fields that follow the user agent, and returns when the request began.
 func albAfter(b []byte) (began int64, ok bool) {
 	for _, quoted := range [...]bool{false, false, false, true, true, true, false} {
 		var token []byte

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// anyTime reads a time in one of the ways in which programs write one without being told how: seconds,
-// milliseconds, microseconds or nanoseconds since the Unix epoch, which their size tells apart;
-// 2026-11-20T10:15:32.123+01:00 and its like, with "/" for "-", a blank for the T or before the zone, or
-// no zone; 20/Nov/2026:10:15:32 +0100. What has no zone is in that given, or in UTC. It returns
-// microseconds since the Unix epoch.
+// anyTime reads a time in one of the usual forms. Numbers are seconds, milliseconds, microseconds or nanoseconds
+// since the Unix epoch, depending on their size. Texts are like 2026-11-20T10:15:32.123+01:00, possibly with "/"
+// for "-", with a blank for the T or before the zone, or without a zone; or like 20/Nov/2026:10:15:32 +0100. A time
+// without a zone is in the given zone, or in UTC if that is nil. The result is in microseconds since the Unix
+// epoch.
 func anyTime(b []byte, zone *time.Location) (int64, bool) {
 	switch {
 	case len(b) >= 20 && b[2] == '/':
@@ -41,15 +41,15 @@ func anyTime(b []byte, zone *time.Location) (int64, bool) {
 	if !ok || whole < 0 {
 		return 0, false
 	}
-	shift := 6 // of whole seconds until the year 5138
+	shift := 6 // seconds, up to the year 5138
 	for limit := int64(1e11); whole >= limit && shift > -3; limit *= 1000 {
 		shift -= 3
 	}
 	return scaled(b, shift)
 }
 
-// scaled reads a decimal number, and returns it times ten to the power of shift, cut to a whole. Digits
-// beyond the eighteenth do not count. It fails for what is no number, and for what is too large.
+// scaled reads a decimal number, and returns it times ten to the power of shift, without the fraction. It ignores
+// digits after the eighteenth. It fails if b is no number, or if the number is too large.
 func scaled(b []byte, shift int) (int64, bool) {
 	negative := len(b) > 0 && b[0] == '-'
 	if negative {
@@ -104,12 +104,11 @@ func scaled(b []byte, shift int) (int64, bool) {
 	return n, true
 }
 
-// longest is what a request may take: a year, in microseconds.
+// longest is the longest duration of a request that is accepted: a year, in microseconds.
 const longest = 365 * 24 * 3600 * 1_000_000
 
-// lasting reads how long something took: a number of a unit, which is ten to the power of shift
-// microseconds, or a text that names its units, such as "12.4ms", "0.012340s", "1m2.5s" or "1h".
-// It returns microseconds.
+// lasting reads a duration. It is either a number, whose unit is ten to the power of shift microseconds, or a text
+// with units, such as "12.4ms", "0.012340s", "1m2.5s" or "1h". The result is in microseconds.
 func lasting(b []byte, shift int) (int64, bool) {
 	if n, ok := scaled(b, shift); ok || len(b) == 0 {
 		return n, ok && n >= 0 && n <= longest

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The named formats of Apache's configuration. Times of combined are taken for ends of requests, because nginx
-// writes that format, too, with ends. Times of the others are starts.
+// The named formats of Apache's configuration. Times in combined are taken as the ends of requests, because nginx
+// writes this format too, with end times. Times in the others are starts.
 const (
 	commonFormat        = `%h %l %u %t "%r" %>s %b`
 	combinedFormat      = commonFormat + ` "%{Referer}i" "%{User-Agent}i"`
@@ -32,12 +32,12 @@ func traefik(o Options) *Format {
 	return must(apacheFormat("traefik", traefikFormat, &text{zone: o.Zone}))
 }
 
-// named compiles one of the formats here under its name.
+// named compiles one of these formats under its name.
 func named(name, spec string, o Options) *Format {
 	return must(apacheFormat(name, spec, &text{escapes: true, zone: o.Zone}))
 }
 
-// must is for formats that are known to compile.
+// must panics if a format does not compile. It is for formats that are known to compile.
 func must[F any](f F, err error) F {
 	if err != nil {
 		panic(err)
@@ -45,8 +45,8 @@ func must[F any](f F, err error) F {
 	return f
 }
 
-// apache compiles a LogFormat: its text, in which quotes may stand behind backslashes, or the directive as it
-// stands in a configuration.
+// apache compiles a LogFormat. The argument is the text of the format, in which quotes may be escaped with
+// backslashes, or the whole directive from a configuration.
 func apache(spec string, o Options) (*Format, error) {
 	format := unescaped.Replace(spec)
 	if m := logFormat.FindString(spec); m != "" {
@@ -64,11 +64,11 @@ func apache(spec string, o Options) (*Format, error) {
 
 var (
 	logFormat = regexp.MustCompile(`(?i)^\s*LogFormat\s*`)
-	// unescaped has what stands behind backslashes in the configurations of nginx and Apache.
+	// unescaped replaces the backslash escapes in the configurations of nginx and Apache.
 	unescaped = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\\`, `\`, `\t`, "\t", `\r`, "\r", `\n`, "\n")
 )
 
-// quotedText returns the text between the quotes that s begins with, and what follows them.
+// quotedText returns the quoted text that s begins with, and the rest after the closing quote.
 func quotedText(s string) (text, rest string, err error) {
 	if s == "" || s[0] != '"' && s[0] != '\'' {
 		return "", "", fmt.Errorf("%.60q is not in quotes", s)
@@ -84,8 +84,8 @@ func quotedText(s string) (text, rest string, err error) {
 	return "", "", errors.New("a quote is not closed")
 }
 
-// apacheSyntax is that of a variable. %400,501{User-Agent}i and %!200>s are for some statuses only, else "-", and
-// %{Name}^ti is a trailer. Path and query stand together more often than not.
+// apacheSyntax is the syntax of a variable. %400,501{User-Agent}i and %!200>s are "-" except for some statuses.
+// %{Name}^ti is a trailer. Path and query usually stand together, so they are matched as one variable.
 var apacheSyntax = regexp.MustCompile(`^%(?:(U%q)|([!\d,<>]*)(?:\{([^}]*)\})?(?:\^.)?([a-zA-Z]))`)
 
 // apacheFormat compiles the text of a LogFormat.
@@ -103,10 +103,10 @@ func apacheFormat(name, format string, t *text) (*Format, error) {
 				arg, t.ends = after, true
 			}
 			return strftime(strings.TrimPrefix(arg, "begin:"), whole)
-		case !strings.Contains("aAbBCDefhHiIkKlLmnoOpPqrRsSTuUvVX", letter) && (arg == "" || letter != "x" && letter != "c"): // of mod_ssl
+		case !strings.Contains("aAbBCDefhHiIkKlLmnoOpPqrRsSTuUvVX", letter) && (arg == "" || letter != "x" && letter != "c"): // a variable of mod_ssl
 			return nil, fmt.Errorf("%s is not known (of HAProxy there is only the format haproxy)", whole)
 		}
-		v := ofApache(letter, arg, strings.Contains(m[2], ">")) // after an internal redirect
+		v := ofApache(letter, arg, strings.Contains(m[2], ">")) // ">": the status after an internal redirect
 		v.text = whole
 		return []part{{variable: v}}, nil
 	})
@@ -116,10 +116,10 @@ func apacheFormat(name, format string, t *text) (*Format, error) {
 	return compile(name, tokens, t)
 }
 
-// apacheVariables are those of a letter, some of them with an argument.
+// apacheVariables has the variables by their letter, some with an argument.
 var apacheVariables = map[string]variable{
 	"h": {what: valClient, shape: word}, "a": {what: valClient, shape: word, rank: 1},
-	"a{c}": {shape: word}, // a proxy in between
+	"a{c}": {shape: word}, // the peer of the connection, which may be a proxy
 	"l":    {shape: word}, "L": {shape: word}, "H": {shape: word}, "A": {shape: word}, "X": {shape: word},
 	"v": {what: valHost, shape: word}, "V": {what: valHost, shape: word},
 	"u": {what: valUser}, "r": {what: valRequest}, "m": {what: valMethod, shape: word}, "U": {what: valPath}, "q": {what: valQuery},
@@ -130,7 +130,7 @@ var apacheVariables = map[string]variable{
 	"T{ms}": {what: valDuration, shape: number, scale: 1e3, rank: 1}, "T": {what: valDuration, shape: number, scale: 1e6},
 }
 
-// ofApache returns the variable of a letter; final is that of a status after internal redirects.
+// ofApache returns the variable of a letter. For a status, final means the status after internal redirects.
 func ofApache(letter, arg string, final bool) variable {
 	switch {
 	case letter == "i":
@@ -148,7 +148,7 @@ func ofApache(letter, arg string, final bool) variable {
 	return v
 }
 
-// headerVariable is a field of the request's header.
+// headerVariable returns the variable for a field of the request's header.
 func headerVariable(name string) variable {
 	switch name = textproto.CanonicalMIMEHeaderKey(name); name {
 	case "Referer":
@@ -163,7 +163,7 @@ func headerVariable(name string) variable {
 	return variable{what: valHeader, name: name}
 }
 
-// strftimeDigits are the conversions that have a width.
+// strftimeDigits has the conversions with a fixed number of digits.
 var strftimeDigits = map[string]struct {
 	what  what
 	width int
@@ -173,18 +173,19 @@ var strftimeDigits = map[string]struct {
 }
 
 var (
-	// epochs are times since the Unix epoch, in units of their own.
+	// epochs has the forms of a time since the Unix epoch, with their units.
 	epochs = map[string]variable{
 		"sec": {scale: 1e6}, "msec": {scale: 1e3, rank: 2}, "usec": {scale: 1, rank: 2},
 	}
-	// timesOfDay are conversions that stand for several, and the fractions of Apache.
+	// timesOfDay expands conversions that stand for several others, and the fractions of Apache.
 	timesOfDay = strings.NewReplacer("%T", "%H:%M:%S", "%F", "%Y-%m-%d", "%R", "%H:%M", "%D", "%m/%d/%y", "msec_frac", "%3f", "usec_frac", "%6f")
-	// conversion is one of strftime, or of Envoy: %E3S are seconds with a fraction, %E3f and %3f are the fraction.
+	// conversion matches a conversion of strftime or of Envoy: %E3S is seconds with a fraction; %E3f and %3f are
+	// the fraction alone.
 	conversion = regexp.MustCompile(`^%(?:(E?)([1-9])([fS])|(.))`)
 )
 
-// strftime returns the tokens of a format of the C function, with the fractions that Apache and Envoy
-// add to it.
+// strftime returns the tokens of a format for the C function strftime, with the fractions that Apache and Envoy
+// add.
 func strftime(format, whole string) ([]part, error) {
 	digits := func(w what, width int) part {
 		return part{variable: variable{what: w, shape: fixed, width: width, text: whole}}

@@ -7,7 +7,7 @@ import (
 
 var errRecords = errors.New(`many records in one line: write each in a line of its own, as "jq -c .records[]" does`)
 
-// The access log of Azure's Application Gateway. Its two versions have different units.
+// azure reads the access log of Azure's Application Gateway. Its two versions use different units.
 func azure(o Options) *Format {
 	const (
 		category = whats + iota
@@ -16,7 +16,7 @@ func azure(o Options) *Format {
 		host
 		records
 	)
-	// Version 1 writes milliseconds, and something else than the query into requestQuery.
+	// Version 1 writes milliseconds, and its requestQuery is not the query.
 	first := func(e *Entry) bool {
 		name := e.told(instance)
 		return bytes.HasPrefix(name, []byte("ApplicationGatewayRole")) ||
@@ -36,13 +36,13 @@ func azure(o Options) *Format {
 			case e.has(records) && !e.has(whatClient):
 				return errRecords
 			case !e.has(whatClient) || e.has(category) && !e.is(category, "ApplicationGatewayAccessLog"):
-				return ErrSkip // of the firewall, of the performance
+				return ErrSkip // a line of the firewall log or the performance log
 			}
 			switch string(withoutPort(e.told(whatClient))) {
 			case "":
 				return errClient
 			case "127.0.0.1", "::1":
-				return ErrSkip // the gateway asks itself how it is
+				return ErrSkip // a health probe by the gateway itself
 			}
 			shift := 6
 			if first(e) {
@@ -55,7 +55,7 @@ func azure(o Options) *Format {
 			if first(e) {
 				e.Target = e.told(whatPath)
 			}
-			if len(e.Host) == 0 { // it has not been rewritten
+			if len(e.Host) == 0 { // the host has not been rewritten
 				e.Host = e.told(host)
 			}
 			return nil
@@ -70,11 +70,11 @@ func azure(o Options) *Format {
 		line: func(line []byte, e *Entry) error {
 			line = bytes.TrimSpace(line)
 			if unwrapped := bytes.Trim(line, ", \t"); len(unwrapped) > 0 && unwrapped[0] == '{' && unwrapped[len(unwrapped)-1] == '}' {
-				return read(unwrapped, e) // one of the lines of an array
+				return read(unwrapped, e) // a line of an array
 			}
 			switch string(line) {
 			case `{"records":[`, `{"records": [`, `{ "records": [`, `"records": [`, `]}`, `] }`, `[`, `]`, `{`, `}`, ``:
-				return ErrSkip // what an exported blob has around its lines
+				return ErrSkip // text around the lines of an exported blob
 			}
 			return errJSON
 		},

@@ -7,7 +7,8 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// Caddy's log of requests, in JSON. Times and durations may be in any of the ways that its encoder has.
+// caddy reads Caddy's log of requests, in JSON. Times and durations may have any form that Caddy's encoder can
+// write.
 func caddy(o Options) *Format {
 	const (
 		message = whats + iota
@@ -32,7 +33,7 @@ func caddy(o Options) *Format {
 		finish: func(e *Entry) error {
 			e.caddyHeaders(e.values[headers].raw)
 			if from := e.told(client); len(from) > 0 && len(e.Forwarded) == 0 {
-				e.Client = from // as Caddy has found it in another field, or in one that is not logged
+				e.Client = from // Caddy has taken the address from another field, or from one that is not logged
 			}
 			return e.someClient()
 		},
@@ -49,7 +50,7 @@ func caddy(o Options) *Format {
 		tells := f.Tells
 		for e := range f.requests(sample) {
 			if slices.ContainsFunc(e.Headers, func(h Field) bool { return isCredential(h.Name) }) {
-				tells.Hidden = nil // log_credentials
+				tells.Hidden = nil // the option log_credentials is on
 			}
 		}
 		return tells
@@ -57,9 +58,9 @@ func caddy(o Options) *Format {
 	return f
 }
 
-// caddyTook reads a duration. One with a fraction is in seconds, as by default, and a text names its
-// unit. A whole number is in milliseconds or nanoseconds, which of both is clear for a small and for a
-// large one; between them it is not told.
+// caddyTook reads a duration. A number with a fraction is in seconds, which is Caddy's default, and a text names
+// its unit. A whole number is in milliseconds or nanoseconds. Small numbers can only be milliseconds, and large
+// ones only nanoseconds; for numbers between these, the duration is unknown.
 func (e *Entry) caddyTook(raw []byte) {
 	shift := 6
 	if len(raw) > 0 && raw[0] != '"' && !bytes.ContainsAny(raw, ".eE") {
@@ -67,7 +68,7 @@ func (e *Entry) caddyTook(raw []byte) {
 		case n < 1_000:
 			shift = 3 // no request is over within a microsecond
 		case n >= 1_000_000:
-			shift = -3 // or a quarter of an hour
+			shift = -3 // or takes longer than a quarter of an hour
 		default:
 			return
 		}
@@ -83,8 +84,8 @@ func (e *Entry) caddyTook(raw []byte) {
 // credentials are the fields that Caddy redacts by default.
 var credentials = []string{"Authorization", "Cookie", "Proxy-Authorization", "Set-Cookie"}
 
-// caddyHeaders takes all fields of the header that were logged. A credential that was blotted out would
-// make one subject of everybody, and is not told.
+// caddyHeaders takes all logged fields of the header. It leaves out redacted credentials, which would make all
+// clients one subject.
 func (e *Entry) caddyHeaders(raw []byte) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return

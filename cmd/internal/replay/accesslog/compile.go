@@ -13,8 +13,8 @@ type part struct {
 	variable
 }
 
-// tokenize cuts a format into literals and variables, which begin with a mark. Read returns what a match of their
-// syntax stands for. Two "%" are one.
+// tokenize cuts a format into literals and variables. Variables begin with a mark. The function read returns the
+// parts for a match of their syntax. "%%" stands for one "%".
 func tokenize(format string, mark byte, syntax *regexp.Regexp, read func(match []string) ([]part, error)) (tokens []part, err error) {
 	for format != "" {
 		n := strings.IndexByte(format, mark)
@@ -41,7 +41,7 @@ func tokenize(format string, mark byte, syntax *regexp.Regexp, read func(match [
 	return tokens, nil
 }
 
-// compile returns the format of the tokens. t has the other habits of the server.
+// compile returns the format of the tokens. The argument t has the other properties of the server's logs.
 func compile(name string, tokens []part, t *text) (*Format, error) {
 	for _, k := range tokens {
 		n := len(t.pieces)
@@ -74,7 +74,7 @@ func compile(name string, tokens []part, t *text) (*Format, error) {
 	return f, nil
 }
 
-// choose leaves, of variables that tell the same, the best.
+// choose keeps only the best of the variables that tell the same.
 func (t *text) choose() {
 	best := map[string]*piece{}
 	for i := range t.pieces {
@@ -101,7 +101,7 @@ func (t *text) choose() {
 			p.what = valNothing
 		}
 	}
-	if _, ok := best[fmt.Sprint(valRequest)]; ok { // which has what these are
+	if _, ok := best[fmt.Sprint(valRequest)]; ok { // the request line has the method and the target too
 		for i := range t.pieces {
 			switch p := &t.pieces[i]; p.what {
 			case valMethod, valTarget, valPath, valQuery:
@@ -111,7 +111,7 @@ func (t *text) choose() {
 	}
 }
 
-// tell notes what the variables tell. It reports whether a time is among that.
+// tell sets tells to what the variables tell. It reports whether they tell a time.
 func (t *text) tell(tells *Tells) (timed bool) {
 	var method, target bool
 	for i := range t.pieces {
@@ -153,15 +153,15 @@ func (t *text) tell(tells *Tells) (timed bool) {
 	return timed
 }
 
-// bound settles how the end of a value is found. It reports whether a line cannot be made that is read
-// otherwise than it was written.
+// bound decides how the end of the value of a piece is found. It reports whether the end is certain: no client can
+// make a line that is read differently from how the server wrote it.
 func (t *text) bound(i int) bool {
 	p := &t.pieces[i]
 	if p.shape == fixed {
 		return true
 	}
 	if t.escapes && strings.HasPrefix(p.lit, `"`) {
-		p.quoted = true // whatever it is, a quote in it is escaped
+		p.quoted = true // a quote in the value is escaped, whatever the value is
 		return true
 	}
 	if i == len(t.pieces)-1 {
@@ -181,9 +181,9 @@ func (t *text) bound(i int) bool {
 		if next.shape == fixed || next.lit != "" && (next.shape == word && strings.Contains(p.lit, " ") || next.shape == number) {
 			p.next = next
 		}
-		// A quote in the literal, or in that of the next where it must follow at once, is none of the
-		// value's, as those are escaped.
+		// Quotes in values are escaped, so a quote in the literal, or in the literal of the next piece if that must
+		// follow at once, cannot be part of the value.
 		return t.escapes && (strings.Contains(p.lit, `"`) || p.next != nil && strings.Contains(next.lit, `"`))
 	}
-	return true // a port
+	return true // the end of a port
 }

@@ -28,9 +28,9 @@ func envoy(spec string, o Options) (*Format, error) {
 }
 
 var (
-	// envoyCommand is what no other server has in its formats.
+	// envoyCommand matches a command, which no other server has in its formats.
 	envoyCommand = regexp.MustCompile(`%[A-Z_]{3}`)
-	// envoySyntax is %COMMAND(argument):length%; the argument of START_TIME has "%" in it.
+	// envoySyntax matches %COMMAND(argument):length%. The argument of START_TIME contains "%".
 	envoySyntax = regexp.MustCompile(`^%([^%(]+)(?:\(([^)]*)\)[^%]*)?%`)
 )
 
@@ -50,7 +50,7 @@ func envoyTokens(name, spec string, o Options) (*Format, error) {
 	return compile(name, tokens, &text{zone: o.Zone})
 }
 
-// envoyVariables are those of commands without an argument.
+// envoyVariables has the variables of commands without an argument.
 var envoyVariables = map[string]variable{
 	"START_TIME": {what: valISOTime, shape: word, rank: 2}, "RESPONSE_CODE": {what: valStatus, shape: number},
 	"BYTES_SENT": {what: valSent, shape: number}, "DURATION": {what: valDuration, shape: number, scale: 1e3},
@@ -70,7 +70,7 @@ func envoyVariable(command, arg string) variable {
 	return envoyVariables[command]
 }
 
-// envoyHeader is REQ(NAME?OTHER), of the pseudo-fields too.
+// envoyHeader returns the variable for REQ(NAME?OTHER), including the pseudo-fields.
 func envoyHeader(arg string) variable {
 	name, other, _ := strings.Cut(strings.ToUpper(arg), "?")
 	switch {

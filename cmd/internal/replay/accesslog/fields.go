@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// what a field of a JSON line may be of a request. Those of time from began on are one group: if one of
-// them is mapped, none of the others is looked for where it usually is.
+// These are the values of a request that a field of a JSON line may have. The times from began on are one group: if
+// one of them is mapped, the others are not looked for at their usual places.
 const (
 	whatClient = iota
 	whatForwarded
@@ -41,8 +41,8 @@ const (
 	whats
 )
 
-// whatNames are the names in [Options.Fields], and where these stand in the logs of common programs,
-// the first that is there.
+// whatNames has the names in [Options.Fields], and the usual places of these values in the logs of common programs.
+// The first place that a line has counts.
 var whatNames = [whats]struct{ name, usual string }{
 	// nginx, ECS, Envoy and Istio, slog, zap and logrus with gin or echo, pino, Kong
 	whatClient: {"client", "remote_addr remote_ip client.ip source.ip client.address source.address downstream_remote_address " +
@@ -84,13 +84,13 @@ var whatNames = [whats]struct{ name, usual string }{
 		"date_time t"},
 }
 
-// JSONFields are what [Options.Fields] may map of a JSON line: the key is one of these, the value where
-// it stands, names of objects with dots between. "header:NAME" and "attr:NAME" map other fields of the
-// request's header and attributes of the caller. "time" is when a request began, "ended" when it ended;
-// with a duration beside it, of seconds, milliseconds, microseconds or nanoseconds, or a text with its
-// unit such as "12.4ms", it is known when it began. Times are RFC 3339 and its like, or since the Unix epoch in a unit that their size tells, or as
-// "layout" has them, in the way of package time. "request" is a whole request line. "tokens" are all that a model has read and
-// written, as its response reports them; "input_tokens" include "cached_tokens".
+// JSONFields returns the keys of [Options.Fields]. The value of a key is the place in a JSON line, with dots
+// between names of objects. "header:NAME" and "attr:NAME" map other fields of the request's header and attributes
+// of the caller. "time" is when a request began, and "ended" when it ended. If a duration is mapped too, the start
+// follows from the end; a duration is in seconds, milliseconds, microseconds or nanoseconds, or a text with its
+// unit, such as "12.4ms". Times are like RFC 3339, or numbers since the Unix epoch whose unit follows from their
+// size, or in the form of "layout", as in package time. "request" is a whole request line. "tokens" are all that a
+// model has read and written, as its response reports them; "input_tokens" include "cached_tokens".
 func JSONFields() []string {
 	names := []string{"layout", "header:NAME", "attr:NAME"}
 	for _, w := range whatNames {
@@ -100,7 +100,7 @@ func JSONFields() []string {
 	return names
 }
 
-// longestField is how long a path may be, and most how many of them there may be.
+// These bound the length of a path, and the number of paths.
 const (
 	longestField = 200
 	mostFields   = 100
@@ -132,13 +132,13 @@ func checkFields(fields map[string]string) error {
 	return nil
 }
 
-// extra is a header or an attribute that is mapped.
+// extra is a mapped header field or attribute.
 type extra struct {
 	name   []byte
 	header bool
 }
 
-// jsonFields reads the JSON lines of whatever program, by the names that are common or by Options.Fields.
+// jsonFields reads the JSON lines of any program, by common names or by Options.Fields.
 func jsonFields(o Options) *Format {
 	wanted := make([]string, whats)
 	for i, w := range whatNames {
@@ -187,7 +187,7 @@ func jsonFields(o Options) *Format {
 	log := jsonLog{fields: wanted, when: when}
 	log.begin = func(e *Entry) error {
 		if !e.has(whatMethod) && !e.has(whatRequest) && !((e.has(whatTarget) || e.has(whatPath)) && (mapped || e.has(whatStatus))) {
-			return ErrSkip // another line of the program, which may have a path, too
+			return ErrSkip // another line of the program; such a line may have a path, too
 		}
 		return nil
 	}
@@ -234,7 +234,8 @@ func jsonFields(o Options) *Format {
 	return f
 }
 
-// laidOut returns what reads the time in a slot as a layout has it. Package time allocates for what it cannot read.
+// laidOut returns a function that reads the time in a slot with a layout. Package time allocates memory for a text
+// that it cannot read.
 func laidOut(layout string, zone *time.Location) func(e *Entry, slot int) (int64, error) {
 	if zone == nil {
 		zone = time.UTC

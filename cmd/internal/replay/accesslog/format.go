@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// formats are those that have a name, the most telling first: of several that read a sample, Detect
-// takes the first. A line that is not of a format must be an error there and not a poor reading.
+// formats has the formats with a name. If several can read a sample, Detect takes the first, so those that tell
+// most come first. A format must return an error for a line of another format, rather than read it badly.
 var formats = []struct {
 	name   string
 	make   func(Options) *Format
@@ -42,8 +42,8 @@ func Names() []string {
 	return names
 }
 
-// Lookup returns the format of a name, such as "combined", or the one that is described: a log_format of
-// nginx, which has a "$", a LogFormat of Apache or a format string of Envoy, which have a "%".
+// Lookup returns the format with a name, such as "combined", or the format of a description: a log_format of nginx,
+// which contains "$", or a LogFormat of Apache or a format string of Envoy, which contain "%".
 func Lookup(name string, o Options) (*Format, error) {
 	if err := checkFields(o.Fields); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func Lookup(name string, o Options) (*Format, error) {
 		name, strings.Join(Names(), ", "))
 }
 
-// enough of 100 lines of a sample are those that a format must read.
+// enough is how many of 100 lines of a sample a format must read.
 const enough = 95
 
 // Detect returns the format that reads at least 95 of 100 of the lines of a sample, the one with the most fields if
@@ -78,7 +78,7 @@ func Detect(sample [][]byte, o Options) (*Format, error) {
 	most := 0
 	for i := range formats {
 		if !formats[i].detect || len(o.Fields) > 0 && formats[i].name != "json" {
-			continue // fields are those of JSON
+			continue // Options.Fields are for JSON lines only
 		}
 		f := formats[i].make(o)
 		read, failed := f.try(sample)
@@ -99,7 +99,7 @@ func Detect(sample [][]byte, o Options) (*Format, error) {
 	return nil, fmt.Errorf("no format is recognized: of the first lines %s are read; name it with --format, or give the server's log_format there", strings.Join(some, ", "))
 }
 
-// try counts the lines that f reads, and those that it ought to and does not.
+// try counts the lines that f can read, and those that it should read but cannot.
 func (f *Format) try(sample [][]byte) (read, failed int) {
 	for _, err := range f.Entries(sample) {
 		switch {

@@ -1,6 +1,6 @@
 package accesslog
 
-// The log of Google Cloud's load balancers, as Cloud Logging exports it.
+// gcp reads the log of Google Cloud's load balancers, as Cloud Logging exports it.
 func gcp(o Options) *Format {
 	log := jsonLog{
 		fields: []string{

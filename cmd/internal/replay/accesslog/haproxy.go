@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// haproxy is that of "option httplog" and "option httpslog", behind whatever syslog puts before.
+// haproxy reads the log of "option httplog" and "option httpslog", after whatever prefix syslog adds.
 func haproxy(o Options) *Format {
 	return &Format{
 		Name:  "haproxy",
@@ -18,8 +18,7 @@ func haproxy(o Options) *Format {
 //
 //	198.51.100.4:33317 [20/Nov/2026:10:15:32.655] http-in~ static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {captured} {captured} "GET / HTTP/1.1"
 //
-// in which nothing before the cookies is a client's to write, and everything after has its quotes and
-// braces escaped.
+// Clients can write nothing before the cookies, and everything after them has its quotes and braces escaped.
 func haproxyLine(line []byte, e *Entry, zone *time.Location) error {
 	const width = len("20/Nov/2026:10:15:32.655")
 	open := 0
@@ -29,7 +28,7 @@ func haproxyLine(line []byte, e *Entry, zone *time.Location) error {
 			return errShape
 		}
 		if open += i + 1; open > 1 && line[open-2] == ' ' && line[open+width-4] == '.' && line[open+width] == ']' && line[open+width+1] == ' ' {
-			break // not that of haproxy[14389]
+			break // the bracket of a time, not that of haproxy[14389]
 		}
 	}
 	peer := line[:open-2]
@@ -59,7 +58,7 @@ func haproxyLine(line []byte, e *Entry, zone *time.Location) error {
 	case bytes.HasSuffix(fields[0], []byte(":")):
 		return ErrSkip // of a connection without a request: "frontend/1: SSL handshake failure"
 	case bytes.Count(timers, slash) == 2:
-		return ErrSkip // of a connection that is not for HTTP
+		return ErrSkip // a line about a connection that is not HTTP
 	case bytes.Count(timers, slash) != 4 || len(fields[7]) != 4 || bytes.Count(fields[8], slash) != 4 || bytes.Count(fields[9], slash) != 1:
 		return errShape
 	}
@@ -75,7 +74,7 @@ func haproxyLine(line []byte, e *Entry, zone *time.Location) error {
 	if len(rest) == 0 || rest[0] != '"' {
 		return errShape
 	}
-	// Syslog may have cut the line, which leaves as much of the target as there is.
+	// Syslog may have cut the line. The target is then the part that is left.
 	r, _, whole := bytes.Cut(rest[1:], quote)
 	r = e.unhex(r, '#')
 	if e.Method, e.Target = requestLine(r); !whole && e.Target == nil {

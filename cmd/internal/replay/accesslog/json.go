@@ -9,19 +9,19 @@ import (
 
 var errJSON = errors.New("not a JSON object, or one that is cut off")
 
-// value is what stands at a path: the text of a string with its quotes, of a number, an array, an
-// object. It is null where the line has nothing else, and nil where it has not even that.
+// value is the value at a path: the JSON text of a string with its quotes, of a number, an array or an object. It
+// is null if the line has only null there, and nil if the line does not have the path.
 type value struct {
 	raw  []byte
-	rank uint8 // which of several paths it is from
+	rank uint8 // which of several paths the value is from
 }
 
-// paths tells at which keys of an object values stand that are wanted, and below which.
+// paths has the keys of an object whose values are wanted, and those with wanted values below them.
 type paths map[string]*key
 
 type key struct {
-	slots []slot // that want the value
-	below paths  // nil if nothing below is wanted
+	slots []slot // the slots that take the value
+	below paths  // nil: no value below is wanted
 }
 
 type slot struct {
@@ -29,7 +29,7 @@ type slot struct {
 	rank uint8
 }
 
-// at returns the key of a name, made if it was not there.
+// at returns the key with a name, and adds it if it is missing.
 func (p paths) at(name string) *key {
 	if p[name] == nil {
 		p[name] = &key{}
@@ -37,9 +37,9 @@ func (p paths) at(name string) *key {
 	return p[name]
 }
 
-// add wants the value at a path with dots, which may stand between names of objects or be a part of a
-// name: "client.ip" is both {"client":{"ip":…}} and {"client.ip":…}. Of several paths of a slot the
-// one of the lowest rank counts.
+// add adds a path whose value goes into the slot at. A dot in the path may separate names of objects or be part of
+// a name: "client.ip" is both {"client":{"ip":…}} and {"client.ip":…}. If a line has several paths of a slot, the
+// one with the lowest rank counts.
 func (p paths) add(path string, at int, rank uint8) {
 	k := p.at(path)
 	k.slots = append(k.slots, slot{at, rank})
@@ -54,8 +54,8 @@ func (p paths) add(path string, at int, rank uint8) {
 	}
 }
 
-// read fills values from a line, which has to be one whole object. Where a key comes twice the last
-// counts, as in every common reader of JSON, so that Sluice sees what others see in the same log.
+// read fills values from a line, which has to be one whole object. If a key comes twice, the last one counts. All
+// common JSON parsers do so, so Sluice sees the same as others do in the same log.
 func (p paths) read(line []byte, values []value) bool {
 	clear(values)
 	i := jsonscan.Space(line, 0)
@@ -66,7 +66,8 @@ func (p paths) read(line []byte, values []value) bool {
 	return i >= 0 && jsonscan.Space(line, i) == len(line)
 }
 
-// object reads the object that begins at i, and returns where it ends; a negative number if it is none.
+// object reads the object that begins at i, and returns the index of its end, or a negative number if there is no
+// object.
 func (p paths) object(b []byte, i int, values []value, depth int) int {
 	i, more := jsonscan.First(b, i+1, '}')
 	for more {
@@ -88,7 +89,7 @@ func (p paths) object(b []byte, i int, values []value, depth int) int {
 	return i
 }
 
-// take puts a value into the slots that want it.
+// take puts a value into the key's slots.
 func (k *key) take(raw []byte, values []value) {
 	for _, s := range k.slots {
 		v := &values[s.at]
@@ -98,14 +99,15 @@ func (k *key) take(raw []byte, values []value) {
 	}
 }
 
-// named finds a key as it is written in the line, where a program may have escaped it.
+// named finds the key for a name as it is written in the line. The program that wrote the line may have escaped the
+// name.
 func (p paths) named(written []byte) *key {
 	if bytes.IndexByte(written, '\\') < 0 {
 		return p[string(written)]
 	}
 	var room [128]byte
 	if len(written) > len(room) {
-		return nil // six bytes at most are one: a wanted name is shorter
+		return nil // an escape of one byte has at most six bytes, so every wanted name is shorter
 	}
 	name, _ := jsonscan.Unescape(room[:0], written)
 	return p[string(name)]

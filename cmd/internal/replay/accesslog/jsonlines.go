@@ -10,16 +10,16 @@ import (
 
 // jsonLog is a log with a JSON object in each line.
 type jsonLog struct {
-	// fields are where the values of a request stand, by what they are. Of several paths, which blanks
-	// separate, the first that is there counts. Those from [whats] on are the format's own.
+	// fields has the path of each value of a request. Blanks separate several paths; the first that a line has
+	// counts. The values from [whats] on are the format's own.
 	fields []string
 	when   func(e *Entry, slot int) (int64, error)
-	// begin looks at a line before the usual is read of it, and returns [ErrSkip] for those that are of no
-	// request. finish reads the rest.
+	// begin checks a line before its usual values are read, and returns [ErrSkip] for a line without a request.
+	// finish reads the other values.
 	begin, finish func(e *Entry) error
 }
 
-// reader returns what reads the lines.
+// reader returns a function that reads a line.
 func (l *jsonLog) reader() func([]byte, *Entry) error {
 	p := paths{}
 	for slot, all := range l.fields {
@@ -45,13 +45,13 @@ func (l *jsonLog) reader() func([]byte, *Entry) error {
 	}
 }
 
-// usual reads what lines have of a request, whatever the format.
+// usual reads the values that every format may have.
 func (e *Entry) usual(when func(e *Entry, slot int) (int64, error)) error {
 	e.took(whatNanos, -3)
 	e.took(whatMicros, 0)
 	e.took(whatMillis, 3)
 	e.took(whatSeconds, 6)
-	if text := e.told(whatLasting); len(text) > 0 && text[len(text)-1] > '9' { // a number may be of any unit
+	if text := e.told(whatLasting); len(text) > 0 && text[len(text)-1] > '9' { // a number may have any unit, so only text is read
 		e.took(whatLasting, 0)
 	}
 	if at, err := when(e, whatBegan); err == nil {
@@ -95,7 +95,7 @@ const maxTokens = 1_000_000_000
 // has reports whether the line has a value in a slot, if only null.
 func (e *Entry) has(slot int) bool { return e.values[slot].raw != nil }
 
-// told returns the text in a slot, and nothing for "-", which many programs write for a missing value.
+// told returns the text in a slot. It returns nothing for "-", which many programs write for a missing value.
 func (e *Entry) told(slot int) []byte {
 	b := e.text(e.values[slot])
 	if len(b) == 1 && b[0] == '-' {
@@ -128,13 +128,13 @@ func (e *Entry) joined(array []byte) []byte {
 	return e.own[from:len(e.own):len(e.own)]
 }
 
-// is reports whether the text in a slot, which must not need to be unescaped, is a word.
+// is reports whether the text in a slot is a word. The word must be one that programs write without escapes.
 func (e *Entry) is(slot int, word string) bool {
 	raw := e.values[slot].raw
 	return len(raw) == len(word)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == word
 }
 
-// status reads that in a slot. There is none before the response has begun.
+// status reads the status in a slot. A request without a response has no status.
 func (e *Entry) status(slot int) error {
 	b := e.told(slot)
 	if len(b) == 0 {
@@ -148,14 +148,14 @@ func (e *Entry) status(slot int) error {
 	return nil
 }
 
-// sent reads the bytes of the response, as a number or as the text of one.
+// sent reads the number of bytes of the response, from a number or a string with a number.
 func (e *Entry) sent(slot int) {
 	if n, ok := scaled(e.told(slot), 0); ok && n >= 0 {
 		e.Sent = n
 	}
 }
 
-// took reads how long the request took, in a unit that is ten to the power of shift microseconds.
+// took reads the duration of the request. The unit of a number is ten to the power of shift microseconds.
 func (e *Entry) took(slot, shift int) {
 	if n, ok := lasting(e.told(slot), shift); ok {
 		e.Duration = n
@@ -170,7 +170,7 @@ func (e *Entry) ended(at int64) {
 	}
 }
 
-// timeIn returns what reads the time in a slot.
+// timeIn returns a function that reads the time in a slot.
 func timeIn(zone *time.Location) func(e *Entry, slot int) (int64, error) {
 	return func(e *Entry, slot int) (int64, error) {
 		if at, ok := anyTime(e.told(slot), zone); ok {
@@ -180,7 +180,7 @@ func timeIn(zone *time.Location) func(e *Entry, slot int) (int64, error) {
 	}
 }
 
-// someClient is the end of a line of a format that names the client.
+// someClient returns an error if a line does not name the client. Formats that always name the client call it last.
 func (e *Entry) someClient() error {
 	if len(e.Client) == 0 {
 		return errClient
@@ -188,7 +188,8 @@ func (e *Entry) someClient() error {
 	return nil
 }
 
-// header takes a field of the request's header. Of several of those that have one place, the first counts.
+// header adds a field of the request's header. If a field with its own place in the entry comes several times, the
+// first counts.
 func (e *Entry) header(name, value []byte) {
 	own := &e.UserAgent
 	switch string(name) {
@@ -204,8 +205,8 @@ func (e *Entry) header(name, value []byte) {
 	}
 }
 
-// withoutPort returns an address without the port behind it: of 192.0.2.1:80 and [2001:db8::1]:80. One
-// of several colons and without brackets has none.
+// withoutPort returns an address without its port, such as for 192.0.2.1:80 and [2001:db8::1]:80. An address with
+// several colons and without brackets has no port.
 func withoutPort(b []byte) []byte {
 	if len(b) > 0 && b[0] == '[' {
 		if end := bytes.IndexByte(b, ']'); end > 0 {

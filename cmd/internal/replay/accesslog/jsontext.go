@@ -6,8 +6,8 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// text returns a value as text: a string, a number, true or false as written, and the first element of an array. It
-// is empty for other values.
+// text returns a value as text: the text of a string; a number, true or false as written; or the text of an array's
+// first element. It returns nothing for other values.
 func (e *Entry) text(v value) []byte {
 	raw := v.raw
 	if len(raw) > 0 && raw[0] == '[' {
@@ -27,8 +27,8 @@ func (e *Entry) text(v value) []byte {
 	return raw
 }
 
-// unescaped returns the text of what is between the quotes of a string. Bytes that are no UTF-8 stay as they are: a
-// server that writes them has been sent them. Half a surrogate pair becomes U+FFFD.
+// unescaped returns the text of a string, given the bytes between its quotes. Bytes that are not UTF-8 stay as they
+// are, because clients may send such bytes. Half a surrogate pair becomes U+FFFD.
 func (e *Entry) unescaped(s []byte) []byte {
 	if bytes.IndexByte(s, '\\') < 0 {
 		return s

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ofNginx are the variables of nginx that fill fields. Variables that are neither here nor in tame may have any
-// value.
+// ofNginx has the variables of nginx that fill fields of an entry. Variables that are neither here nor in tame may
+// have any value.
 var ofNginx = map[string]variable{
 	"remote_addr":          {what: valClient, shape: word},
 	"remote_user":          {what: valUser},
@@ -30,26 +30,26 @@ var ofNginx = map[string]variable{
 	"http_user_agent":      {what: valUserAgent},
 	"http_x_forwarded_for": {what: valForwarded, shape: list, wild: true},
 	"request_id":           {what: valID, shape: word},
-	"req_id":               {what: valID, shape: word}, // of ingress-nginx
+	"req_id":               {what: valID, shape: word}, // a variable of ingress-nginx
 	"time_local":           {what: valLogTime, shape: fixed, width: 26},
 	"time_iso8601":         {what: valISOTime, shape: fixed, width: 25, rank: 1},
 	"msec":                 {what: valEpoch, shape: number, scale: 1e6, rank: 2},
 	"remote_port":          {shape: port},
 	"server_port":          {shape: port},
-	// What a request_uri is made of.
+	// The parts of a request_uri.
 	"is_args":          {shape: word},
 	"is_args$args":     {what: valQuery},
 	"uri$is_args$args": {what: valTarget},
 }
 
-// tame are variables of nginx that fill no field and have no spaces in their values.
+// tame lists variables of nginx that fill no field, and whose values contain no spaces.
 const tame = " binary_remote_addr body_bytes_received bytes_received connection connection_requests connection_time connections_active content_length" +
 	" gzip_ratio hostname https limit_conn_status limit_rate limit_req_status msec nginx_version pid pipe proxy_alternative_upstream_name proxy_host proxy_port" +
 	" proxy_protocol_addr proxy_protocol_port proxy_upstream_name realip_remote_addr realip_remote_port request_completion request_length scheme server_addr" +
 	" ssl_cipher ssl_early_data ssl_protocol ssl_session_id ssl_session_reused tcpinfo_rtt tcpinfo_rttvar time_iso8601 upstream_cache_status "
 
-// nginx compiles a log_format: its text alone, with "escape=json " or another before it where the
-// directive has that, or the whole directive as it stands in a configuration.
+// nginx compiles a log_format. The argument is the whole directive from a configuration, or the text of the format
+// alone, after "escape=json " or the like if the directive has that.
 func nginx(spec string, o Options) (*Format, error) {
 	format, escape, err := nginxDirective(spec)
 	if err != nil {
@@ -72,7 +72,8 @@ func nginx(spec string, o Options) (*Format, error) {
 	return compile(spec, tokens, t)
 }
 
-// nginxSyntax is that of a variable, maybe in braces. Path and query stand together more often than not.
+// nginxSyntax is the syntax of a variable, with or without braces. Path and query usually stand together, so they
+// are matched as one variable.
 var nginxSyntax = regexp.MustCompile(`^\$(?:\{(\w+)\}|(uri\$is_args\$args|is_args\$args|\w+))`)
 
 func nginxVariable(name string) variable {
@@ -90,17 +91,17 @@ func nginxVariable(name string) variable {
 	return v
 }
 
-// nginxHead is what a directive has before its format, of which the escape may be given without the rest.
+// nginxHead matches the part of a directive before its format. The escape may be given without the rest.
 var nginxHead = regexp.MustCompile(`^\s*(log_format\s+\S+\s+)?(?:escape=(\S+)\s+)?`)
 
-// nginxDirective returns the format and the escape of a directive, or of what stands in one.
+// nginxDirective returns the format and the escape of a directive, or of a format alone.
 func nginxDirective(s string) (format, escape string, err error) {
 	m := nginxHead.FindStringSubmatch(s)
 	escape, s = m[2], strings.TrimSpace(s[len(m[0]):])
 	if m[1] == "" && (escape == "" || !strings.HasPrefix(s, "'") && !strings.HasPrefix(s, `"`)) {
 		return s, escape, nil
 	}
-	// Strings side by side are one.
+	// Adjacent strings are joined.
 	for s = strings.TrimSuffix(s, ";"); s != ""; s = strings.TrimSpace(s) {
 		var text string
 		if text, s, err = quotedText(s); err != nil {
@@ -111,7 +112,7 @@ func nginxDirective(s string) (format, escape string, err error) {
 	return format, escape, nil
 }
 
-// The format that ingress-nginx calls upstreaminfo.
+// ingressFormat is the format that ingress-nginx calls upstreaminfo.
 const ingressFormat = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" $request_length $request_time ` +
 	`[$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id`
 

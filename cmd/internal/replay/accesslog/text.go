@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// What is wrong with a line.
+// The errors of lines that do not follow their format.
 var (
 	errShape  = errors.New("it does not follow the format")
 	errDoubt  = errors.New("its values hold what separates them, so that there are several ways to read it")
@@ -21,11 +21,11 @@ var (
 	errClient = errors.New("an address that cannot be read")
 )
 
-// what a value of a line is.
+// what is the meaning of a value in a line.
 type what uint8
 
 const (
-	valNothing what = iota // of interest
+	valNothing what = iota // a value that no field takes
 	valClient
 	valClientPort // an address and a port
 	valForwarded
@@ -33,12 +33,12 @@ const (
 	valRequest // GET /x?y HTTP/1.1
 	valMethod
 	valTarget
-	valPath // of the target, as the server has normalized it
+	valPath // the path of the target, as the server has normalized it
 	valQuery
 	valHost
 	valStatus
 	valSent
-	valSentSome // bytes, with a "-" for none
+	valSentSome // bytes, with "-" for none
 	valDuration // in units of scale microseconds
 	valReferer
 	valUserAgent
@@ -58,10 +58,10 @@ const (
 	valMinute
 	valSecond
 	valZone
-	valFraction // of a second, in digits
+	valFraction // the digits after the decimal point of a second
 )
 
-// shape tells how far a value goes.
+// shape tells which characters a value may have, and so where it can end.
 type shape uint8
 
 const (
@@ -73,45 +73,46 @@ const (
 	port                // digits after the last colon of a word
 )
 
-// variable is a part of a format that stands for a value.
+// variable is the part of a format that stands for a value.
 type variable struct {
 	what  what
 	shape shape
-	wild  bool // a list that clients may write as they like
+	wild  bool // a list whose text clients can choose
 	width int
 	scale int64  // of a number
-	rank  int    // of several that tell the same the highest is believed
-	text  string // as the format has it
-	name  string // of the header's field
+	rank  int    // of several variables that tell the same, the one with the highest rank counts
+	text  string // the text in the format
+	name  string // the name of the header field
 }
 
-// piece is a variable and what stands between it and the next.
+// piece is a variable and the literal between it and the next one.
 type piece struct {
 	variable
 	lit     string
 	between []byte // the same
 	header  []byte // the name, the same
-	// quoted: the first quote that is not escaped ends the value.
+	// quoted: the value ends at the first quote that is not escaped.
 	quoted bool
-	// next is set where the value may hold the literal, which ends it only where the next value fits.
+	// next is set if the value may contain the literal. The literal then ends the value only if the next value fits
+	// after it.
 	next *piece
-	// ported: the literal is the last colon before the literal of the next.
+	// ported: the value ends at the last colon before the literal of the next piece.
 	ported byte
 }
 
 const maxPieces = 64
 
-// text is a format of variables with literals between them, compiled.
+// text is a compiled format of variables with literals between them.
 type text struct {
 	prefix string
 	pieces []piece
 	// escapes: the server writes quotes, backslashes and control characters behind a backslash, as
 	// nginx does in \x22, Apache in \" and both in JSON.
 	escapes bool
-	// decode, if not nil, returns what was sent, of a value as it is written in another way.
+	// decode, if not nil, returns a value as it was sent. It is for servers that write values in another way.
 	decode func(e *Entry, value []byte, w what) []byte
-	// doubt: a value may hold its literal. A line is then cut from the left and from the right, and is read only if
-	// both give the same, because then no other way to cut it exists.
+	// doubt: a value may contain its literal. A line is then cut both from the left and from the right. It is read
+	// only if both cuts are the same, because then there is no other way to cut it.
 	doubt bool
 	// request: the line has the method and the target, empty if the server could not read them.
 	request bool
@@ -170,7 +171,7 @@ func (t *text) line(line []byte, e *Entry) error {
 		case valForwarded:
 			e.Forwarded = v
 		case valUser:
-			if t.decode != nil || string(v) != `""` { // Apache's for an empty name
+			if t.decode != nil || string(v) != `""` { // Apache writes this for an empty name
 				e.User = v
 			}
 		case valRequest:
@@ -226,7 +227,7 @@ func (t *text) line(line []byte, e *Entry) error {
 	return nil
 }
 
-// when notes a part of the time.
+// when sets a part of the time.
 func (p *piece) when(v []byte, m *moment) bool {
 	ok := true
 	switch p.what {
@@ -248,7 +249,7 @@ func (p *piece) when(v []byte, m *moment) bool {
 	case valMonthName:
 		m.month = monthOf(v)
 	case valDay:
-		if v[0] == ' ' { // of %e
+		if v[0] == ' ' { // from %e
 			v = v[1:]
 		}
 		m.day, ok = digits(v)
@@ -267,7 +268,7 @@ func (p *piece) when(v []byte, m *moment) bool {
 	return ok
 }
 
-// cut finds where the values end, from the left.
+// cut finds the ends of the values from the left.
 func (t *text) cut(line []byte, escaped bool, ends *[maxPieces]int32) bool {
 	at := len(t.prefix)
 	if len(line) < at || string(line[:at]) != t.prefix {
@@ -280,7 +281,7 @@ func (t *text) cut(line []byte, escaped bool, ends *[maxPieces]int32) bool {
 		switch {
 		case p.quoted:
 			if n = unquoted(rest, escaped); n < 0 && i == len(t.pieces)-1 && p.lit == `"` {
-				ends[i] = int32(len(line)) // the line was cut off in its last value, which takes nothing from the others
+				ends[i] = int32(len(line)) // the line was truncated in its last value, which does not affect the others
 				return true
 			}
 		case p.shape == fixed:
@@ -299,7 +300,7 @@ func (t *text) cut(line []byte, escaped bool, ends *[maxPieces]int32) bool {
 	return at == len(line)
 }
 
-// end returns the length of a value that its literal ends, -1 if it is not there.
+// end returns the length of a value up to its literal, or -1 if the literal is missing.
 func (p *piece) end(rest []byte) int {
 	if p.ported != 0 {
 		return bytes.LastIndexByte(rest[:max(bytes.IndexByte(rest, p.ported), 0)], ':')
@@ -321,9 +322,8 @@ func (p *piece) end(rest []byte) int {
 	}
 }
 
-// fits reports whether the value and its literal can stand at the begin of rest, which is asked of fixed
-// widths, numbers and words only. It looks no further than the next space, so that a line of spaces
-// takes no longer than others.
+// fits reports whether the value and its literal can be at the start of rest. It is called only for fixed widths,
+// numbers and words. It looks no further than the next space, so that a line of spaces takes no longer than others.
 func (p *piece) fits(rest []byte) bool {
 	n := p.width
 	switch p.shape {
@@ -344,14 +344,14 @@ func (p *piece) fits(rest []byte) bool {
 	return n >= 0 && len(rest) >= n+len(p.lit) && string(rest[n:n+len(p.lit)]) == p.lit
 }
 
-// ended reports whether the value, of a fixed width, can stand at the end of b.
+// ended reports whether the value, which has a fixed width, can be at the end of b.
 func (p *piece) ended(b []byte) bool {
 	var m moment
 	return len(b) >= p.width && p.when(b[len(b)-p.width:], &m)
 }
 
-// within reports whether the space at i separates values of one list, as nginx has them of several
-// upstreams: "3.000, 0.001" or "0.1 : 0.2".
+// within reports whether the space at i separates values of one list, such as "3.000, 0.001" or "0.1 : 0.2", which
+// nginx writes for several upstreams.
 func within(b []byte, i int) bool {
 	return b[i] == ' ' && (i > 0 && b[i-1] == ',' || bytes.HasPrefix(b[i:], []byte(" : ")) || i > 1 && string(b[i-2:i]) == " :")
 }
@@ -369,7 +369,7 @@ func unquoted(b []byte, escaped bool) int {
 	}
 }
 
-// odd reports whether an odd number of backslashes ends b, which escape what follows.
+// odd reports whether b ends with an odd number of backslashes, so that the next byte is escaped.
 func odd(b []byte) bool {
 	n := len(b)
 	for n > 0 && b[n-1] == '\\' {
@@ -378,15 +378,15 @@ func odd(b []byte) bool {
 	return (len(b)-n)%2 == 1
 }
 
-// sure reports whether a cut from the right comes to the same ends. A cut from the left puts each end as
-// early as it can be, one from the right as late.
+// sure reports whether a cut from the right finds the same ends. A cut from the left finds the earliest possible
+// ends, and a cut from the right the latest.
 func (t *text) sure(line []byte, escaped bool, ends *[maxPieces]int32) bool {
 	at := len(line)
 	for i := len(t.pieces) - 1; i >= 0; i-- {
 		p := &t.pieces[i]
 		end := at - len(p.lit)
 		if end != int(ends[i]) {
-			return false // so that whatever lies before is as cut has it, and the literal is there
+			return false // otherwise the literal is there, and the rest of the line is the same as for cut
 		}
 		if i == 0 {
 			return true
@@ -414,10 +414,10 @@ func (t *text) sure(line []byte, escaped bool, ends *[maxPieces]int32) bool {
 	return true
 }
 
-// unescape returns b without the escapes of nginx, Apache and JSON. What is none of them stays.
+// unescape returns b with the escapes of nginx, Apache and JSON decoded. Other text stays as it is.
 func (e *Entry) unescape(b []byte) []byte {
 	begin := len(e.own)
-	e.own = slices.Grow(e.own, len(b)) // no escape is shorter than what it stands for
+	e.own = slices.Grow(e.own, len(b)) // no escape is shorter than its meaning
 	out := e.own[begin : begin+len(b)]
 	n := 0
 	for i := 0; i < len(b); n++ {
@@ -432,7 +432,8 @@ func (e *Entry) unescape(b []byte) []byte {
 	return out[:n:n]
 }
 
-// escape returns what the escape at the begin of b stands for, and its length; of what is none, the backslash.
+// escape returns the byte that the escape at the start of b stands for, and the length of the escape. If there is
+// no valid escape, it returns the backslash.
 func escape(b []byte) (c byte, width int) {
 	switch c = b[1]; c {
 	case '"', '\\', '/':
@@ -443,7 +444,7 @@ func escape(b []byte) (c byte, width int) {
 		if c, ok := hex2(b[2:]); ok {
 			return c, 4
 		}
-	case 'u': // nginx writes bytes of control characters so, and no others
+	case 'u': // nginx writes only control characters in this way
 		if digits, ok := bytes.CutPrefix(b[2:], []byte("00")); ok {
 			if c, ok := hex2(digits); ok {
 				return c, 6
@@ -453,7 +454,7 @@ func escape(b []byte) (c byte, width int) {
 	return '\\', 1
 }
 
-// hex2 returns the byte that b begins with as two hexadecimal digits.
+// hex2 returns the byte of the two hexadecimal digits at the start of b.
 func hex2(b []byte) (byte, bool) {
 	var c [1]byte
 	if len(b) < 2 {
@@ -463,7 +464,7 @@ func hex2(b []byte) (byte, bool) {
 	return c[0], err == nil
 }
 
-// unhex returns b without its escapes of a mark and two hexadecimal digits.
+// unhex returns b with its escapes decoded. An escape is the mark and two hexadecimal digits.
 func (e *Entry) unhex(b []byte, mark byte) []byte {
 	if bytes.IndexByte(b, mark) < 0 {
 		return b
@@ -496,8 +497,8 @@ func (e *Entry) join(path, query []byte) []byte {
 	return e.own[begin:len(e.own):len(e.own)]
 }
 
-// requestLine returns the method and the target of "GET /x HTTP/1.1". Both are nil if it is no request,
-// or one without a target, such as what speaks TLS to a port of HTTP.
+// requestLine returns the method and the target of a request line such as "GET /x HTTP/1.1". Both are nil if b is
+// no request line, or has no target, such as when a client speaks TLS to an HTTP port.
 func requestLine(b []byte) (method, target []byte) {
 	i := bytes.IndexByte(b, ' ')
 	if i < 0 || !token(b[:i]) {

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// moment is a point in time as a line writes it, maybe in parts.
+// moment is a point in time as a line has it, maybe in several parts.
 type moment struct {
 	year, month, day     int
 	hour, minute, second int
-	micros               int64 // of the second, or of the epoch if whole
+	micros               int64 // within the second, or since the Unix epoch if whole is set
 	offset               int   // seconds east of UTC
 	zoned                bool  // the offset is known
-	whole                bool  // micros is everything
+	whole                bool  // micros is the whole time
 }
 
-// unix returns microseconds since the Unix epoch, and false for an invalid time. Without an offset it is the time
-// of zone.
+// unix returns microseconds since the Unix epoch, and false for an invalid time. A time without an offset is in
+// zone.
 func (m *moment) unix(zone *time.Location) (int64, bool) {
 	if m.whole {
 		return m.micros, true
@@ -24,7 +24,7 @@ func (m *moment) unix(zone *time.Location) (int64, bool) {
 	if m.zoned || zone == nil {
 		zone = time.UTC
 	}
-	// Of a day that a month does not have, package time makes one of the next.
+	// Package time would turn a day that the month does not have into a day of the next month.
 	if m.month < 1 || m.month > 12 || m.hour > 23 || m.minute > 59 || m.second > 60 ||
 		m.day < 1 || m.day > 28 && time.Date(m.year, time.Month(m.month), m.day, 0, 0, 0, 0, time.UTC).Day() != m.day {
 		return 0, false
@@ -33,13 +33,13 @@ func (m *moment) unix(zone *time.Location) (int64, bool) {
 	return at.Unix()*1e6 + m.micros, true
 }
 
-// digits returns the number that b is, of at most 9 digits.
+// digits returns the number in b, which has at most 9 digits.
 func digits(b []byte) (int, bool) {
 	n, ok := integer(b)
 	return int(n), ok && len(b) <= 9
 }
 
-// two returns the number of two digits at the begin of b, or something over 9999.
+// two returns the number of the two digits at the start of b, or a number over 9999 if they are no digits.
 func two(b []byte) int {
 	hi, lo := b[0]-'0', b[1]-'0'
 	if hi > 9 || lo > 9 {
@@ -129,7 +129,7 @@ func (m *moment) clock(b []byte) bool {
 	return len(b) == 0 || m.zone(b)
 }
 
-// fraction returns the microseconds that the digits after a point are; what is finer is cut off.
+// fraction returns the microseconds of the digits after a decimal point. It ignores finer digits.
 func fraction(b []byte) int64 {
 	n := int64(0)
 	for i := range 6 {
@@ -141,8 +141,8 @@ func fraction(b []byte) int64 {
 	return n
 }
 
-// isoTime returns the microseconds since the Unix epoch that an ISO 8601 time is; without a zone it is a
-// time of zone, or of UTC if that is nil.
+// isoTime returns an ISO 8601 time in microseconds since the Unix epoch. A time without a zone is in zone, or in
+// UTC if zone is nil.
 func isoTime(b []byte, zone *time.Location) (int64, bool) {
 	var m moment
 	if !m.iso(b) {
@@ -151,8 +151,8 @@ func isoTime(b []byte, zone *time.Location) (int64, bool) {
 	return m.unix(zone)
 }
 
-// decimal returns a number with or without a fraction, such as 1795169732.524, times scale, which is 1, 1e3 or
-// 1e6. What is finer is cut off.
+// decimal returns a number, such as 1795169732.524, times scale. The scale is 1, 1e3 or 1e6. A remaining fraction
+// is cut off.
 func decimal(b []byte, scale int64) (int64, bool) {
 	whole, frac, point := bytes.Cut(b, []byte("."))
 	n, ok := integer(whole)

@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// Traefik's log of requests, in JSON.
+// traefikJSON reads Traefik's log of requests, in JSON.
 func traefikJSON(o Options) *Format {
 	log := jsonLog{
 		fields: []string{
@@ -23,7 +23,7 @@ func traefikJSON(o Options) *Format {
 			return nil
 		},
 		finish: func(e *Entry) error {
-			// ClientHost is X-Forwarded-For, which may be a list, if Traefik has let it pass.
+			// ClientHost is X-Forwarded-For, which may be a list, if Traefik trusts the field.
 			if len(e.Client) == 0 {
 				e.Client, e.Forwarded = e.Forwarded, nil
 			} else if bytes.Equal(e.Forwarded, e.Client) {
@@ -49,7 +49,7 @@ func traefikJSON(o Options) *Format {
 			return nil
 		},
 	}
-	// Which fields of the header are logged is a matter of Traefik's configuration.
+	// Traefik's configuration decides which fields of the header are logged.
 	f.narrow = func(sample [][]byte) Tells {
 		tells := f.Tells
 		tells.UserAgent, tells.Referer = false, false

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// columns are those of W3C logs that matter. Their order is that of the directive #Fields, which may change in
+// columns has the columns of W3C logs that are read. The directive #Fields sets their order, which may change in
 // the middle of a file.
 var columns = map[string]variable{
 	"date": {what: valDate}, "time": {what: valClock}, "timestamp": {what: valEpoch, scale: 1e6}, "timestamp(ms)": {what: valEpoch, scale: 1e3, rank: 2},
@@ -29,12 +29,12 @@ var (
 	errDirective = errors.New("#Fields names no time, or no path")
 )
 
-// cloudFront reads CloudFront's standard log: fields between tabs, each escaped as in a URL.
+// cloudFront reads CloudFront's standard log: fields separated by tabs, each escaped as in a URL.
 func cloudFront(Options) *Format {
 	return must((&w3c{name: "cloudfront", between: "\t", more: true, host: "x-host-header", unit: 1e6, decode: (*Entry).percent}).directive(cloudFrontFields))
 }
 
-// iis reads the W3C log of IIS: fields between blanks, with "+" for the blanks in them.
+// iis reads the W3C log of IIS: fields separated by blanks, with "+" for the blanks in them.
 func iis(Options) *Format {
 	return must((&w3c{name: "iis", between: " ", host: "cs-host", unit: 1e3, decode: (*Entry).plus}).directive(iisFields))
 }
@@ -43,9 +43,9 @@ func iis(Options) *Format {
 type w3c struct {
 	name    string
 	between string
-	more    bool   // lines may have more fields than are named
-	host    string // the field of the host that was asked for
-	unit    int64  // of time-taken, in microseconds
+	more    bool   // lines may have more fields than #Fields names
+	host    string // the name of the column with the requested host
+	unit    int64  // the unit of time-taken, in microseconds
 	decode  func(e *Entry, value []byte, w what) []byte
 }
 
@@ -82,7 +82,7 @@ func (w *w3c) directive(fields string) (*Format, error) {
 	return f, nil
 }
 
-// column returns what a column holds.
+// column returns the variable of a column.
 func (w *w3c) column(name string) variable {
 	v := columns[name]
 	header, ok := strings.CutPrefix(name, "cs(")
@@ -98,7 +98,7 @@ func (w *w3c) column(name string) variable {
 	return v
 }
 
-// values returns so many values of a line, without those behind them.
+// values returns the first n values of a line, without the rest.
 func (w *w3c) values(line []byte, n int) ([]byte, error) {
 	rest, more := line, true
 	for range n {
@@ -116,11 +116,12 @@ func (w *w3c) values(line []byte, n int) ([]byte, error) {
 	return line, nil
 }
 
-// percent undoes the escapes of a URL once. A client's own escapes have been escaped in turn.
+// percent decodes the escapes of a URL once. The server has escaped a client's own escapes again.
 func (e *Entry) percent(value []byte, _ what) []byte { return e.unhex(value, '%') }
 
-// plus makes the blanks again of a value. A "+" that a client has sent cannot be told from them; in a
-// URL it is more likely than a blank, which cannot be there. The zone of an address is one of the server.
+// plus turns each "+" of a value back into a blank. A "+" that a client has sent looks the same; in a URL, the "+"
+// is kept, because a URL cannot contain a blank. It removes the zone of an address, because the zone belongs to the
+// server.
 func (e *Entry) plus(value []byte, w what) []byte {
 	switch w {
 	case valClient:

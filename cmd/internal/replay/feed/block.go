@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	shown      = 10  // unreadable lines
-	shownBytes = 200 // of each
+	shown      = 10  // how many unreadable lines are kept
+	shownBytes = 200 // bytes that are kept of each unreadable line
 
 	entryBytes = int(unsafe.Sizeof(Entry{}))
-	// huge is the length of lines from which their entry is not reused, because its own memory may be as large.
+	// huge is the line length from which the entry of a line is not reused, because its own memory may be as large.
 	huge = 4 << 10
 	// keepBlock is the largest buffer that is used again.
 	keepBlock = 512 << 10
@@ -31,30 +31,30 @@ var (
 	errRefused  = errors.New("it follows a directive that could not be read")
 )
 
-// block is some whole lines of a file, and what they tell.
+// block has some whole lines of a file, and their entries.
 type block struct {
-	format *accesslog.Format // nil in a file of nothing but comments
-	// refuse is the reason why no line is parsed, last the reason of the last line.
+	format *accesslog.Format // nil: the file has only comments
+	// refuse is the reason why no line is parsed. last is the reason for the last line.
 	refuse, last error
 	buf, data    []byte
-	size         int // of what data was in the file
+	size         int // the size of the data in the file
 
 	lines, skipped, unreadable int64
-	unread                     []unread // the first of them
+	unread                     []unread // the first unreadable lines
 
-	entries []Entry // in the order of lines
+	entries []Entry // in the order of the lines
 	order   []*Entry
-	long    []int // places of entries of huge lines
+	long    []int // indexes of entries of huge lines
 	from    int64 // times
 	to      int64
 
-	done chan struct{} // gets one when it is parsed
+	done chan struct{} // receives a value when the block has been parsed
 	refs atomic.Int32  // users of the block
 }
 
 // unread is an unreadable line of a block.
 type unread struct {
-	line int64 // from 0
+	line int64 // counted from 0
 	text []byte
 	why  error
 }
@@ -113,7 +113,7 @@ func (b *block) parse(longest int, mark func(*Entry)) {
 		}
 		switch {
 		case err == nil:
-		case err == accesslog.ErrSkip: // it is never wrapped
+		case err == accesslog.ErrSkip: // ErrSkip is never wrapped
 			b.skipped++
 		default:
 			b.unreadable++
@@ -125,7 +125,7 @@ func (b *block) parse(longest int, mark func(*Entry)) {
 	b.arrange(n)
 }
 
-// arrange puts the first n entries in the order of their time, unless they are.
+// arrange sorts the first n entries by time, unless they are sorted already.
 func (b *block) arrange(n int) {
 	b.order = b.order[:0]
 	sorted, last := true, int64(math.MinInt64)
@@ -143,10 +143,10 @@ func (b *block) arrange(n int) {
 	}
 }
 
-// sortByTime sorts entries by time, those of one time in the order they have. Lines of a server are nearly in
-// order: each goes before a few others, or none, for which an insertion is the fastest.
+// sortByTime sorts entries by time. Entries with the same time keep their order. The lines of a server are nearly
+// in order: each moves before a few others at most, for which insertion sort is the fastest.
 func sortByTime(entries []*Entry) {
-	moves := 16 * len(entries) // no more, since of a shuffled log they would be without end
+	moves := 16 * len(entries) // a bound, because a shuffled log would take far too many moves
 	for i := 1; i < len(entries); i++ {
 		e, at := entries[i], i
 		for at > 0 && entries[at-1].Time > e.Time {
@@ -161,8 +161,9 @@ func sortByTime(entries []*Entry) {
 	}
 }
 
-// settle gives requests that are further behind an earlier line than window the time of the latest
-// line before them, and returns how many these are. Latest is that of the lines before the block.
+// settle changes the time of late requests, and returns their number. A request is late if an earlier line has a
+// time that is more than window after it; its time becomes the latest time of the lines before it. The argument
+// latest is the latest time before the block.
 func (b *block) settle(latest, window int64) (late int64) {
 	if b.from >= max(latest, b.to)-window {
 		return 0
@@ -182,21 +183,21 @@ func (b *block) settle(latest, window int64) (late int64) {
 	return late
 }
 
-// cost is the memory that a block takes while it waits. It goes by what is in the file, so that the
-// same file gives the same answer.
+// cost returns the memory that a block takes while it waits. It depends only on the contents of the file, so that
+// the same file always gives the same result.
 func (b *block) cost(size int) int { return max(size, len(b.data)) + len(b.order)*entryBytes }
 
-// blocks are those to use again.
+// blocks has blocks for reuse.
 var blocks = sync.Pool{New: func() any { return &block{done: make(chan struct{}, 1)} }}
 
-// newBlock returns a block that one user needs.
+// newBlock returns a block with one user.
 func newBlock() *block {
 	b := blocks.Get().(*block)
 	b.refs.Store(1)
 	return b
 }
 
-// drop ends one user's need of the block.
+// drop releases the block for one of its users.
 func (b *block) drop() {
 	if b.refs.Add(-1) > 0 {
 		return

@@ -13,16 +13,16 @@ import (
 type cutter struct {
 	source *source
 	block  int // bytes
-	line   int // the longest
+	line   int // bytes of the longest line
 	format *accesslog.Format
 
 	refuse error // why lines cannot be parsed until the next directive
 	carry  []byte
-	err    error // that ended the reading
+	err    error // the error that ended the reading
 }
 
-// run sends the blocks in order to out, and each to work to be parsed. It returns what ended it: nil
-// at the end of the file, a [brokenError] if that is damaged.
+// run sends the blocks to out in order, and to work for parsing. It returns nil at the end of the file, a
+// [brokenError] if the file is damaged, or another error that ended it.
 func (c *cutter) run(ctx context.Context, out, work chan<- *block) error {
 	text, err := c.source.open()
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *cutter) run(ctx context.Context, out, work chan<- *block) error {
 	return c.err
 }
 
-// skipBOM leaves a byte order mark out.
+// skipBOM skips a byte order mark.
 func (c *cutter) skipBOM(text io.Reader) {
 	c.carry = make([]byte, len(bom))
 	var n int
@@ -65,7 +65,7 @@ func (c *cutter) skipBOM(text io.Reader) {
 	}
 }
 
-// readFull is [io.ReadFull] that tells the end of a file as [io.EOF].
+// readFull is [io.ReadFull], except that it returns [io.EOF] at the end of a file.
 func readFull(r io.Reader, p []byte) (int, error) {
 	n, err := io.ReadFull(r, p)
 	if err == io.ErrUnexpectedEOF {
@@ -74,7 +74,7 @@ func readFull(r io.Reader, p []byte) (int, error) {
 	return n, err
 }
 
-// fill gives b whole lines, at least one if there is any, and keeps what follows them.
+// fill fills b with whole lines, at least one if there is any, and keeps the bytes after them.
 func (c *cutter) fill(b *block, text io.Reader) {
 	buf := append(b.buf[:0], c.carry...)
 	for want := max(c.block, len(buf)); ; {
@@ -91,7 +91,7 @@ func (c *cutter) fill(b *block, text io.Reader) {
 			c.take(b, c.directive(b, buf[:end]))
 			return
 		case c.err != nil:
-			// The last line. Of a file that breaks off it is half a line.
+			// These bytes are the last line. If the file breaks off, they are only a part of a line.
 			if c.err != io.EOF {
 				b.refuse = c.err
 			}
@@ -105,13 +105,13 @@ func (c *cutter) fill(b *block, text io.Reader) {
 	}
 }
 
-// take makes the first bytes of the buffer those of the block.
+// take makes the first n bytes of the buffer the data of the block, and keeps the rest for the next block.
 func (c *cutter) take(b *block, n int) {
 	b.data, b.size = b.buf[:n], n
 	c.carry = append(c.carry[:0], b.buf[n:]...)
 }
 
-// skip leaves out a line that is too long, except for its beginning.
+// skip skips a line that is too long, except for its beginning.
 func (c *cutter) skip(b *block, text io.Reader) {
 	b.data, b.size, b.last = b.buf[:min(len(b.buf), shownBytes)], len(b.buf), errLong
 	buf := make([]byte, max(c.block, 1<<10))
@@ -128,7 +128,8 @@ func (c *cutter) skip(b *block, text io.Reader) {
 	}
 }
 
-// directive returns where lines must be cut because a directive changes the format of what follows.
+// directive returns the index at which lines must be cut, because a directive changes the format of the lines after
+// it.
 func (c *cutter) directive(b *block, lines []byte) int {
 	if c.format == nil || !c.format.Directives() {
 		return len(lines)
@@ -145,7 +146,7 @@ func (c *cutter) directive(b *block, lines []byte) int {
 		next, err := c.format.Header(bytes.TrimRight(lines[at:end], "\r\n"))
 		switch {
 		case err != nil:
-			// To read on as before would be a guess.
+			// It would be a guess to parse the next lines with the old format.
 			b.last, c.refuse = err, errRefused
 			return end
 		case next != c.format:

@@ -1,10 +1,9 @@
-// Package feed returns the requests of access logs in the order of their time. Packages replay and
-// recommend are above it, package accesslog is below.
+// Package feed returns the requests of access logs in the order of their time. Packages replay and recommend import
+// it; it imports package accesslog.
 //
-// Each file is read, decompressed and cut into blocks of lines by a goroutine of its own, the blocks are
-// parsed on all processors, and the caller's goroutine puts their requests in order and hands them on.
-// Memory is bounded by the window and not by the logs: blocks are used again, and what is read ahead
-// waits for the caller.
+// A goroutine for each file reads it, decompresses it and cuts it into blocks of lines. The blocks are parsed on
+// all processors. The caller's goroutine puts their requests in order and hands them on. The window bounds the
+// memory, whatever the size of the logs: blocks are reused, and the goroutines that read ahead wait for the caller.
 package feed
 
 import (
@@ -22,65 +21,68 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
 )
 
-// Window is how much later than its place in a file a request may be found and still be put in order.
+// Window is the largest disorder of a log that is corrected: a request is put in order if no line before it has a
+// time more than Window later.
 const Window = 5 * time.Minute
 
-// Options are how logs are read.
+// Options configure how logs are read.
 type Options struct {
-	Format *accesslog.Format // nil recognizes that of each file by its first lines
+	Format *accesslog.Format // nil: the format of each file is recognized by its first lines
 	Parse  accesslog.Options
-	// Stdin is what a file named "-" is. A read from it that blocks does not end with the context;
-	// Read returns all the same.
+	// Stdin is read for a file named "-". A blocked read from it does not end with the context, but the function
+	// Read does.
 	Stdin io.Reader
-	// Begin, if not nil, is called once before the first batch with what the files are, as their first
-	// lines tell. Its error ends the reading.
+	// Begin, if not nil, is called once before the first batch, with the files as their first lines describe them.
+	// If it returns an error, the reading ends.
 	Begin func([]File) error
-	// Mark, if not nil, is called after Begin for each goroutine that parses, and what it returns with each
-	// entry, while that is in the processor's caches: what there is to work out about one goes here.
+	// Mark, if not nil, is called after Begin for each goroutine that parses. The function that it returns is
+	// called with each entry, while the entry is in the processor's caches. It is the place for work on single
+	// entries.
 	Mark func() func(*Entry)
-	// Progress, if not nil, is called now and then from the goroutine of Read, and at the end.
+	// Progress, if not nil, is called by the goroutine of Read from time to time, and at the end.
 	Progress func(Progress)
 }
 
-// Progress is how far the reading is.
+// Progress tells how far the reading is.
 type Progress struct {
 	Lines       int64
-	Done, Total int64 // bytes of the files as they are on disk; Total is 0 where it is not known
+	Done, Total int64 // bytes of the files on disk, before decompression; Total is 0 if it is unknown
 }
 
-// Stats are what was read.
+// Stats counts what was read.
 type Stats struct {
 	Files      []File
 	Lines      int64 // all
-	Requests   int64 // that were handed on
-	Skipped    int64 // lines that tell of no request
+	Requests   int64 // requests that were handed on
+	Skipped    int64 // lines without a request
 	Unreadable int64
 	Unread     []Unread // the first of these
-	// Late are requests that came more than the window after later ones, or after more lines than are
-	// held. They count at the time of the latest before them.
+	// Late is the number of requests that are too far out of order: they came more than the window after later
+	// requests, or after more lines than fit in memory. They count at the latest time before them.
 	Late     int64
-	From, To int64 // times of the first and the last request in microseconds since the Unix epoch
+	From, To int64 // the times of the first and the last request, in microseconds since the Unix epoch
 }
 
 // File is a log that was read.
 type File struct {
 	Name   string          `json:"name"`
-	Format string          `json:"format"` // empty where there was no line
+	Format string          `json:"format"` // empty: the file has no line
 	Bytes  int64           `json:"bytes"`  // after decompression
 	Tells  accesslog.Tells `json:"tells"`
-	// Broken is the reason why the rest of a compressed file could not be read: it is cut off or damaged.
+	// Broken is the reason why the rest of a compressed file could not be read, because the file is cut off or
+	// damaged.
 	Broken string `json:"broken,omitempty"`
 }
 
 // Unread is a line that does not follow the format.
 type Unread struct {
 	File string `json:"file"`
-	Line int64  `json:"line"` // from 1
-	Text string `json:"text"` // at most 200 bytes of it, as they are
+	Line int64  `json:"line"` // counted from 1
+	Text string `json:"text"` // at most 200 bytes of the line, unchanged
 	Why  string `json:"why"`
 }
 
-// Entry is a request, and what [Options.Mark] has noted about it.
+// Entry is a request, with the notes of [Options.Mark] about it.
 type Entry struct {
 	Mark
 	accesslog.Entry
@@ -89,21 +91,21 @@ type Entry struct {
 // Mark is the client of a request.
 type Mark struct {
 	Peer  netip.Addr
-	Named bool  // the address is made up for a name
-	Part  uint8 // of those into which clients are divided
+	Named bool  // the log has a name, and the address stands for it
+	Part  uint8 // the part to which the client belongs
 }
 
-// Batch is some requests, in the order of their time. Its receiver gives it back with Release, on any goroutine,
-// and must not use its entries afterwards.
+// Batch has some requests, in the order of their times. Its receiver has to call Release, on any goroutine, and
+// must not use the entries afterwards.
 type Batch struct {
 	Entries []*Entry
-	blocks  []*block // that these are in
+	blocks  []*block // the blocks of these entries
 }
 
-// batches are those to use again.
+// batches has batches for reuse.
 var batches = sync.Pool{New: func() any { return new(Batch) }}
 
-// Release gives the memory of the batch back.
+// Release releases the memory of the batch for reuse.
 func (b *Batch) Release() {
 	for _, used := range b.blocks {
 		used.drop()
@@ -113,21 +115,21 @@ func (b *Batch) Release() {
 	batches.Put(b)
 }
 
-// sizes are what tests make small.
+// sizes has bounds that tests make small.
 type sizes struct {
-	block  int           // bytes that are read at once
+	block  int           // bytes of a block
 	line   int           // the longest line
-	window time.Duration // of log time
-	memory int           // bytes of lines and entries that wait for their turn
+	window time.Duration // the window, in log time
+	memory int           // bytes of waiting lines and entries
 	batch  int           // entries
 }
 
-// An entry is larger than most lines, so that the memory is enough for some 50 MiB of these.
+// An entry is larger than most lines, so this memory is enough for some 50 MiB of lines.
 var usual = sizes{block: 256 << 10, line: 1 << 20, window: Window, memory: 128 << 20, batch: 4096}
 
-// Read reads the files, merges them by time, and calls f with all requests in order, from its own
-// goroutine. Requests of one time are in the order of their file, and of files, the one that begins
-// earlier is first. It ends early with the error of f or of ctx.
+// Read reads the files, merges them by time, and calls f with all requests in order, on the caller's goroutine.
+// Requests with the same time are in the order of their file; among files, the one that begins earlier comes first.
+// It ends early with the error of f or of ctx.
 //
 // A file may be plain or compressed with gzip or zstd, under any name, and "-" is standard input. A damaged
 // compressed file is read up to the damage, and sets [File.Broken].
@@ -167,7 +169,7 @@ func read(ctx context.Context, files []string, o Options, size sizes, f func(*Ba
 	if !known {
 		total = 0
 	}
-	// All are looked at before the first is read, so that hours of work do not end at a missing one.
+	// All files are opened before the first is read, so that a missing file does not end hours of work.
 	for _, s := range sources {
 		if err := s.look(o, size); err != nil {
 			return m.stats, err
@@ -221,7 +223,7 @@ func read(ctx context.Context, files []string, o Options, size sizes, f func(*Ba
 // tellEvery is the interval between reports of progress.
 const tellEvery = 100 * time.Millisecond
 
-// named adds the file to an error without one.
+// named adds the name of the file to an error that does not have it.
 func named(name string, err error) error {
 	if name == "-" {
 		name = "standard input"

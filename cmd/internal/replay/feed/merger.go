@@ -11,19 +11,19 @@ import (
 // stream is a file as the merger sees it.
 type stream struct {
 	*source
-	rank   int   // of the files, by the time of their first requests
-	latest int64 // time so far
-	bound  int64 // before which no request will come
-	block  int   // size
+	rank   int   // the position among the files, by the times of their first requests
+	latest int64 // the latest time so far
+	bound  int64 // no request before this time will come
+	block  int   // the size of a block
 	lines  int64
 	out    chan *block
-	err    error // that ended it, once out is closed
+	err    error // the error that ended the stream, once out is closed
 }
 
-// run is what is left of a block, in the order of time.
+// run has the remaining entries of a block, in the order of time.
 type run struct {
 	rest []*Entry
-	seq  int64 // of blocks
+	seq  int64 // the number of the block
 	*block
 	stream *stream
 }
@@ -33,13 +33,13 @@ func (r *run) compare(s *run) int {
 	return cmp.Or(cmp.Compare(r.rest[0].Time, s.rest[0].Time), r.tie(s))
 }
 
-// tie is negative if of two entries of one time that of r comes first.
+// tie is negative if, of two entries with the same time, the one of r comes first.
 func (r *run) tie(s *run) int {
 	return cmp.Or(cmp.Compare(r.stream.rank, s.stream.rank), cmp.Compare(r.seq, s.seq))
 }
 
-// merger puts the requests of all files in one order. The order depends on the files alone and not on speed: it
-// always reads on in the file that is furthest behind.
+// merger puts the requests of all files in one order. The order depends on the files alone and not on speed: the
+// merger always reads on in the file that is furthest behind.
 type merger struct {
 	size     sizes
 	emit     func(*Batch) error
@@ -49,9 +49,9 @@ type merger struct {
 
 	waiting []*stream // not yet open, by rank
 	active  []*stream
-	runs    []run // the last comes first
+	runs    []run // sorted: the last run is the earliest
 	seq     int64
-	held    int   // memory of what waits
+	held    int   // memory of the waiting entries
 	clock   int64 // time of the latest request that was handed on
 	batch   *Batch
 	told    time.Time
@@ -93,7 +93,7 @@ func (m *merger) run(ctx context.Context, procs int) error {
 	return nil
 }
 
-// wait selects the files to read.
+// wait puts the files to read into waiting.
 func (m *merger) wait(sources []*source) {
 	for _, s := range sources {
 		m.waiting = append(m.waiting, &stream{source: s, latest: math.MinInt64 / 2, bound: s.earliest(m.size.window)})
@@ -118,7 +118,7 @@ func (m *merger) behind() *stream {
 	return first
 }
 
-// start opens the first file that waits. With many open, each has less memory.
+// start opens the first waiting file. If many files are open, each has less memory.
 func (m *merger) start(s *stream, procs int) {
 	m.waiting = m.waiting[1:]
 	m.active = append(m.active, s)
@@ -127,7 +127,7 @@ func (m *merger) start(s *stream, procs int) {
 	m.open(s, max(1, 2*procs/len(m.active)))
 }
 
-// next returns the next block once it is parsed, nil at the end.
+// next returns the next block after it has been parsed, or nil at the end.
 func (s *stream) next(ctx context.Context) (*block, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -187,7 +187,7 @@ func (m *merger) add(s *stream, b *block) {
 	m.put(run{b.order, m.seq, b, s})
 }
 
-// release hands on what is earlier than bound, and more while too much is held.
+// release hands on the entries that are earlier than bound. While too much memory is held, it hands on more.
 func (m *merger) release(bound int64) error {
 	for len(m.runs) > 0 {
 		limit := bound
@@ -214,13 +214,14 @@ func (m *merger) release(bound int64) error {
 	return nil
 }
 
-// put adds a run in its order.
+// put inserts a run in order.
 func (m *merger) put(r run) {
 	at, _ := slices.BinarySearchFunc(m.runs, &r, func(s run, r *run) int { return r.compare(&s) })
 	m.runs = slices.Insert(m.runs, at, r)
 }
 
-// ahead returns how many entries are earlier than limit and before those of the others, at least one.
+// ahead returns how many entries of r are earlier than limit and before the entries of the other runs. It is at
+// least one.
 func (r *run) ahead(limit int64, others []run) int {
 	if len(others) > 0 {
 		next := &others[len(others)-1]
@@ -248,7 +249,7 @@ func (m *merger) hand(b *block, entries []*Entry) error {
 	}
 	for _, e := range entries {
 		if e.Time >= m.clock {
-			break // and so are those after it
+			break // the entries after it are later, too
 		}
 		e.Time = m.clock
 		m.stats.Late++

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	readSize = 128 << 10 // of a read of a file
-	// maxZstd is the most memory that a zstd file may want for its window. The zstd program, too,
-	// reads files beyond this only if told to.
+	readSize = 128 << 10 // bytes of a read
+	// maxZstd is the largest window of a zstd file, in bytes. The zstd program, too, reads files with a larger
+	// window only if told to.
 	maxZstd = 128 << 20
 
 	sampleLines = 100
@@ -33,20 +33,20 @@ const (
 type source struct {
 	name   string
 	file   *File
-	info   fs.FileInfo // of a regular file, which is opened again
-	size   int64       // as on disk; -1 if not known
+	info   fs.FileInfo // set for a regular file, which can be opened again
+	size   int64       // on disk; -1: unknown
 	format *accesslog.Format
-	first  int64        // time of the first request in the sample, or MinInt64
+	first  int64        // the time of the first request in the sample, or MinInt64
 	done   atomic.Int64 // bytes read
 
-	raw   io.Reader // what is open, if something is
+	raw   io.Reader // the open file, if any
 	shut  func()    // may be called more than once
-	ahead []byte    // what was read of the sample and cannot be read again
-	text  io.Reader // decompressed, if the file stays open
-	bad   error     // that it breaks off in its first bytes
+	ahead []byte    // bytes of the sample that cannot be read again
+	text  io.Reader // the decompressed text, if the file stays open
+	bad   error     // the error if the file breaks off in its first bytes
 }
 
-// newSource opens what name is, to see that it is there. What cannot be opened twice stays open.
+// newSource opens the file, to check that it exists. A file that cannot be opened twice stays open.
 func newSource(ctx context.Context, name string, o Options) (*source, error) {
 	s := &source{name: name, size: -1, first: math.MinInt64, shut: func() {}}
 	if name == "-" {
@@ -72,14 +72,14 @@ func newSource(ctx context.Context, name string, o Options) (*source, error) {
 		s.info, s.size = info, info.Size()
 		return s, in.Close()
 	}
-	// A pipe or a device: a read of it ends when it is closed.
+	// The file is a pipe or a device. A read from it ends when it is closed.
 	stop := context.AfterFunc(ctx, func() { in.Close() })
 	s.raw, s.shut = in, func() { stop(); in.Close() }
 	return s, nil
 }
 
-// open returns the lines of the source from the beginning. It may be called again once it is closed,
-// except that what cannot be opened twice goes on after the sample.
+// open returns the lines of the source from the beginning. After the source has been closed, open may be called
+// again. A source that cannot be opened twice then continues after the sample.
 func (s *source) open() (io.Reader, error) {
 	switch {
 	case s.bad != nil:
@@ -106,7 +106,7 @@ func (s *source) open() (io.Reader, error) {
 	return decompressed(&counted{r: s.raw, n: &s.done})
 }
 
-// look recognizes the format by the first lines, and takes the time of the first request.
+// look recognizes the format by the first lines, and finds the time of the first request.
 func (s *source) look(o Options, size sizes) error {
 	text, err := s.open()
 	if broken(err) {
@@ -146,8 +146,8 @@ func (s *source) look(o Options, size sizes) error {
 	return nil
 }
 
-// sample returns the first lines that are not empty, and whether these are all. What cannot be read
-// again is kept.
+// sample returns the first lines that are not empty, and whether these are all lines. It keeps bytes that cannot be
+// read again.
 func (s *source) sample(text io.Reader, most int) (lines [][]byte, whole bool, err error) {
 	buf := make([]byte, most)
 	n, err := readFull(text, buf)
@@ -184,7 +184,7 @@ func onlyComments(sample [][]byte) bool {
 	return true
 }
 
-// earliest is a time before which the source has no request, in microseconds.
+// earliest returns a time in microseconds before which the source has no request.
 func (s *source) earliest(window time.Duration) int64 {
 	if s.first == math.MinInt64 {
 		return s.first
@@ -192,10 +192,10 @@ func (s *source) earliest(window time.Duration) int64 {
 	return s.first - window.Microseconds()
 }
 
-// magicSize is how many bytes tell what a file is.
+// magicSize is how many bytes are needed to recognize the type of a file.
 const magicSize = 6
 
-// foreign are the beginnings of files that are not read, and what makes them readable.
+// foreign has the first bytes of file types that cannot be read, and how to make them readable.
 var foreign = []struct{ magic, what, remedy string }{
 	{"BZh", "compressed with bzip2", "bzip2 -dc"},
 	{"\xfd7zXZ\x00", "compressed with xz", "xz -dc"},
@@ -209,10 +209,10 @@ var (
 	bom   = []byte("\xef\xbb\xbf")
 	gz    = []byte("\x1f\x8b")
 	zst   = []byte("\x28\xb5\x2f\xfd")
-	zskip = []byte("\x2a\x4d\x18") // after a byte of 0x50 to 0x5f: a frame to skip, as pzstd begins with
+	zskip = []byte("\x2a\x4d\x18") // after a byte from 0x50 to 0x5f: a skippable frame, with which files of pzstd begin
 )
 
-// decompressed returns what is in a file.
+// decompressed returns a reader of the decompressed contents of a file.
 func decompressed(file *counted) (io.Reader, error) {
 	in := bufio.NewReaderSize(file, readSize)
 	head, err := in.Peek(magicSize)
@@ -224,7 +224,7 @@ func decompressed(file *counted) (io.Reader, error) {
 		z, err := gzip.NewReader(in)
 		return compressed{z, file}, file.blame(err)
 	case bytes.HasPrefix(head, zst), len(head) >= 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:4], zskip):
-		// One of concurrency 1 has no goroutine, so that nothing is to be closed.
+		// A decoder with concurrency 1 has no goroutine, so it need not be closed.
 		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstd))
 		return compressed{z, file}, file.blame(err)
 	}
@@ -236,7 +236,7 @@ func decompressed(file *counted) (io.Reader, error) {
 	return in, nil
 }
 
-// brokenError is what is wrong with the compression, and not with reading.
+// brokenError is an error of the compressed data, as opposed to an error of reading the file.
 type brokenError struct{ err error }
 
 func (e *brokenError) Error() string {
@@ -251,7 +251,7 @@ func broken(err error) bool {
 	return is
 }
 
-// compressed tells errors of the compression from those of the file.
+// compressed distinguishes errors of the compressed data from errors of reading the file.
 type compressed struct {
 	io.Reader
 	file *counted
@@ -265,7 +265,7 @@ func (c compressed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// counted counts what is read of a file, and keeps the error that ended it.
+// counted counts the bytes that are read from a file, and keeps the error that ended the reading.
 type counted struct {
 	r   io.Reader
 	n   *atomic.Int64
@@ -281,7 +281,8 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// blame returns what is to blame for an error of decompression: the reading of the file, or else what is in it.
+// blame returns the cause of a decompression error: the error of reading the file if there is one, and otherwise a
+// [brokenError].
 func (c *counted) blame(err error) error {
 	switch {
 	case err == nil:
@@ -292,15 +293,15 @@ func (c *counted) blame(err error) error {
 	return &brokenError{err}
 }
 
-// piped reads in a goroutine, so that a read that blocks ends with the context. The goroutine itself ends with its
-// read.
+// piped reads in a goroutine, so that a blocked read ends with the context. The goroutine itself ends when its read
+// returns.
 func piped(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	stop := context.AfterFunc(ctx, func() { in.CloseWithError(context.Cause(ctx)) })
 	go func() {
 		_, err := io.CopyBuffer(struct{ io.Writer }{in}, struct{ io.Reader }{r}, make([]byte, readSize))
 		stop()
-		in.CloseWithError(err) // nil is the end
+		in.CloseWithError(err) // nil: the end of the file
 	}()
 	return out
 }

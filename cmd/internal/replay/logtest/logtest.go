@@ -32,13 +32,13 @@ func Combined(requests []Request) string {
 	return b.String()
 }
 
-// ByTime sorts requests, and keeps the order of those of one time.
+// ByTime sorts requests by time. Requests with the same time keep their order.
 func ByTime(requests []Request) []Request {
 	slices.SortStableFunc(requests, func(a, b Request) int { return a.At.Compare(b.At) })
 	return requests
 }
 
-// Write returns the name of a new file with a text.
+// Write writes a text to a new file, and returns the file's name.
 func Write(t testing.TB, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "access.log")
@@ -57,12 +57,12 @@ func Real(t testing.TB) (all []Request) {
 	return ByTime(all)
 }
 
-// Oracle reports whether one more request of a subject is allowed at a time in seconds, which never goes
-// back, and counts it if so.
+// Oracle reports whether one more request of a subject is allowed at a time in seconds, and counts the request if
+// it is. The times of successive calls must not decrease.
 type Oracle func(at int64) bool
 
-// Bucket drains count in a period, and holds burst. Its level is in units of 1/period of a request, so
-// that all numbers are whole.
+// Bucket returns an oracle of a bucket that drains count requests in a period, and holds burst. Its level is in
+// units of 1/period of a request, so that all numbers are whole.
 func Bucket(count, period, burst int64) Oracle {
 	level, last := int64(0), int64(0)
 	return func(at int64) bool {
@@ -76,7 +76,8 @@ func Bucket(count, period, burst int64) Oracle {
 	}
 }
 
-// SlidingLog allows count in any period. A request counts for extra seconds more than that.
+// SlidingLog returns an oracle that allows count requests in any period. Each request counts for extra seconds
+// longer than the period.
 func SlidingLog(count, period, extra int64) Oracle {
 	var allowed []int64
 	return func(at int64) bool {

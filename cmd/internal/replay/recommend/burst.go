@@ -9,7 +9,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// rates are those that limits are proposed with, 1-2-3-5-10 and so on, the lowest first.
+// rates is how many rates the grid has. Limits are proposed with these rates: 1, 2, 3, 5, 10 and so on, the lowest
+// first.
 const rates = 33
 
 // rate is Count units in each Period.
@@ -38,7 +39,7 @@ func (r rate) limit(burst int64) string {
 	return sluice.Limit{Count: r.count, Period: r.period, Burst: burst}.String()
 }
 
-// nextRound is the least of 1, 2, 3, 5, 10, 20 and so on that is at least n.
+// nextRound returns the least of 1, 2, 3, 5, 10, 20 and so on that is at least n.
 func nextRound(n int64) int64 {
 	for unit := int64(1); unit < math.MaxInt64/100; unit *= 10 {
 		for _, d := range []int64{1, 2, 3, 5} {
@@ -50,7 +51,7 @@ func nextRound(n int64) int64 {
 	return n
 }
 
-// peaks are, for each rate of the grid, the least burst of a token bucket that never refuses.
+// peaks has, for each rate of the grid, the least burst of a token bucket that never denies.
 type peaks [rates]int32
 
 var ones = func() (p peaks) {
@@ -60,7 +61,7 @@ var ones = func() (p peaks) {
 	return p
 }()
 
-// of is the burst of p at a rate; that of nil is a single request.
+// of returns the burst at a rate. Nil peaks stand for a single request.
 func (p *peaks) of(i int) int64 {
 	if p == nil {
 		return 1
@@ -68,15 +69,15 @@ func (p *peaks) of(i int) int64 {
 	return int64(p[i])
 }
 
-// levels are what buckets of each rate would hold that never refuse. In a bucket of Count units per
-// Period a unit weighs Period microseconds, and a microsecond drains Count, so that all is whole.
+// levels has, for each rate, the level of a bucket that never denies. In a bucket of Count units per Period, a unit
+// weighs Period microseconds, and each microsecond drains Count, so that all numbers are whole.
 type levels [rates]int64
 
-// maxElapsed is the time after which every level is zero, far below what overflows.
+// maxElapsed is a time after which every level is zero. It is far too short to overflow.
 const maxElapsed = int64(400 * 24 * time.Hour / time.Microsecond)
 
-// add counts what comes so many microseconds after the request before, and raises the peaks. Both reserved and cost
-// have to fit.
+// add counts a request that comes elapsed microseconds after the one before, and raises the peaks. The peaks have
+// room for both reserved and cost.
 func (l *levels) add(elapsed, reserved, cost int64, p *peaks) {
 	elapsed = min(max(elapsed, 0), maxElapsed)
 	for i := range l {
@@ -90,14 +91,14 @@ func (l *levels) add(elapsed, reserved, cost int64, p *peaks) {
 	}
 }
 
-// first is that of a subject that has made one request.
+// first sets the levels of a subject that has made one request.
 func (l *levels) first() {
 	for i := range l {
 		l[i] = grid[i].period.Microseconds()
 	}
 }
 
-// percent writes a share as people read it.
+// percent formats a share for people.
 func percent(x float64) string {
 	x *= 100
 	decimals := 2
@@ -108,5 +109,5 @@ func percent(x float64) string {
 	return strings.TrimRight(strings.TrimRight(s, "0"), ".") + "%"
 }
 
-// sureness writes a confidence, which is never rounded up.
+// sureness formats a confidence. It never rounds up.
 func sureness(x float64) string { return percent(math.Floor(x*1e4) / 1e4) }

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// digits is the precision of sums of probabilities in bits. Each step rounds by 2^-256 of its value, so
-// that after a million steps probabilities are right to 1e-70.
+// digits is the precision of sums of probabilities in bits. Each step rounds by 2^-256 of its value, so after a
+// million steps probabilities are exact to 1e-70.
 const digits = 256
 
-// ParseShare reads a share between 0 and 1, such as "0.1%" or "0.001", as exactly as it is written.
+// ParseShare parses a share between 0 and 1, such as "0.1%" or "0.001". The result is exact.
 func ParseShare(s string) (*big.Rat, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	share, ok := new(big.Rat), len(number) <= 30 && strings.Trim(number, "0123456789.") == ""
@@ -35,7 +35,7 @@ func number(n int64) *big.Float { return new(big.Float).SetPrec(digits).SetInt64
 
 func real(r *big.Rat) *big.Float { return new(big.Float).SetPrec(digits).SetRat(r) }
 
-// power is x to the n.
+// power returns x to the power of n.
 func power(x *big.Float, n int) *big.Float {
 	result, square := number(1), new(big.Float).Copy(x)
 	for ; n > 0; n >>= 1 {
@@ -47,7 +47,7 @@ func power(x *big.Float, n int) *big.Float {
 	return result
 }
 
-// binomial walks P(Bin(n, share) <= 0), P(... <= 1) and so on, until f has enough.
+// binomial calls f with P(Bin(n, share) <= 0), P(... <= 1) and so on, until f returns false.
 func binomial(n int, share *big.Rat, f func(j int, atMost *big.Float) bool) {
 	p := real(share)
 	q := new(big.Float).Sub(number(1), p)
@@ -62,9 +62,8 @@ func binomial(n int, share *big.Rat, f func(j int, atMost *big.Float) bool) {
 	}
 }
 
-// confidence is how sure it is that at most that share of all subjects lies above the value that j of n
-// independent ones exceed: P(Bin(n, share) > j). It holds whatever the distribution is; values that
-// are equal only make it safer.
+// confidence returns the confidence that at most a share of all subjects is above a value that j of n independent
+// subjects exceed: P(Bin(n, share) > j). It holds for any distribution. Equal values only make it safer.
 func confidence(n, j int, share *big.Rat) float64 {
 	if j >= n {
 		return 0
@@ -94,13 +93,13 @@ func mayExceed(n int, share, sure *big.Rat) int {
 	return min(best, n-1)
 }
 
-// needed is the least number of subjects of which the largest value bounds that share (Wilks 1941).
+// needed returns the least number of subjects whose largest value bounds a share with a confidence (Wilks 1941).
 func needed(share, sure *big.Rat) int {
 	e, _ := share.Float64()
 	c, _ := sure.Float64()
 	guess := math.Log1p(-c) / math.Log1p(-e)
 	if guess > math.MaxInt32 {
-		return math.MaxInt32 // more than any log has
+		return math.MaxInt32 // more subjects than any log has
 	}
 	n := max(1, int(guess)-2)
 	unsure := new(big.Float).Sub(number(1), real(sure))
@@ -110,7 +109,7 @@ func needed(share, sure *big.Rat) int {
 	return n
 }
 
-// attainable is the share that the largest of n values bounds: 1 - (1-sure)^(1/n), about 3/n at 95 %.
+// attainable returns the share that the largest of n values bounds: 1 - (1-sure)^(1/n), about 3/n at 95 %.
 func attainable(n int, sure *big.Rat) float64 {
 	if n < 1 {
 		return 1
@@ -119,8 +118,9 @@ func attainable(n int, sure *big.Rat) float64 {
 	return -math.Expm1(math.Log1p(-c) / float64(n))
 }
 
-// nextDay is the probability that of m further subjects at most k lie above the value that j of n exceed. If n and
-// m are drawn from one distribution, E lie above with P(E=e) = C(j+e, e) C(n-j-1+m-e, m-e) / C(n+m, m).
+// nextDay returns the probability that at most k of m further subjects are above the value that j of n subjects
+// exceed. If all are drawn from one distribution, the number E of those above has P(E=e) = C(j+e, e) C(n-j-1+m-e,
+// m-e) / C(n+m, m).
 func nextDay(n, j, m, k int) float64 {
 	switch {
 	case j >= n || k < 0:
@@ -145,7 +145,7 @@ func nextDay(n, j, m, k int) float64 {
 	return min(p, 1)
 }
 
-// part is that share of n, rounded down.
+// part returns a share of n, rounded down.
 func part(share *big.Rat, n int64) int64 {
 	x := new(big.Rat).Mul(share, new(big.Rat).SetInt64(n))
 	return new(big.Int).Quo(x.Num(), x.Denom()).Int64()

@@ -14,10 +14,10 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// defaultMemory is what the states of subjects take at most.
+// defaultMemory is how many bytes the states of subjects take at most.
 const defaultMemory = 512 << 20
 
-// What states take, with what maps and the allocator add.
+// The bytes of states, including the overhead of maps and the allocator.
 const (
 	subjectBytes  = 256
 	burstBytes    = 8*rates + 160
@@ -25,20 +25,20 @@ const (
 	evidenceBytes = 112
 )
 
-// gauge is a store that lets everything pass and notes how it comes. The engine asks it as it asks any
-// store, so that what a rule counts, and under which key, is what it will be live.
+// gauge is a store that allows every request and measures bursts. The engine calls it like any store, so rules
+// count the same requests under the same keys as they will for live traffic.
 //
-// Where there are more subjects than memory for them, it keeps every second, fourth, eighth ... of them, by
-// a hash of the subject: a random sample, for which the arithmetic of confidence holds as it is.
+// If there is not enough memory for all subjects, it keeps every second, fourth, eighth and so on, by a hash of the
+// subject. They are a random sample, for which the confidence is computed in the same way.
 type gauge struct {
 	rules map[string]*measured
 	zone  *time.Location
-	now   int64            // of the request that is decided
-	entry *accesslog.Entry // that it is of
-	cost  int64            // tokens of its response; -1: requests count
+	now   int64            // the time of the request that is being decided
+	entry *accesslog.Entry // the entry of this request
+	cost  int64            // the tokens of its response; -1: requests are counted
 	name  string           // of the client, if the log has no address
 
-	day      int32 // since the epoch, in the zone
+	day      int32 // days since the Unix epoch, in the zone
 	dayBegin int64
 	dayEnd   int64
 	hour     int
@@ -47,45 +47,46 @@ type gauge struct {
 	halvings    int
 }
 
-// measured is what a rule has seen.
+// measured has the subjects of a rule.
 type measured struct {
-	subjects map[string]*subject // by what the key has behind the rule's name
+	subjects map[string]*subject // by their keys without the rule's name
 	requests int64
-	detailed bool // keeps what is needed to tell abuse
+	detailed bool // set if the evidence of abuse is kept
 }
 
 type subject struct {
-	key       string // whole
+	key       string // the whole key
 	name      string // of the client, if the log has no address
 	hash      uint64
 	requests  int64
 	last      int64
-	levels    *levels // from the second request on
+	levels    *levels // set from the second request on
 	days      []day
-	second    int64 // that was the last
+	second    int64 // the second of the last request
 	inSecond  int32
-	perSecond int32 // the most requests in a second of the clock
+	perSecond int32 // the most requests in any second of the clock
 	*evidence
 }
 
-// day is what a subject did on a day.
+// day has the requests of a subject on a day.
 type day struct {
 	number   int32
 	requests int32
-	peaks    *peaks // nil of one request that met empty buckets
+	peaks    *peaks // nil: the only request met empty buckets
 }
 
-// evidence is how a subject behaves, from its second request on.
+// evidence describes the behavior of a subject, from its second request on.
 type evidence struct {
 	denied   int64 // 401, 403 or 404
 	missing  int64 // 404
 	failures int64 // 401 or 403 to a POST
 	paths    [4]uint64
-	hours    [24]uint16 // requests of the day
-	steady   bool       // all day long, on some day
+	hours    [24]uint16 // requests of the day by hour
+	steady   bool       // the subject sent requests all day long on some day
 }
 
-// at sets the request that is decided next. It returns false if tokens are limited and the request counts none.
+// at sets the request that the engine decides about next. It returns false if tokens are limited and the request
+// has none.
 func (g *gauge) at(e *accesslog.Entry, name, tokens string) bool {
 	g.entry, g.name, g.now, g.cost = e, name, max(g.now, e.Time), -1
 	if tokens != "" {
@@ -146,12 +147,12 @@ func (g *gauge) note(key string, reserved, cost int64) {
 	}
 }
 
-// count adds a request to the bursts of its subject. It is charged reserved at first, and then its cost.
+// count adds a request to the bursts of its subject. The request is charged reserved at first, and then its cost.
 func (g *gauge) count(s *subject, reserved, cost int64) {
 	today := len(s.days) - 1
 	if today < 0 || s.days[today].number != g.day {
 		s.days = append(s.days, day{number: g.day})
-		g.bytes += dayBytes // with room for the peaks, which most need
+		g.bytes += dayBytes // including the peaks, which most days need
 		today++
 	}
 	s.requests++
@@ -183,7 +184,7 @@ func (g *gauge) count(s *subject, reserved, cost int64) {
 	s.perSecond = max(s.perSecond, s.inSecond)
 }
 
-// watch notes how the subject behaves.
+// watch updates the evidence of a subject.
 func (g *gauge) watch(s *subject) {
 	v := s.evidence
 	if v == nil {
@@ -213,8 +214,8 @@ func (g *gauge) watch(s *subject) {
 	v.steady = v.steady || steady(&v.hours)
 }
 
-// steady reports whether requests came in more than 20 hours of a day, in none three times as many as
-// in the average one.
+// steady reports whether requests came in more than 20 hours of a day, and no hour had more than three times the
+// average.
 func steady(hours *[24]uint16) bool {
 	active, sum, most := 0, 0, 0
 	for _, n := range hours {
@@ -227,7 +228,7 @@ func steady(hours *[24]uint16) bool {
 	return active > 20 && most*24 <= 3*sum
 }
 
-// distinct estimates how many paths were asked for, from how many of 256 places they have left empty;
+// distinct estimates the number of different paths from how many of 256 places their hashes left empty. It returns
 // at most some 1,400.
 func (v *evidence) distinct() float64 {
 	empty := 256
@@ -237,7 +238,7 @@ func (v *evidence) distinct() float64 {
 	return 256 * math.Log(256/max(float64(empty), 1))
 }
 
-// halve forgets every second subject, the same in all rules.
+// halve drops every second subject, the same subjects for all rules.
 func (g *gauge) halve() {
 	g.halvings++
 	for _, r := range g.rules {
@@ -257,7 +258,8 @@ func (g *gauge) halve() {
 	}
 }
 
-// hashOf spreads a text over 64 bits, the same in every run: a log has one recommendation.
+// hashOf returns a 64-bit hash of a text. It is the same in every run, so that a log always has the same
+// recommendation.
 func hashOf(s string) uint64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, s)
@@ -269,7 +271,7 @@ func hashOf(s string) uint64 {
 	return x ^ x>>33
 }
 
-// before returns the peaks over the days before the one of that number, and the requests.
+// before returns the peaks and the requests of the days before the day with a number.
 func (s *subject) before(number int32) (p *peaks, requests int64) {
 	for i := range s.days {
 		d := &s.days[i]

@@ -13,21 +13,21 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
-// terms are what a limit has to keep.
+// terms are the conditions that a limit has to meet.
 type terms struct {
 	share, sure *big.Rat
 	window      time.Duration
-	span        time.Duration // of the log: a bucket that takes longer to refill was not seen to
+	span        time.Duration // the length of the log: the log says nothing about buckets that take longer to refill
 }
 
-// point is a subject as limits see it.
+// point has the properties of a subject that matter for limits.
 type point struct {
 	*subject
 	peaks    *peaks
 	requests int64
 }
 
-// points returns the subjects over the days before one.
+// points returns the points of the subjects over the days before a day.
 func points(subjects []*subject, before int32) []point {
 	var all []point
 	for _, s := range subjects {
@@ -38,24 +38,24 @@ func points(subjects []*subject, before int32) []point {
 	return all
 }
 
-// bound is a burst for a rate, and what is known of it.
+// bound is a burst for a rate, with the evidence for it.
 type bound struct {
-	at    int   // of the grid
-	exact int64 // the least burst that keeps the promise
+	at    int   // the index of the rate in the grid
+	exact int64 // the least burst that keeps the promise, before rounding
 	n, j  int   // the exact burst is the (j+1)-th largest of n, or more
-	looks int   // rates whose bursts were looked at to choose one: each costs confidence
+	looks int   // the number of rates whose bursts were compared to choose one: each costs confidence
 	sure  bool  // j of n is enough for the promise
 }
 
-// holds is the confidence in a statement about a rate that was chosen among several, of which each holds with
-// a confidence c by itself (Bonferroni).
+// holds returns the confidence in a statement about the chosen rate, if the statement holds for each rate by itself
+// with a confidence c (Bonferroni).
 func (b *bound) holds(c float64) float64 { return max(0, 1-float64(b.looks)*(1-c)) }
 
-// choose returns the rate at which a subject gets least through in a window, and its burst.
+// choose returns the rate at which a single subject gets least through in a window, and the burst for that rate.
 //
 // Choosing a rate by the bursts of all rates requires confidence in all of them. That takes more than twice the
-// subjects at first, and hardly more with many. In between, some of the subjects choose the rate, and as many as
-// needed bound the burst. With too few for a promise, all choose.
+// subjects at first, and hardly more with many. In between, some of the subjects are used to choose the rate, and
+// as many as needed to bound the burst. If there are too few subjects for a promise, all are used to choose.
 func (t *terms) choose(all []point) bound {
 	n := len(all)
 	needs := needed(t.share, t.sure)
@@ -72,7 +72,8 @@ func (t *terms) choose(all []point) bound {
 	return b
 }
 
-// best returns the rate at which a subject gets least through, and its burst, which at most j are above.
+// best returns the rate at which a single subject gets least through, and the least burst that at most j subjects
+// exceed.
 func (t *terms) best(all []point, j int) bound {
 	best := t.burst(all, all, rates-1, j)
 	for at := rates - 2; at >= 0; at-- {
@@ -83,28 +84,28 @@ func (t *terms) best(all []point, j int) bound {
 	return best
 }
 
-// surer is the confidence that each of the rates needs if all are looked at.
+// surer returns the confidence that each rate needs if all rates are compared.
 func (t *terms) surer() *big.Rat {
 	one := big.NewRat(1, 1)
 	unsure := new(big.Rat).Sub(one, t.sure)
 	return unsure.Sub(one, unsure.Quo(unsure, big.NewRat(rates, 1)))
 }
 
-// suits reports whether the log is long enough to tell of such a limit: a bucket that takes longer to refill was
-// never seen to.
+// suits reports whether the log is long enough for such a limit: it must be at least as long as the bucket takes to
+// refill.
 func (t *terms) suits(b bound) bool {
 	return float64(b.exact)/grid[b.at].perSecond() <= t.span.Seconds()
 }
 
 func (t *terms) harm(b bound) float64 { return harm(b.exact, grid[b.at], t.window) }
 
-// harm is the most that one subject gets through in a window.
+// harm returns the most that one subject gets through in a window.
 func harm(burst int64, r rate, window time.Duration) float64 {
 	return float64(burst) + r.perSecond()*window.Seconds()
 }
 
-// burst returns the least burst at a rate that keeps the promise: that at most j of the rest are above, and on
-// the log at most the share of all subjects, with at most the share of all requests.
+// burst returns the least burst at a rate that keeps the promise. At most j of rest may exceed it. In the log, at
+// most the share of all subjects may exceed it, and these may have made at most the share of all requests.
 func (t *terms) burst(all, rest []point, at, j int) bound {
 	steps := tail(all, at)
 	least := t.onLog(all, steps)
@@ -114,7 +115,7 @@ func (t *terms) burst(all, rest []point, at, j int) bound {
 	return bound{at: at, n: len(rest), j: j, exact: max(exceededBy(steps, j), least)}
 }
 
-// step is how many subjects need exactly a burst, and how many requests they made.
+// step has how many subjects need exactly a certain burst, and how many requests they made.
 type step struct {
 	burst    int64
 	subjects int
@@ -124,7 +125,7 @@ type step struct {
 // tail returns the bursts that points need at a rate, the largest first.
 func tail(all []point, at int) []step {
 	seen := map[int64]int{}
-	var small [1024]int // places in steps, plus one, of the bursts that most have
+	var small [1024]int // for small bursts, which most subjects have: the index in steps, plus one
 	var steps []step
 	for i := range all {
 		burst := all[i].peaks.of(at)
@@ -150,7 +151,7 @@ func tail(all []point, at int) []step {
 	return steps
 }
 
-// exceededBy returns the least burst that at most j are above.
+// exceededBy returns the least burst that at most j subjects exceed.
 func exceededBy(steps []step, j int) int64 {
 	for _, s := range steps {
 		if j -= s.subjects; j < 0 {
@@ -160,8 +161,8 @@ func exceededBy(steps []step, j int) int64 {
 	return 1
 }
 
-// onLog returns the least burst above which there are at most that share of the points, with at most that share
-// of all requests.
+// onLog returns the least burst that at most the share of the points exceed, with at most the share of all
+// requests.
 func (t *terms) onLog(all []point, steps []step) int64 {
 	var requests int64
 	for i := range all {
@@ -178,8 +179,8 @@ func (t *terms) onLog(all []point, steps []step) int64 {
 	return 1
 }
 
-// above returns how many points are above a burst, and how many requests they made, which is the most that can
-// be refused.
+// above returns how many points exceed a burst, and how many requests they made. At most that many requests are
+// denied.
 func above(all []point, at int, burst int64) (subjects int, requests int64) {
 	for _, p := range all {
 		if p.peaks.of(at) > burst {
@@ -190,15 +191,16 @@ func above(all []point, at int, burst int64) (subjects int, requests int64) {
 	return subjects, requests
 }
 
-// logs is the largest limit for which a sliding log is cheap, such as for logins: no window has more.
+// logs is the largest limit for which a sliding log is cheap, such as a limit for logins. With a sliding log, no
+// window ever has more requests than the limit.
 const logs = 20
 
-// limitOf makes a limit of a burst, rounded up. The burst that is returned is one that the limit is never below:
-// a bucket of the rate and that burst refuses whatever it refuses.
+// limitOf returns a limit for a burst, rounded up. It also returns a burst that the limit always allows: a bucket
+// with the rate and this burst denies every request that the limit denies.
 func limitOf(at int, burst int64, window time.Duration) (limit sluice.Limit, safe int64) {
 	r := grid[at]
-	// A subject that fits the bucket has at most burst + rate*window in a window, ends included. A log counts a
-	// unit for up to two of its ticks longer, which are 2^-15 of the window.
+	// A subject that fits the bucket has at most burst + rate*window in a window, ends included. A sliding log
+	// counts a unit for up to two of its ticks longer. A tick is 2^-15 of the window.
 	more := r.perSecond() * window.Seconds() * (1 + 1.0/4096)
 	if count := nextRound(int64(math.Floor(float64(burst) + more + 1e-9))); count <= logs {
 		return sluice.Limit{Count: count, Period: window, Algorithm: sluice.SlidingWindowLog}, max(burst, int64(math.Floor(float64(count)-more)))
@@ -207,7 +209,7 @@ func limitOf(at int, burst int64, window time.Duration) (limit sluice.Limit, saf
 	return sluice.Limit{Count: r.count, Period: r.period, Burst: safe}, safe
 }
 
-// least is how many subjects a promise takes, with those that the rate is chosen by.
+// least returns how many subjects a promise needs, including those that are used to choose the rate.
 func (t *terms) least() int {
 	n := needed(t.share, t.sure)
 	for all := n; ; all += max(1, (n - all + all/10)) {
@@ -217,10 +219,10 @@ func (t *terms) least() int {
 	}
 }
 
-// lastDays are how many days are tried by what was known before them.
+// lastDays is on how many days limits from the days before are tried.
 const lastDays = 7
 
-// dayCount is how many subjects there were on a day.
+// dayCount has the number of subjects on a day.
 type dayCount struct {
 	number   int32
 	subjects int
@@ -241,8 +243,8 @@ func days(subjects []*subject) (all []dayCount) {
 	return all
 }
 
-// forward proposes a limit from the days before one, and tells how it did on that day. Buckets go on from what
-// the days before have left in them.
+// forward proposes a limit from the days before a day, and returns how the limit would have done on that day.
+// Buckets start the day at the levels that the days before have left.
 func (t *terms) forward(subjects, left []*subject, number int32) (Forward, bool) {
 	known := points(subjects, number)
 	if len(known) == 0 {

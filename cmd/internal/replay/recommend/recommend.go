@@ -1,14 +1,14 @@
-// Package recommend proposes limits from the traffic in access logs, with the confidence that the amount of
-// data allows. Package cli is above it, packages replay, feed and accesslog are below.
+// Package recommend proposes limits from the traffic in access logs, with the confidence that the amount of data
+// allows. Package cli imports it; it imports packages replay, feed and accesslog.
 //
-// For a rate, the burst of a subject is the least one with which a token bucket never refuses it. The
-// bursts of the subjects of a log are a sample, and an order statistic of a sample bounds the share of
-// all subjects above it, whatever their distribution (Wilks 1941). The rate is the one at which a single
-// subject gets least through in a window. It is chosen by a part of the subjects and the burst by the
-// others, or by all of them where these are many enough to be sure of every rate.
+// For a rate, the burst of a subject is the least one with which a token bucket never denies its requests. The
+// bursts of the subjects of a log are a sample, and an order statistic of a sample bounds the share of all subjects
+// above it, whatever their distribution (Wilks 1941). The rate is the one at which a single subject gets least
+// through in a window. A part of the subjects is used to choose the rate, and the others for the burst. If there
+// are enough subjects to be sure of every rate, all are used for both.
 //
-// Logs are read three times: to learn the routes; to measure bursts through the very engine that will
-// decide; and to replay the policy that came out.
+// Logs are read three times: to learn the routes; to measure bursts, through the same engine that decides about
+// live traffic; and to replay the resulting policy.
 package recommend
 
 import (
@@ -29,25 +29,26 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Config has what to recommend from, and what to promise.
+// Config has the logs for a recommendation, and the promise that its limits have to keep.
 type Config struct {
 	Files      []string // read three times, so that none is "-"
 	Feed       feed.Options
-	Share      *big.Rat // of subjects, and of requests, that may be refused
+	Share      *big.Rat // the share of subjects, and of requests, that may be denied
 	Confidence *big.Rat
-	Window     time.Duration  // in which one subject should do the least harm
-	Key        string         // key of subjects, as in a policy
-	Tokens     string         // limits these tokens, as in a cost of a policy; empty: requests
-	Zone       *time.Location // of days; UTC if nil
+	Window     time.Duration  // the time in which a single subject should get least through
+	Key        string         // the key of rules, as in a policy
+	Tokens     string         // the tokens to limit, as in a cost of a policy; empty: limit requests
+	Zone       *time.Location // the zone of days; nil: UTC
 	Compile    func(policy.Document) (*policy.Policy, error)
 	NewStore   func(maxBytes int64) replay.Store
-	Memory     int64 // for the states of subjects; 512 MiB if zero
+	Memory     int64 // bytes for the states of subjects; 0: 512 MiB
 }
 
-// everything is the name of the rule of all requests.
+// everything is the name of the rule for all requests.
 const everything = "all"
 
-// leastSubjects are the fewest that a limit is proposed from: fewer bound less than one in a hundred at 95 %.
+// leastSubjects is the least number of subjects for which a limit is proposed. With fewer, not even a share of one
+// in a hundred is bounded with a confidence of 95 %.
 const leastSubjects = 299
 
 // Run reads the logs and recommends.
@@ -85,7 +86,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 // readings is how many times logs are read.
 const readings = 3
 
-// reading returns how logs are read one of those times, so that what is done grows from the first to the last.
+// reading returns the options for one of these readings. Its progress adds up over all readings.
 func (c *Config) reading(number int64) feed.Options {
 	o := c.Feed
 	if show := o.Progress; show != nil {
@@ -97,10 +98,10 @@ func (c *Config) reading(number int64) feed.Options {
 	return o
 }
 
-// measuring is a rule that matches and tells apart as the one that is proposed will.
+// measuring returns a rule with the match and the key that the proposed rule will have.
 func (c *Config) measuring(name, match string) policy.Rule {
 	r := policy.Rule{Name: name, Key: []string{c.Key}, Limit: "1/second"}
-	if c.Tokens != "" { // more than any estimate
+	if c.Tokens != "" { // the maximum is more than any estimate
 		r.Limit, r.Cost, r.Count = "1000000/second", policy.Cost{Tokens: c.Tokens}, policy.Count{Status: []policy.Status{"2xx"}}
 	}
 	if match != "" {
@@ -165,7 +166,7 @@ func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside
 		out := t.rule(g.rules[rule.Name], left)
 		out.Name, out.Match = rule.Name, strings.Join(rule.Match, "")
 		if c.Tokens != "" {
-			out.Convention = nil // it is about requests
+			out.Convention = nil // the convention is about requests
 		}
 		if rule.Name == everything {
 			r.Days = len(days(sorted(g.rules[everything].subjects)))
@@ -188,7 +189,7 @@ func subjectOf(key string) string {
 	return subject
 }
 
-// shown returns how the subject is shown to people: on one line, as a rule shows its keys.
+// shown returns the key of the subject as its rule may show it, on one line.
 func (s *subject) shown(p *policy.Policy) string {
 	if s.name != "" {
 		return p.ShownKey(string(sluice.AppendKeyPart([]byte(everything+"/"), s.name)))
@@ -209,7 +210,7 @@ func sorted(subjects map[string]*subject) []*subject {
 	return slices.SortedFunc(maps.Values(subjects), func(a, b *subject) int { return strings.Compare(a.key, b.key) })
 }
 
-// rule proposes a limit for what was measured, without those that are left out.
+// rule proposes a limit for the measured subjects, except for those to leave out.
 func (t *terms) rule(m *measured, left map[string]bool) Rule {
 	all := sorted(m.subjects)
 	var kept, aside []*subject
@@ -259,7 +260,7 @@ func (t *terms) rule(m *measured, left map[string]bool) Rule {
 	return r
 }
 
-// try proposes for the last days from what was known before them.
+// try proposes limits for each of the last days from the days before it.
 func (r *Rule) try(t *terms, b bound, kept, aside []*subject) {
 	all := days(kept)
 	for _, d := range all {
@@ -270,7 +271,7 @@ func (r *Rule) try(t *terms, b bound, kept, aside []*subject) {
 	if len(all) == 0 {
 		return
 	}
-	all = slices.DeleteFunc(all[1:], func(d dayCount) bool { return 10*d.subjects < r.NextSubjects }) // these tell nothing
+	all = slices.DeleteFunc(all[1:], func(d dayCount) bool { return 10*d.subjects < r.NextSubjects }) // days with so few subjects tell nothing
 	for _, d := range all[max(0, len(all)-lastDays):] {
 		if f, ok := t.forward(kept, aside, d.number); ok {
 			r.Forward = append(r.Forward, f)
@@ -278,7 +279,7 @@ func (r *Rule) try(t *terms, b bound, kept, aside []*subject) {
 	}
 }
 
-// describe tells the distribution of bursts.
+// describe sets the distribution of bursts.
 func (r *Rule) describe(steps []step) {
 	for _, share := range []float64{0.5, 0.9, 0.99, 0.999, 1} {
 		above := int((1 - share) * float64(r.Subjects))
@@ -293,7 +294,7 @@ func (r *Rule) describe(steps []step) {
 	}
 }
 
-// convention is what articles advise for the same subjects.
+// convention returns the limit that articles advise, for the same subjects.
 func (t *terms) convention(subjects []point) *Convention {
 	busiest := make([]int32, len(subjects))
 	for i, p := range subjects {
@@ -301,7 +302,7 @@ func (t *terms) convention(subjects []point) *Convention {
 	}
 	slices.Sort(busiest)
 	c := &Convention{P99: busiest[len(busiest)-1-len(busiest)/100]}
-	// A little above: the next round number, which also has a known burst.
+	// The convention is a little above the percentile: the next round number, whose burst is known too.
 	count := nextRound(int64(c.P99) + 1)
 	at := slices.Index(grid[:], rate{count, time.Second})
 	if at < 0 {
@@ -313,13 +314,13 @@ func (t *terms) convention(subjects []point) *Convention {
 	return c
 }
 
-// surveyed is what the first reading tells.
+// surveyed has the results of the first reading.
 type surveyed struct {
 	routes  routes
 	stats   feed.Stats
-	minutes [60]int64 // requests by the minute of the hour
-	seconds [60]int64 // and by the second of the minute
-	limited int64     // 429 and 503
+	minutes [60]int64 // requests by minute of the hour
+	seconds [60]int64 // requests by second of the minute
+	limited int64     // requests with status 429 or 503
 	ended   int64
 }
 
@@ -361,11 +362,11 @@ func (s *surveyed) note(e *accesslog.Entry) {
 	}
 }
 
-// leastLog is how long a log has to be for limits to be made from it without a warning. That of a day
-// hardly ever begins and ends at midnight to the second.
+// leastLog is how long a log has to be for limits without a warning. It is less than a day, because a log of a day
+// hardly ever begins and ends exactly at midnight.
 const leastLog = 23 * time.Hour
 
-// notes returns what in the log changes bursts.
+// notes returns sentences about properties of the log that affect bursts.
 func (s *surveyed) notes() (notes []string) {
 	n := s.routes.requests
 	if lasts := time.Duration(s.stats.To-s.stats.From) * time.Microsecond; lasts < leastLog {

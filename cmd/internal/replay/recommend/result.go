@@ -6,13 +6,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Result is what is recommended, from what, and how sure that is.
+// Result has the recommended limits, the data behind them, and how sure they are.
 type Result struct {
 	Share      string `json:"share"`
 	Confidence string `json:"confidence"`
 	Window     string `json:"window"`
 	Key        string `json:"key"`
-	Tokens     string `json:"tokens,omitempty"` // that limits count; empty: requests
+	Tokens     string `json:"tokens,omitempty"` // the tokens that limits count; empty: they count requests
 
 	Requests   int64     `json:"requests"`
 	Unreadable int64     `json:"unreadable"`
@@ -20,48 +20,49 @@ type Result struct {
 	To         time.Time `json:"to"`
 	Days       int       `json:"days"`
 	Files      []string  `json:"files"`
-	// Needed is how many subjects a promise takes at least, with those that the rate is chosen by.
+	// Needed is how many subjects a promise needs at least, including those that are used to choose the rate.
 	Needed  int `json:"needed_subjects"`
-	Sampled int `json:"sampled,omitempty"` // one subject in so many was looked at, for want of memory
+	Sampled int `json:"sampled,omitempty"` // for lack of memory, only one in this many subjects was measured
 
 	Rules  []Rule  `json:"rules"`
 	Aside  []Aside `json:"set_aside,omitempty"`
 	Replay *Replay `json:"replay,omitempty"`
-	// Notes are what a reader must know to trust the numbers. Whole sentences.
+	// Notes are whole sentences about facts that limit the trust in the numbers.
 	Notes []string `json:"notes,omitempty"`
 
 	Document policy.Document `json:"policy"`
 }
 
-// Rule is a route, or all of them, and the limit that is proposed for it.
+// Rule is a route, or all routes together, with the proposed limit.
 type Rule struct {
 	Name  string `json:"name"`
-	Match string `json:"match,omitempty"` // empty is every request
-	// Limit is empty where there are too few subjects for any. Algorithm is how it is counted.
+	Match string `json:"match,omitempty"` // empty: every request
+	// Limit is empty if there are too few subjects for a limit.
 	Limit     string `json:"limit,omitempty"`
 	Algorithm string `json:"algorithm,omitempty"`
-	Exact     int64  `json:"exact_burst,omitempty"` // before it was rounded up
+	Exact     int64  `json:"exact_burst,omitempty"` // the burst before it was rounded up
 
-	Subjects int   `json:"subjects"` // that are not set aside
-	Requests int64 `json:"requests"` // of these
+	Subjects int   `json:"subjects"` // subjects that are not set aside
+	Requests int64 `json:"requests"` // requests of these subjects
 	Above    int   `json:"subjects_above"`
-	// RequestsAbove is how many requests these subjects made: at most so many are refused.
+	// RequestsAbove is how many requests the subjects above the limit made. At most that many requests are denied.
 	RequestsAbove int64 `json:"requests_above"`
 
-	// Promised reports that at most the share of all subjects is above the limit, with the requested confidence.
-	// Confidence is what the data give that share; Attainable is the share that they give that confidence.
+	// Promised reports whether at most the requested share of all subjects is above the limit, with the requested
+	// confidence. Confidence is the confidence that the data give for the requested share. Attainable is the share
+	// for which they give the requested confidence.
 	Promised   bool    `json:"promised"`
-	N          int     `json:"n"` // subjects that the burst is bounded by
-	J          int     `json:"j"` // of these that may be above
+	N          int     `json:"n"` // the subjects that were used to bound the burst
+	J          int     `json:"j"` // how many of these subjects may be above
 	Confidence float64 `json:"confidence"`
 	Attainable float64 `json:"attainable_share"`
-	// NextDay is the probability that among as many subjects as the busiest day had at most
-	// twice the share is above.
+	// NextDay is the probability that on a day with as many subjects as the busiest day, at most twice the share is
+	// above the limit.
 	NextDay      float64 `json:"next_day"`
 	NextSubjects int     `json:"next_day_subjects"`
 	// Harm is the most requests, or tokens, that a subject gets through in a window.
 	Harm float64 `json:"most_in_window"`
-	// WithAside is the burst, rounded up, with no subject set aside.
+	// WithAside is the burst, rounded up, if no subject is set aside.
 	WithAside  int64          `json:"burst_with_set_aside,omitempty"`
 	Bursts     []Quantile     `json:"bursts,omitempty"`
 	Neighbors  []Neighbor     `json:"neighbors,omitempty"`
@@ -70,13 +71,13 @@ type Rule struct {
 	Histogram  []HistogramBar `json:"histogram,omitempty"`
 }
 
-// Quantile is a burst that a share of the subjects keep within, at the rate of the limit.
+// Quantile is a burst that a share of the subjects do not exceed, at the rate of the limit.
 type Quantile struct {
 	Share float64 `json:"share"`
 	Burst int64   `json:"burst"`
 }
 
-// HistogramBar is how many subjects need a burst of at most To, and of more than the bar before.
+// HistogramBar has how many subjects need a burst of at most To, but more than the To of the bar before.
 type HistogramBar struct {
 	To       int64 `json:"to"`
 	Subjects int   `json:"subjects"`
@@ -88,19 +89,19 @@ type Neighbor struct {
 	Harm  float64 `json:"most_in_window"`
 }
 
-// Convention is what articles advise: a little above the 99th percentile of the requests of a client in a second,
-// with a capacity for five to ten seconds of them.
+// Convention is the limit that articles advise: a rate a little above the 99th percentile of a client's requests in
+// a second, with a capacity for five to ten seconds of such requests.
 type Convention struct {
-	P99   int32   `json:"p99_per_second"` // of the busiest second of each subject
+	P99   int32   `json:"p99_per_second"` // the 99th percentile of the busiest seconds of the subjects
 	Limit string  `json:"limit"`
 	Above int     `json:"subjects_above"`
 	Harm  float64 `json:"most_in_window"`
 }
 
-// Forward is how a limit that was learned from the days before did on a day.
+// Forward has how a limit from the days before a day would have done on that day.
 type Forward struct {
 	Day           string  `json:"day"`
-	From          int     `json:"learned_from"` // subjects
+	From          int     `json:"learned_from"` // the number of subjects of the days before
 	Limit         string  `json:"limit"`
 	Algorithm     string  `json:"algorithm"`
 	Subjects      int     `json:"subjects"`
@@ -109,37 +110,38 @@ type Forward struct {
 	RequestsAbove int64   `json:"requests_above"`
 	AsideAbove    int     `json:"set_aside_above"`
 	Within        bool    `json:"within_twice"`
-	Confidence    float64 `json:"confidence"` // that it would be
+	Confidence    float64 `json:"confidence"` // the probability that Within would be true
 	Why           string  `json:"why_not,omitempty"`
 }
 
-// Aside is a subject that looks like abuse, and was left out of the estimates.
+// Aside is a subject that looks like abuse and was left out of the estimates.
 type Aside struct {
 	Key      string `json:"key"`
 	Requests int64  `json:"requests"`
-	Burst    int64  `json:"burst"` // at a rate of one a minute
+	Burst    int64  `json:"burst"` // the burst at a rate of one request a minute
 	Why      string `json:"why"`
 }
 
-// Replay is what the policy has refused on the log that it was made from.
+// Replay has what the policy denies in the log that it was made from.
 type Replay struct {
 	Requests int64 `json:"requests"`
-	Refused  int64 `json:"refused"`  // of the subjects that are not set aside, by any rule
-	Subjects int   `json:"subjects"` // of which at least one request was
-	// AsideRefused and AsideSubjects are the same of those set aside.
+	Refused  int64 `json:"refused"`  // requests of subjects that are not set aside, denied by any rule
+	Subjects int   `json:"subjects"` // subjects with at least one such request
+	// AsideRefused and AsideSubjects are the same numbers for the subjects set aside.
 	AsideRefused  int64                 `json:"set_aside_refused"`
 	AsideSubjects int                   `json:"set_aside_subjects_refused"`
 	Rules         map[string]ReplayRule `json:"rules"`
-	Kept          bool                  `json:"promise_kept"` // by each rule
+	Kept          bool                  `json:"promise_kept"` // whether each rule keeps its promise
 }
 
-// ReplayRule is what a rule has refused.
+// ReplayRule has what a rule denies.
 type ReplayRule struct {
 	Refused       int64 `json:"refused"`
 	Subjects      int   `json:"subjects_refused"`
 	AsideRefused  int64 `json:"set_aside_refused"`
 	AsideSubjects int   `json:"set_aside_subjects_refused"`
-	// MayRefuse and MaySubjects are what the share allows on this log.
+	// MayRefuse and MaySubjects are how many requests may be denied, and of how many subjects, according to the
+	// share.
 	MayRefuse   int64 `json:"may_refuse"`
 	MaySubjects int64 `json:"may_refuse_subjects"`
 }

@@ -10,36 +10,37 @@ import (
 )
 
 const (
-	maxSegments  = 16   // of a path that are distinguished
-	maxLiteral   = 64   // bytes of a segment that may stand for itself
-	fewChildren  = 12   // a place with more rare ones than this has a wildcard
-	maxRoutes    = 20   // that have limits of their own, the busiest
-	leastShare   = 0.01 // of all requests that a route has which gets a limit of its own
+	maxSegments  = 16   // the segments of a path that are distinguished
+	maxLiteral   = 64   // bytes of the longest segment that is kept as a literal
+	fewChildren  = 12   // a node with more rare children than this has a wildcard instead of them
+	maxRoutes    = 20   // the busiest routes have limits of their own; this is how many
+	leastShare   = 0.01 // the share of all requests that a route needs for a limit of its own
 	rareShare    = 0.005
 	defaultNodes = 1 << 16
 )
 
-// routes learns which paths are one. It is a tree of the segments of paths. A segment that looks like an identifier
-// is a wildcard at once, and rare ones become wildcards when the tree is full, and at the end. So the number of
-// nodes is bounded, and a path with a hundredth of all requests is never lost to a flood of others (lossy counting,
-// Manku and Motwani 2002).
+// routes learns which paths belong to one route. It is a tree of the segments of paths. A segment that looks like
+// an identifier becomes a wildcard at once. Rare segments become wildcards when the tree is full, and at the end.
+// So the number of nodes is bounded, and a path with a hundredth of all requests is never lost in a flood of others
+// (lossy counting, Manku and Motwani 2002).
 type routes struct {
 	root     node
 	nodes    int
 	requests int64
-	room     int // nodes
+	room     int // how many nodes the tree may have
 }
 
 type node struct {
-	children map[string]*node // by their segments, and by wild
-	ids      int64            // requests of wild that had an identifier
-	ends     counts           // requests
+	children map[string]*node // by segment; the key wild has the wildcard
+	ids      int64            // the requests below wild that had an identifier
+	ends     counts           // the requests whose paths end here
 }
 
-// wild is no segment: what follows an identifier, or something rare, is below it.
+// wild is the key of the wildcard, which is no segment. The paths after an identifier or a rare segment are below
+// it.
 const wild = ""
 
-// counts are by method.
+// counts has numbers of requests by method.
 type counts [len(methods)]int64
 
 func (c *counts) add(o counts) {
@@ -48,7 +49,7 @@ func (c *counts) add(o counts) {
 	}
 }
 
-// methods are those that distinguish routes. A pattern of GET matches HEAD as well.
+// methods are the methods that distinguish routes. A pattern with GET matches HEAD as well.
 var methods = [...]string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 func methodIndex(method string) int {
@@ -89,7 +90,7 @@ func (t *routes) note(method, target string) {
 		case segment == "":
 			continue
 		case segment == "." || segment == "..":
-			return // it is elsewhere, and servers differ on where
+			return // servers differ on which path this is
 		case depth == maxSegments:
 			return
 		}
@@ -105,7 +106,8 @@ func (t *routes) note(method, target string) {
 	}
 }
 
-// files are what pages are made of. They come with the pages, and need no limits of their own.
+// files has the extensions of files that are parts of pages. They are loaded with the pages, and need no limits of
+// their own.
 var files = []string{".css", ".js", ".map", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".ico", ".webp", ".avif", ".woff", ".woff2", ".ttf"}
 
 func static(path string) bool {
@@ -139,8 +141,8 @@ func identifies(s string) bool {
 		len(s) >= 8 && strings.ContainsAny(s, digitBytes) && strings.Trim(s, digitBytes+"abcdefABCDEF-") == ""
 }
 
-// plain reports whether a segment may stand for itself in a pattern. Others could mean something there,
-// or be read in several ways.
+// plain reports whether a segment can be a literal in a pattern. Other segments could have a special meaning there,
+// or servers could read them in several ways.
 func plain(s string) bool {
 	return len(s) <= maxLiteral && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._"+digitBytes) == ""
 }
@@ -152,7 +154,7 @@ func (n *node) set(segment string, c *node) {
 	n.children[segment] = c
 }
 
-// total is how many requests end here or below.
+// total returns the numbers of requests that end at n or below it.
 func (n *node) total() counts {
 	sum := n.ends
 	for _, c := range n.children {
@@ -161,7 +163,7 @@ func (n *node) total() counts {
 	return sum
 }
 
-// count is that of all methods.
+// count returns the number of requests of all methods.
 func (n *node) count() (sum int64) {
 	for _, c := range n.total() {
 		sum += c
@@ -177,7 +179,7 @@ func (n *node) size() int {
 	return size
 }
 
-// absorb adds what o has.
+// absorb adds the counts and the children of o.
 func (n *node) absorb(o *node) {
 	n.ends.add(o.ends)
 	n.ids += o.ids
@@ -186,7 +188,7 @@ func (n *node) absorb(o *node) {
 	}
 }
 
-// join adds a child, or what it has to the one that is there.
+// join adds a child. If there is a child with the segment already, join adds the contents of c to it.
 func (n *node) join(segment string, c *node) {
 	if mine := n.children[segment]; mine != nil {
 		mine.absorb(c)
@@ -195,8 +197,8 @@ func (n *node) join(segment string, c *node) {
 	}
 }
 
-// merge makes a wildcard of the children that have fewer than least requests, where there are more
-// than few of them, everywhere below n.
+// merge joins, in n and everywhere below it, the children with fewer than least requests into a wildcard, if there
+// are more than few of them.
 func (n *node) merge(least int64, few int) {
 	var rare []string
 	for segment, c := range n.children {
@@ -205,7 +207,7 @@ func (n *node) merge(least int64, few int) {
 		}
 	}
 	if len(rare) > few {
-		slices.Sort(rare) // so that a log has one result
+		slices.Sort(rare) // so that a log always has the same result
 		for _, segment := range rare {
 			n.join(wild, n.children[segment])
 			delete(n.children, segment)
@@ -216,7 +218,7 @@ func (n *node) merge(least int64, few int) {
 	}
 }
 
-// prune merges what is rare until half of the room is free. At the latest that is so when only one path of
+// prune merges rare segments until half of the room is free. That is the case at the latest when only one path of
 // wildcards is left.
 func (t *routes) prune() {
 	for least := max(2, t.requests/10_000); t.nodes > t.room/2; least *= 2 {
@@ -227,12 +229,12 @@ func (t *routes) prune() {
 
 // route is a group of paths.
 type route struct {
-	pattern  string // in the syntax of net/http.ServeMux
-	requests int64  // of the log
+	pattern  string // a pattern of net/http.ServeMux
+	requests int64  // the requests in the log
 }
 
-// groups returns the routes that have enough requests for a limit of their own, the busiest first. Their
-// patterns can stand in one http.ServeMux.
+// groups returns the routes that have enough requests for a limit of their own, the busiest first. Their patterns
+// do not conflict in one http.ServeMux.
 func (t *routes) groups() []route {
 	t.root.merge(max(2, int64(rareShare*float64(t.requests))), fewChildren)
 	least := max(2, int64(leastShare*float64(t.requests)))
@@ -251,14 +253,14 @@ func (t *routes) groups() []route {
 	return kept
 }
 
-// register reports whether a pattern fits beside those that mux has.
+// register adds a pattern to mux. It reports whether the pattern is valid and does not conflict with others.
 func register(mux *http.ServeMux, pattern string) (ok bool) {
 	defer func() { ok = recover() == nil }()
 	mux.Handle(pattern, http.NotFoundHandler())
 	return true
 }
 
-// collect adds the routes below n, and what of n is in none of them.
+// collect adds the routes below n, and a route for the requests below n that are in none of these.
 func (n *node) collect(segments []string, least int64, all *[]route) {
 	var rest counts
 	add := func(suffix string, of counts) {
@@ -286,7 +288,7 @@ func (n *node) collect(segments []string, least int64, all *[]route) {
 	add("/{rest...}", rest)
 }
 
-// wildcard returns one for what is below wild, with a name that no other of the segments has.
+// wildcard returns a wildcard segment for a pattern, with a name that no other segment has.
 func (n *node) wildcard(segments []string) string {
 	name := "name"
 	if 2*n.ids >= n.children[wild].count() {
@@ -300,7 +302,7 @@ func (n *node) wildcard(segments []string) string {
 
 var notInName = regexp.MustCompile(`[^a-z0-9._]+`)
 
-// ruleName returns a new name for a rule of a pattern.
+// ruleName returns a name for the rule of a pattern that is not taken.
 func ruleName(pattern string, taken map[string]bool) string {
 	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(pattern), "-"), "-.")
 	if len(name) > 56 {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
-// exactPercent writes a share as exactly as it was asked for.
+// exactPercent formats a share with all its digits.
 func exactPercent(share *big.Rat) string {
 	x := new(big.Rat).Mul(share, big.NewRat(100, 1))
 	s := strings.TrimRight(x.FloatString(12), "0")
@@ -28,7 +28,7 @@ func ratio(n, of int64) string {
 	return percent(float64(n) / float64(of))
 }
 
-// words writes the limit as a policy has it, with its algorithm.
+// words returns the limit as in a policy, with its algorithm.
 func (r *Rule) words() string {
 	return r.Limit + ", " + r.Algorithm
 }
@@ -127,7 +127,7 @@ func (r *Result) unit() string {
 	return ""
 }
 
-// asideRequests returns how many requests those set aside have made.
+// asideRequests returns how many requests the subjects set aside have made.
 func (r *Result) asideRequests() (n int64) {
 	for i := range r.Aside {
 		n += r.Aside[i].Requests
@@ -135,7 +135,7 @@ func (r *Result) asideRequests() (n int64) {
 	return n
 }
 
-// total describes what the whole policy denies of the log: requests first, then subjects.
+// total describes what the whole policy denies in the log: requests first, then subjects.
 func (p *Replay) total(aside bool) string {
 	all := p.Refused + p.AsideRefused
 	s := fmt.Sprintf("Replayed on the same log: the whole policy refuses %s (%s) of %s", humanize.Comma(all), ratio(all, p.Requests), words.Counted(p.Requests, "request"))
@@ -147,7 +147,7 @@ func (p *Replay) total(aside bool) string {
 		humanize.Comma(p.Refused), ratio(p.Refused, p.Requests), words.Counted(p.Subjects, "subject"))
 }
 
-// few lists the routes that have too few subjects for a limit.
+// few lists the routes with too few subjects for a limit.
 func (r *Result) few() string {
 	var parts []string
 	for i := range r.Rules {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay"
 )
 
-// replayed runs the log through the policy that was made from it, and counts denied subjects.
+// replayed replays the log with the policy that was made from it, and counts denied subjects.
 func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay, error) {
 	if len(r.Document.Rules) == 0 {
 		return nil, nil
@@ -40,22 +40,22 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 			MayRefuse: part(c.Share, rule.Requests), MaySubjects: part(c.Share, int64(rule.Subjects)),
 		}
 		out.Rules[rule.Name] = of
-		// A sample gives no exact numbers of all.
+		// The numbers of a sample do not tell whether the promise is kept exactly.
 		out.Kept = out.Kept && (r.Sampled > 0 || of.Refused <= of.MayRefuse && int64(of.Subjects) <= of.MaySubjects)
 	}
 	return out, nil
 }
 
-// witness counts what stores refuse. Refusals are few where a policy keeps its promise.
+// witness counts the denials of stores. There are few if a policy keeps its promise.
 type witness struct {
 	left map[string]bool // subjects set aside
 
 	mu    sync.Mutex
 	rules map[string]*refusals
-	all   *refusals // by any rule; aside are the requests that are refused for those alone
+	all   *refusals // denials by any rule; its aside has the requests that were denied only for subjects set aside
 }
 
-// refusals are those of the subjects that are set aside, and of the others.
+// refusals has the denials of the subjects that are set aside, and of the others.
 type refusals struct{ others, aside refused }
 
 type refused struct {
@@ -67,7 +67,7 @@ func newRefusals() *refusals {
 	return &refusals{refused{subjects: map[string]bool{}}, refused{subjects: map[string]bool{}}}
 }
 
-// of returns those of a subject that is set aside, or is not.
+// of returns the denials of the subjects that are set aside, or of the others.
 func (r *refusals) of(aside bool) *refused {
 	if aside {
 		return &r.aside

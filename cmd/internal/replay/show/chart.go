@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	chartSteps = 120 // that a chart has at most
-	chartRules = 6   // that have a line of their own
+	chartSteps = 120 // the most steps of a chart
+	chartRules = 6   // how many rules have a line of their own
 )
 
-// drawn is a chart for wide and for narrow pages, and what it shows in words.
+// drawn has a chart for wide pages and for narrow ones, and its contents in words.
 type drawn struct {
 	Wide, Narrow template.HTML
 	Says         string
 	Legend       []legend
 }
 
-// legend is a line of a chart.
+// legend describes a line of a chart.
 type legend struct {
 	Name string
-	Ink  int // of the style's --ink-0 to --ink-7
+	Ink  int // the number of one of the style's colors --ink-0 to --ink-7
 }
 
-// requestsChart draws requests and refusals.
+// requestsChart draws requests and denials.
 func requestsChart(s replay.Series) *drawn {
 	return draw(s, [][]int64{s.Requests, s.Refused}, []legend{{"requests", 0}, {"refused", 1}}, peaks(s))
 }
@@ -49,7 +49,7 @@ func peaks(s replay.Series) string {
 	return says + "."
 }
 
-// rulesChart draws the refusals of the rules that refuse most, in steps of s.
+// rulesChart draws the denials of the rules with the most denials, in the steps of s.
 func rulesChart(r *replay.Report, s replay.Series, names []string) *drawn {
 	var lines [][]int64
 	var of []legend
@@ -77,11 +77,11 @@ func draw(over replay.Series, lines [][]int64, of []legend, says string) *drawn 
 	}
 }
 
-// Margins of a drawing, which leave room for the labels of its axes.
+// The margins of a drawing leave room for the labels of its axes.
 const marginLeft, marginRight, marginTop, marginBottom = 56, 26, 10, 26
 
-// drawing draws series as lines, with areas beneath requests and refusals. Its colors are variables of the
-// page's style, so that one drawing is for light and for dark ground. It has no size of its own.
+// drawing draws series as lines, with areas beneath requests and denials. Its colors are variables of the page's
+// style, so that one drawing fits light and dark backgrounds. The drawing has no size of its own.
 func drawing(width, height, most int, over replay.Series, lines [][]int64, of []legend) template.HTML {
 	highest := int64(0)
 	for _, line := range lines {
@@ -123,11 +123,11 @@ func drawing(width, height, most int, over replay.Series, lines [][]int64, of []
 		fmt.Fprintf(&b, `<path d="%s" style="stroke-width:1.75;stroke:var(--ink-%d);fill:none"/>`, &path, of[i].Ink)
 	}
 	b.WriteString("</svg>")
-	// Made of our numbers and of times alone, so that nothing of the log is in it.
+	// The text consists only of our numbers and of times, so it contains nothing from the log.
 	return template.HTML(b.String())
 }
 
-// scale divides an axis up to at least n into a few equal parts of a round number.
+// scale divides an axis that reaches at least to n into a few equal parts, each of a round number.
 func scale(n int64) (each, parts int64) {
 	for each = 1; ; each *= 10 {
 		for _, of := range [...]int64{1, 2, 5} {
@@ -138,7 +138,7 @@ func scale(n int64) (each, parts int64) {
 	}
 }
 
-// short writes a round number: "20 k".
+// short formats a round number: "20 k".
 func short(n int64) string {
 	if n < 10_000 {
 		return humanize.Comma(n)
@@ -146,7 +146,7 @@ func short(n int64) string {
 	return strings.TrimSpace(humanize.SI(float64(n), ""))
 }
 
-// spans are lengths of steps, and of what lies between two labels of an axis.
+// spans are the possible lengths of steps, and distances between two labels of an axis.
 var spans = [...]time.Duration{
 	time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
 	time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
@@ -155,7 +155,7 @@ var spans = [...]time.Duration{
 
 const day = 24 * time.Hour
 
-// legible is a series of at most so many steps, if there are lengths for that.
+// legible returns a series with at most a number of steps, if one of the spans is long enough.
 func legible(s replay.Series, most int) replay.Series {
 	if len(s.Requests) <= most {
 		return s
@@ -170,8 +170,8 @@ func legible(s replay.Series, most int) replay.Series {
 	return s
 }
 
-// ticks are labels for the steps at which a new hour, day or the like begins: at most so many, and "" of the
-// other steps.
+// ticks returns a label for each step at which a new hour, day or the like begins, and "" for other steps. At most
+// most steps have labels.
 func ticks(s replay.Series, most int) (labels []string) {
 	for _, every := range spans {
 		if every < s.Step {
@@ -192,7 +192,7 @@ func ticks(s replay.Series, most int) (labels []string) {
 	return labels
 }
 
-// tick names the time at which a span begins.
+// tick returns the label for the start of a span.
 func tick(at time.Time, every time.Duration) string {
 	switch {
 	case every > 7*day:

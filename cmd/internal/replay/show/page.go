@@ -42,24 +42,24 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	}).Parse(pageText))
 })
 
-// page is what the template reads.
+// page is the data of the template.
 type page struct {
 	*replay.Report
 	Headline              string
 	Who, WhoCapital       string // see [noun]
 	Series                replay.Series
 	Formats               string
-	Requested             *drawn // over time
+	Requested             *drawn // the requests over time
 	ByRule                *drawn
 	Rows                  []ruleRow
-	Hit                   []ruleRow // of Rows, those that refuse
-	More                  int       // rules that are not in Rows
+	Hit                   []ruleRow // the rules of Rows that deny requests
+	More                  int       // the number of rules that are not in Rows
 	Tops                  []replay.Subject
 	Findings, Broken      []string
 	FirstUnread           bool // there are more lines that could not be read
 	Hardness              [6]string
 	AboutRules, AboutDown string
-	Verdict               string // of the comparison
+	Verdict               string // the verdict of the comparison
 	Changes               []change
 }
 
@@ -70,20 +70,20 @@ type ruleRow struct {
 	Hard []hard
 }
 
-// hard is how many subjects were down for how long, and its share of them.
+// hard is the number of subjects in a class of [replay.Rule.Hardness], and its share of all denied subjects.
 type hard struct {
 	Name    string
 	N       int64
 	Percent int64
 }
 
-// clients are those that a change of policies is good or bad for.
+// clients has the clients for whom a change of policies is good or bad.
 type clients struct {
 	Name    string
 	Clients []replay.ClientChange
 }
 
-// HTML writes a report as one page that needs nothing else: no script, no font, no picture.
+// HTML writes a report as one page. The page loads nothing else: no script, no font, no picture.
 func HTML(w io.Writer, r *replay.Report) error {
 	one := noun(r)
 	p := &page{
@@ -111,7 +111,7 @@ func HTML(w io.Writer, r *replay.Report) error {
 		all := changes(d)
 		p.Verdict, p.Changes = verdict(r, d), all[:min(len(all), pageRules)]
 	}
-	var b strings.Builder // so that a fault leaves no half page
+	var b strings.Builder // so that no half page is written if the template fails
 	if err := pageTemplate().Execute(&b, p); err != nil {
 		return err
 	}
@@ -119,8 +119,8 @@ func HTML(w io.Writer, r *replay.Report) error {
 	return err
 }
 
-// byRefusals returns the rules that were judged, those that refuse most first, and else in the order
-// of the policy.
+// byRefusals returns the rules that were judged. Rules with the most denials come first; equal ones are in the
+// order of the policy.
 func byRefusals(r *replay.Report) []string {
 	names := slices.DeleteFunc(slices.Clone(r.Order), func(name string) bool { _, ok := r.Rules[name]; return !ok })
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(r.Rules[b].Refused, r.Rules[a].Refused) })

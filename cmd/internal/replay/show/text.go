@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	textSubjects = 10 // that text lists
+	textSubjects = 10 // how many subjects the text lists
 	textRules    = 40
 	textLines    = 5
 	barWidth     = 12
 )
 
-// Text writes a report for a terminal of so many columns, 0 being any. What comes from the log can do
-// nothing to the terminal.
+// Text writes a report for a terminal with a number of columns; 0 is any number. Text from the log cannot control
+// the terminal.
 func Text(w io.Writer, r *replay.Report, width int) error {
 	p := &printer{Writer: bufio.NewWriter(w), width: width}
 	if width <= 0 || width > 160 {
@@ -49,13 +49,13 @@ type printer struct {
 
 func (p *printer) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// section begins one, under a name in capitals.
+// section begins a section, with its name in capitals.
 func (p *printer) section(name string) {
 	p.line("")
 	p.paragraph("", strings.ToUpper(name))
 }
 
-// paragraph writes text in lines of the width, behind the first and below it.
+// paragraph writes first and then text, in lines of the printer's width. Lines after the first are indented.
 func (p *printer) paragraph(first, text string) {
 	indent := utf8.RuneCountInString(first)
 	for i, line := range words.Wrap(text, min(p.width, 100)-indent) {
@@ -66,11 +66,12 @@ func (p *printer) paragraph(first, text string) {
 	}
 }
 
-// narrowest is how narrow a column of text becomes before its table is given up.
+// narrowest is the smallest width of a column of text. Tables that would need a narrower one are written as
+// paragraphs.
 const narrowest = 16
 
-// table writes rows in columns, of which those to the right of the first left ones are numbers. Where there
-// is little room, the widest text is broken into lines; where there is less, each row is a paragraph.
+// table writes rows in columns. The first left columns are text, and the others are numbers. If there is little
+// room, the widest text is broken into lines; if there is even less, each row becomes a paragraph.
 func (p *printer) table(left int, head []string, rows [][]string) {
 	widths := make([]int, len(head))
 	room := p.width
@@ -115,7 +116,7 @@ func (p *printer) table(left int, head []string, rows [][]string) {
 	}
 }
 
-// paragraphs writes the rows of a table without columns.
+// paragraphs writes each row of a table as a paragraph.
 func (p *printer) paragraphs(left int, head []string, rows [][]string) {
 	for _, row := range rows {
 		var cells []string
@@ -163,7 +164,7 @@ func formats(files []feed.File) string {
 	return " (" + safe(strings.Join(names, ", "), 200) + ")"
 }
 
-// spark draws a series in at most width characters, each of which stands for the largest of as many
+// spark draws a series in at most width characters. Each character stands for the largest of an equal number of
 // steps.
 func spark(series []int64, width int) string {
 	each := (len(series) + width - 1) / width
@@ -187,7 +188,7 @@ func (p *printer) rules(r *replay.Report) {
 	p.section("rules")
 	var rows [][]string
 	hits := r.Order
-	if len(hits) > textRules { // those that did something
+	if len(hits) > textRules { // only the rules that denied requests
 		hits = slices.DeleteFunc(byRefusals(r), func(name string) bool { return r.Rules[name].Refused == 0 })
 		hits = hits[:min(len(hits), textRules)]
 	}
@@ -296,7 +297,7 @@ func (p *printer) subjects(r *replay.Report) {
 	}
 }
 
-// down is how long a subject was, if it was seen to pass again.
+// down returns how long a subject was down, if a later request of it was allowed.
 func down(s replay.Subject) string {
 	if s.Down <= 0 {
 		return "–"
@@ -304,7 +305,7 @@ func down(s replay.Subject) string {
 	return words.Span(s.Down)
 }
 
-// bar draws n of most.
+// bar draws a bar whose length is the fraction of n in most.
 func bar(n, most int64) string {
 	full := int(barWidth * n / max(1, most))
 	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)
@@ -320,7 +321,7 @@ func (p *printer) list(name string, sentences []string, most int) {
 	}
 }
 
-// findings are conclusions from the counts about the rules, in sentences.
+// findings returns conclusions about the rules from the counts, in sentences.
 func findings(r *replay.Report) (found []string) {
 	if len(r.NeverHit) > 0 {
 		found = append(found, "No request met "+names(r.NeverHit)+".")
@@ -354,7 +355,7 @@ func findings(r *replay.Report) (found []string) {
 	return found
 }
 
-// names lists some, and how many more there are.
+// names lists some of the names, and how many more there are.
 func names(all []string) string {
 	const most = 8
 	shown := make([]string, min(len(all), most))
@@ -404,7 +405,7 @@ func (p *printer) doubts(r *replay.Report) {
 	p.list("before you trust this", r.Notes, 1000)
 }
 
-// broken are the files that could not be read to their ends.
+// broken returns the files that could not be read to their ends.
 func broken(r *replay.Report) (all []string) {
 	for _, f := range r.Log.Files {
 		if f.Broken != "" {
@@ -435,18 +436,18 @@ func (p *printer) difference(r *replay.Report, d *replay.Difference) {
 	}
 }
 
-// notJudged are rules that the other policy alone has.
+// notJudged returns the rules of the other policy that were not judged and that are not in the first report's list.
 func notJudged(r *replay.Report, d *replay.Difference) []replay.NotJudged {
 	return slices.DeleteFunc(slices.Clone(d.Report.NotJudged), func(n replay.NotJudged) bool { return slices.Contains(r.NotJudged, n) })
 }
 
-// change is a rule of two policies.
+// change has the changes of a rule between two policies.
 type change struct {
-	Rule, Before, After string // limits
-	Was, Is             string // refusals
+	Rule, Before, After string // the limits
+	Was, Is             string // the denials
 }
 
-// changes are what becomes of each rule.
+// changes returns the change of each rule.
 func changes(d *replay.Difference) (all []change) {
 	for _, c := range d.Rules {
 		row := change{Rule: c.Rule, Before: "–", After: "–", Was: "–", Is: "–"}

@@ -1,6 +1,5 @@
-// Package show renders the report of a replay, as text for a terminal and as an HTML page. All text in a
-// report may come from an attacker, so it is escaped in both. Package cli is above it, package replay is
-// below.
+// Package show renders the report of a replay, as text for a terminal and as an HTML page. All text in a report may
+// come from an attacker, so it is escaped in both. Package cli imports it; it imports package replay.
 package show
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// share writes n of all in percent, with as many digits as tell it from nothing and from all.
+// share formats the fraction of n in all in percent, with enough digits to distinguish it from 0 % and 100 %.
 func share(n, all int64) string {
 	if all == 0 {
 		return "–"
@@ -39,7 +38,7 @@ func share(n, all int64) string {
 	return fmt.Sprintf("%.1f %%", p)
 }
 
-// when writes a time in UTC.
+// when formats a time in UTC.
 func when(t time.Time) string {
 	if t.IsZero() {
 		return "–"
@@ -47,16 +46,15 @@ func when(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05")
 }
 
-// maxMarks is how many marks, such as accents, are on top of one character: more reach into the lines
-// around it.
+// maxMarks is how many marks, such as accents, one character may have. More would reach into the lines around it.
 const maxMarks = 2
 
-// safe is text of a log that cannot do anything to a terminal or to the lines around it, in at most most
+// safe returns text from a log in a form that affects neither a terminal nor the lines around it, in at most most
 // characters. Characters that do not print as themselves are escaped: controls, invalid UTF-8, changes of the
 // direction of text, and invisible characters.
 func safe(s string, most int) string {
 	var b strings.Builder
-	marks := maxMarks // there is nothing yet that a mark could be on
+	marks := maxMarks // there is no character yet that a mark could be on
 	for i, r := range s {
 		if marks++; !unicode.Is(unicode.M, r) {
 			marks = 0
@@ -78,7 +76,7 @@ func safe(s string, most int) string {
 	return b.String()
 }
 
-// noun is the noun for one subject of the rules of a report: a client if all count by its address.
+// noun returns the noun for one subject of a report: "client" if all rules count by the client's address.
 func noun(r *replay.Report) string {
 	for _, rule := range r.Rules {
 		if rule.Kind == "limit" && !(len(rule.Key) == 1 && rule.Key[0] == "client_ip") {
@@ -88,7 +86,7 @@ func noun(r *replay.Report) string {
 	return "client"
 }
 
-// headline is what a reader wants to know first.
+// headline returns the sentence that a reader wants to see first.
 func headline(r *replay.Report) string {
 	var watched int64
 	for _, rule := range r.Rules {
@@ -117,5 +115,5 @@ func headline(r *replay.Report) string {
 	return fmt.Sprintf("%s, and %s%s of %s at least once.", text, about, humanize.Comma(r.SubjectsRefused), words.Counted(r.Subjects, noun(r)))
 }
 
-// hardness are the classes of [replay.Rule.Hardness].
+// hardness has the names of the classes of [replay.Rule.Hardness].
 var hardness = [6]string{"once", "under 1 min", "1–10 min", "10–60 min", "1–24 h", "longer"}

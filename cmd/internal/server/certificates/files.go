@@ -1,5 +1,5 @@
-// Package certificates loads the certificates of a gateway's listeners and the authorities for client
-// certificates, and loads them again when the files change. Package server is above it.
+// Package certificates loads the certificates of a gateway's listeners and the authorities for client certificates,
+// and loads them again when the files change. Package server imports it.
 package certificates
 
 import (
@@ -23,8 +23,8 @@ type Files struct {
 	cert, key, ca string
 }
 
-// AddFlags adds the flags of an address. The prefix is that of their names; cert and ca describe the
-// certificate of the address, and those that clients need.
+// AddFlags adds the flags of an address. Their names start with prefix. The texts cert and ca describe the
+// address's own certificate and the client certificates that it requires.
 func (f *Files) AddFlags(flags *pflag.FlagSet, prefix, cert, ca string) {
 	f.prefix = "--" + prefix
 	flags.StringVar(&f.cert, prefix+"tls-cert", "", "`file` with the certificate of "+cert)
@@ -52,7 +52,7 @@ func (f *Files) Check() error {
 	return err
 }
 
-// Follow reads the files, and returns certificates that follow them; nil if the address has no TLS.
+// Follow reads the files, and returns certificates that follow them, or nil if the address has no TLS.
 func (f *Files) Follow(log *slog.Logger) (*Certificates, error) {
 	if f.cert == "" {
 		return nil, nil
@@ -74,15 +74,16 @@ func (f *Files) load() (*keyPair, error) {
 	return f.parse(text)
 }
 
-// Config returns a configuration with the protocols of ALPN; auth is what is demanded of clients if there is
-// a CA for them. It returns nil for nil.
+// Config returns a TLS configuration with the protocols for ALPN. If there is a CA for clients, auth sets which
+// certificates they have to send. Config of nil Certificates returns nil.
 func (c *Certificates) Config(auth tls.ClientAuthType, protocols ...string) *tls.Config {
 	if c == nil {
 		return nil
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// Whatever this returns, session tickets have the keys of the outer configuration.
+		// Session tickets are encrypted with the keys of the outer configuration, whichever configuration this
+		// returns.
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			return c.get().config(auth, protocols), nil
 		},
@@ -106,7 +107,7 @@ func (f *Files) read() (text texts, err error) {
 	return text, nil
 }
 
-// keyPair is the certificate of the address, and the authorities of those of clients.
+// keyPair has the certificate of the address, and the authorities for client certificates.
 type keyPair struct {
 	text    texts
 	pair    tls.Certificate
@@ -148,8 +149,8 @@ func (k *keyPair) config(auth tls.ClientAuthType, protocols []string) *tls.Confi
 	return c
 }
 
-// Certificates follow files: handshakes check them, at most once a second. So it does not matter how the
-// files are replaced: rewritten, renamed, or behind a link that is.
+// Certificates follow files. Handshakes check the files at most once a second, so it does not matter whether the
+// files are rewritten, or replaced by renaming a file or a link.
 type Certificates struct {
 	files   *Files
 	log     *slog.Logger
@@ -161,7 +162,7 @@ type Certificates struct {
 	logged  bool   // the problem is in the log
 }
 
-// rereadEvery is how long files are not read again.
+// rereadEvery is the shortest time between two readings of the files.
 const rereadEvery = time.Second
 
 func (c *Certificates) get() *keyPair {
@@ -198,8 +199,8 @@ func (c *Certificates) reread(now time.Time) {
 	c.log.Info("certificate renewed", "file", c.files.cert, "until", found.pair.Leaf.NotAfter)
 }
 
-// refuse keeps the certificate in force. Files that are replaced one after another may not match for a
-// moment, so a problem is logged if two readings have it, and once.
+// refuse keeps the certificate in force. Files that are replaced one after another may not match for a moment, so a
+// problem is logged only after two readings in a row have found it, and only once.
 func (c *Certificates) refuse(err error) {
 	if again := c.problem == err.Error(); again && !c.logged {
 		c.log.Error("invalid certificate ignored, the old one stays in use", "error", err)

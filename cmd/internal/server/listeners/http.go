@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// HTTP returns a server for a socket that, when it is shut down, still answers every client that has connected.
-// [http.Server.Shutdown] closes connections without a read request.
+// HTTP returns a server for a socket. When the server is shut down, it still answers every client that has
+// connected. [http.Server.Shutdown] alone would close connections whose request has not been read.
 func HTTP(s *http.Server, socket net.Listener) Server {
 	h := &httpServer{Server: s, socket: socket, accepted: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	connContext, handler, connState := s.ConnContext, s.Handler, s.ConnState
@@ -35,7 +35,7 @@ func HTTP(s *http.Server, socket net.Listener) Server {
 	return h
 }
 
-// httpServer knows the connections with a request that has not reached the handler.
+// httpServer tracks the connections with a request that has not reached the handler.
 type httpServer struct {
 	*http.Server
 	socket   net.Listener

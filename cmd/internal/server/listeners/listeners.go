@@ -1,6 +1,6 @@
-// Package listeners opens the addresses of a gateway, serves them together, and drains them together at the
-// end of the process. It takes sockets from systemd and reports readiness to it. Package server, above it,
-// passes in the servers; this package knows only HTTP.
+// Package listeners opens the addresses of a gateway, serves them together, and drains them together at the end of
+// the process. It takes sockets from systemd and reports readiness to it. Package server, which imports it, passes
+// in the servers; this package itself knows only HTTP.
 package listeners
 
 import (
@@ -20,10 +20,10 @@ import (
 type Server interface {
 	// Serve returns nil after Shutdown or Close.
 	Serve(net.Listener) error
-	// Shutdown accepts no more requests, and returns when those under way have finished. If it returns
-	// nil at once and goes on serving, the server serves until all others have finished.
+	// Shutdown stops accepting requests, and returns when those under way have finished. A server that is to serve
+	// until all others have finished returns nil at once and goes on serving.
 	Shutdown(context.Context) error
-	// Close cuts off what is left.
+	// Close cuts off the requests that are left.
 	Close() error
 }
 
@@ -39,10 +39,11 @@ type Listener struct {
 // Serve sets the server of the address.
 func (l *Listener) Serve(s Server) { l.server = s }
 
-// ServeLast does the same for a server that serves until the others have drained, and drains then.
+// ServeLast sets the server of the address, like Serve. The server serves until all others have drained, and then
+// drains itself.
 func (l *Listener) ServeLast(s Server) { l.server, l.last = s, true }
 
-// Set is everything that listens, in the order of opening.
+// Set has all listeners, in the order in which they were opened.
 type Set struct {
 	Log *slog.Logger
 
@@ -50,7 +51,7 @@ type Set struct {
 	inherited []net.Listener // from systemd, not opened yet
 }
 
-// New returns a set without listeners, which takes the sockets that systemd passes to the process.
+// New returns a set without listeners. The set takes the sockets that systemd passes to the process.
 func New(log *slog.Logger) (*Set, error) {
 	inherited, err := inheritedSockets()
 	if err != nil {
@@ -59,7 +60,8 @@ func New(log *slog.Logger) (*Set, error) {
 	return &Set{Log: log, inherited: inherited}, nil
 }
 
-// Open listens at an address, for which the caller has to set a server. The name is that of the flag.
+// Open listens at an address. The caller has to set a server for the listener. The name is the flag that sets the
+// address.
 func (s *Set) Open(name, addr string) (*Listener, error) {
 	socket, err := s.socket(addr)
 	if err == nil {
@@ -94,7 +96,7 @@ func (s *Set) CheckInherited() error {
 	return fmt.Errorf("systemd passed a socket at %v, which no flag names: set --proxy, --admin or the flag of an integration to its ListenStream", s.inherited[0].Addr())
 }
 
-// Close closes the sockets, if Run is not going to.
+// Close closes the sockets. It is for callers that do not call Run.
 func (s *Set) Close() {
 	for _, socket := range s.inherited {
 		socket.Close()
@@ -104,7 +106,7 @@ func (s *Set) Close() {
 	}
 }
 
-// Addr returns the address of a listener, or nil.
+// Addr returns the address of the listener with a name, or nil.
 func (s *Set) Addr(name string) net.Addr {
 	for _, l := range s.all {
 		if l.Name == name {
@@ -122,14 +124,14 @@ func (s *Set) LogAttributes() (attributes []any) {
 	return attributes
 }
 
-// Drain is how a set ends.
+// Drain configures how a set drains.
 type Drain struct {
 	Delay   time.Duration // how long it still serves after it is not ready
 	Timeout time.Duration // the longest wait for requests to finish
 }
 
-// Run serves until ctx ends, and then drains, or until a listener fails. It calls ready at the start, and
-// when load balancers are to send no more requests.
+// Run serves until a listener fails, and returns its error, or until ctx ends, and then drains. It calls ready with
+// true at the start, and with false when load balancers should send no more requests.
 func (s *Set) Run(ctx context.Context, ready func(bool), drain Drain) error {
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -1,5 +1,5 @@
-// Package logging writes a gateway's log in the background, so that no request waits for it. Package server
-// is above it.
+// Package logging writes a gateway's log in the background, so that no request waits for it. Package server imports
+// it.
 package logging
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// Settings are what is logged.
+// Settings configure what is logged.
 type Settings struct {
 	Level    command.Level
 	Refusals bool
@@ -23,13 +23,13 @@ func (s *Settings) AddFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.Var(&s.Level, "log-level", "debug, info, warn or error")
 	f.BoolVar(&s.Refusals, "log-refusals", true, "log denied requests at level info, sampled per subject: the first of each, then fewer and fewer")
-	// It fails only for an unknown flag.
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(
 		[]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// New returns a log that writes text to a terminal, and JSON to everything else. Only a terminal can hold
-// up the writer of a line. Close waits at most a second for the lines that are left.
+// New returns a log that writes text to a terminal, and JSON to everything else. Logging a line can block only on a
+// terminal. The function close waits at most a second for the lines that are left.
 func New(out *os.File, level command.Level) (log *slog.Logger, close func()) {
 	options := &slog.HandlerOptions{Level: level.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration { // JSON would have nanoseconds

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// queue writes lines on its own goroutine: a full pipe would otherwise block requests, and the end of the
-// process. It drops lines that do not fit, and logs how many.
+// queue writes lines on its own goroutine. Otherwise a full pipe would block requests, and the end of the process.
+// The queue drops lines that do not fit, and logs how many.
 type queue struct {
 	out   io.Writer
 	lines chan []byte
@@ -20,7 +20,7 @@ type queue struct {
 
 const (
 	maxLines = 1024 // that wait to be written
-	// closeTimeout is the longest wait of close for the reader of the log.
+	// closeTimeout bounds how long close waits for the reader of the log.
 	closeTimeout = time.Second
 )
 
@@ -61,13 +61,13 @@ func (q *queue) run() {
 }
 
 func (q *queue) write(line []byte) {
-	_, _ = q.out.Write(line) // it cannot be logged elsewhere
+	_, _ = q.out.Write(line) // there is nowhere else to log an error
 	if n := q.lost.Swap(0); n > 0 {
 		slog.New(slog.NewJSONHandler(q.out, nil)).Warn("log lines dropped: the reader of the log is too slow", "lines", n)
 	}
 }
 
-// close writes what is left within closeTimeout.
+// close writes the lines that are left, for at most closeTimeout.
 func (q *queue) close() {
 	close(q.end)
 	select {

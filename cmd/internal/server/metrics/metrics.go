@@ -1,5 +1,5 @@
-// Package metrics serves GET /metrics. It counts while decisions are made, and reads everything else at
-// each scrape, from what package server, above it, passes in.
+// Package metrics serves GET /metrics. It counts decisions as they are made. Everything else it reads at each
+// scrape from the parts that package server, which imports it, passes in.
 package metrics
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Config is what is measured.
+// Config has the parts of a gateway that are measured.
 type Config struct {
 	Version  string
 	Engine   *policy.Engine
@@ -63,7 +63,7 @@ func New(c Config) *Metrics {
 	return m
 }
 
-// Handler answers scrapes. The connections are those of clients to the gateway.
+// Handler returns a handler that answers scrapes. The connections are those of clients to the gateway.
 func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
 	c := &m.config
 	registry := prometheus.NewRegistry()
@@ -117,7 +117,7 @@ var (
 	queueWaiting       = prometheus.NewDesc("sluice_queue_waiting", "Requests waiting for their turn in the queue of a leaky bucket.", nil, nil)
 )
 
-// processMetrics are those of this process.
+// processMetrics returns the metrics of this process.
 func processMetrics(version string, connections *proxy.Connections) collector {
 	return func(send sender) {
 		send.gauge(buildInfo, 1, version, runtime.Version())

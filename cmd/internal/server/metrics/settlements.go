@@ -11,7 +11,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// settlements counts the units of responses that are not charged, and logs the first of each rule.
+// settlements counts the units that responses report but that are not charged, and logs the first such response of
+// each rule.
 type settlements struct {
 	engine *policy.Engine
 	log    *slog.Logger
@@ -51,7 +52,7 @@ func logged(l *sluice.Limit, units int64) any {
 	return l.Amount(units)
 }
 
-// collect sends a series for each rule with costs from responses, even before the first.
+// collect sends a series for each rule with costs from responses, even before the first response.
 func (c *settlements) collect(send sender) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

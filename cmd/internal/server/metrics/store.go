@@ -14,13 +14,13 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// StoreCalls measures the decisions that a shared store is asked for.
+// StoreCalls measures the calls of a shared store for decisions.
 type StoreCalls struct {
 	took   prometheus.Histogram
 	failed *prometheus.CounterVec // by reason
 }
 
-// Reasons besides the kinds of a [redisstore.Error].
+// These reasons come in addition to the kinds of a [redisstore.Error].
 const (
 	timedOut     = "timeout"
 	otherFailure = "other"
@@ -28,7 +28,7 @@ const (
 
 var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions the shared store failed to make, by reason: timeout; unavailable (no server could be reached); outcome_unknown (the connection broke before the reply); loading, busy, read_only, out_of_memory, cluster_down, denied (as the server reports); bad_reply (a reply that Sluice does not understand); not_sent (canceled before it was sent); misconfigured; other; overflow (too many calls under way); unreadable (a key contains foreign data; on_error decides for that key)."}
 
-// NewStoreCalls returns a measurement without calls.
+// NewStoreCalls returns StoreCalls without calls.
 func NewStoreCalls() *StoreCalls {
 	c := &StoreCalls{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -49,7 +49,7 @@ func NewStoreCalls() *StoreCalls {
 	return c
 }
 
-// kindLabel returns the reason for a kind.
+// kindLabel returns the label of a kind of error.
 func kindLabel(k redisstore.Kind) string {
 	return strings.NewReplacer(" ", "_", "-", "_").Replace(k.String())
 }
@@ -89,7 +89,7 @@ var (
 	storeWritten   = storeDesc("written_back_total", "Write-backs of a key's local usage to the shared store.")
 )
 
-// storeMetrics are the state of the shared store.
+// storeMetrics returns metrics about the state of the shared store.
 func storeMetrics(shared *failover.Store) collector {
 	return func(send sender) {
 		s := shared.Status()
@@ -118,7 +118,7 @@ var (
 	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys denied for lack of memory, with --refuse-new-keys.", nil, nil)
 )
 
-// memoryMetrics are the statistics of the memory.
+// memoryMetrics returns metrics about the store in memory.
 func memoryMetrics(m *memory.Store) collector {
 	return func(send sender) {
 		s := m.Stats()

@@ -20,7 +20,7 @@ type StoreLatency struct {
 // Latency returns the latency of calls.
 func (c *StoreCalls) Latency() *StoreLatency { return &StoreLatency{calls: c} }
 
-// countedCalls are the calls from the start of the process to a time.
+// countedCalls has the calls from the start of the process to a point in time.
 type countedCalls struct {
 	at      time.Time
 	count   uint64
@@ -32,7 +32,7 @@ const (
 	latencyEvery = 10 * time.Second // between the entries of past
 )
 
-// At returns the latency of the minute before a time, which must not decrease.
+// At returns the latency of the minute before now. The times of successive calls must not decrease.
 func (l *StoreLatency) At(now time.Time) (latency telemetry.Latency) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +53,8 @@ func (l *StoreLatency) At(now time.Time) (latency telemetry.Latency) {
 	return latency
 }
 
-// since returns the upper bound of a quantile of the calls after before, or the last bound if the quantile is
-// above it.
+// since returns a quantile of the latency of the calls after before, as the upper bound of its bucket. It returns
+// the last bound if the quantile is above that.
 func (c countedCalls) since(before countedCalls, q float64) time.Duration {
 	need := uint64(math.Ceil(q * float64(c.count-before.count)))
 	if need == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// tiers counts the requests of tiers, whichever rules decide about them.
+// tiers counts the requests of each tier, whichever rules decide about them.
 type tiers struct {
 	decisions, refused, near *prometheus.CounterVec
 
@@ -22,7 +22,7 @@ type tiers struct {
 const (
 	// maxTiers bounds the series: over time, policies may have any number of tiers.
 	maxTiers   = 100
-	otherTiers = "*other" // no tier has this name; also for tiers that the policy does not have
+	otherTiers = "*other" // no tier can have this name; the series of tiers beyond maxTiers, and of tiers that the policy does not have
 )
 
 func newTiers() *tiers {
@@ -37,7 +37,7 @@ func newTiers() *tiers {
 	}
 }
 
-// observe is called with each decision.
+// observe counts a decision.
 func (t *tiers) observe(_ context.Context, o *policy.Observation) {
 	d := &o.Decision
 	if o.Request.Mode != policy.Charge || d.Repeated || d.Blocked != "" {

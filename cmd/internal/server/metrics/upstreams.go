@@ -15,14 +15,14 @@ var (
 	upstreamInFlight = prometheus.NewDesc("sluice_upstream_in_flight", "Requests to an upstream that wait for the head of the response.", []string{"upstream"}, nil)
 )
 
-// upstreamBuckets are some of the bounds of telemetry.
+// upstreamBuckets are bounds of a histogram. Each is also a bound of telemetry's histograms.
 var upstreamBuckets = []time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, time.Minute,
 }
 
-// upstreamMetrics sends the series of the gateway's upstreams.
+// upstreamMetrics returns metrics of the gateway's upstreams.
 func upstreamMetrics(all []*telemetry.UpstreamStats) collector {
 	return func(send sender) {
 		for _, u := range all {
@@ -40,7 +40,8 @@ func upstreamMetrics(all []*telemetry.UpstreamStats) collector {
 	}
 }
 
-// upstreamHistogram returns the histogram of a class of status, or nil for 1xx until there is a response.
+// upstreamHistogram returns the histogram of a class of status codes. It returns nil for 1xx until there is such a
+// response.
 func upstreamHistogram(h *telemetry.Histogram, upstream string, class int) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(upstreamBuckets))
 	total, next := uint64(0), 0

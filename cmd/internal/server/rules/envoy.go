@@ -13,20 +13,22 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// envoyPoll is how often the directory is read: its files have no fixed names to watch.
+// envoyPoll is the interval at which the directory is read. Its files have no fixed names that a watcher could
+// follow.
 const envoyPoll = time.Second
 
-// envoyFiles follow a configuration of envoyproxy/ratelimit.
+// envoyFiles follows a configuration of envoyproxy/ratelimit.
 type envoyFiles struct {
 	dir       string
 	algorithm sluice.Algorithm
 	rules     *Rules
 
 	limits atomic.Pointer[rls.Limits]
-	done   [sha256.Size]byte // of the files that were applied or refused last
+	done   [sha256.Size]byte // hash of the files that were applied or refused last
 }
 
-// EnvoyLimits returns the limits of a configuration of envoyproxy/ratelimit; or nil.
+// EnvoyLimits returns the limits of the configuration of envoyproxy/ratelimit, or nil if there is no such
+// configuration.
 func (r *Rules) EnvoyLimits() *rls.Limits {
 	if r.envoy == nil {
 		return nil
@@ -73,8 +75,8 @@ func sumOf(files []rls.File) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// Watch puts the configuration into force when it changes, after two readings with the same content. An
-// invalid one changes nothing.
+// Watch puts the configuration into force when it changes, after two readings with the same content. An invalid
+// configuration changes nothing.
 func (e *envoyFiles) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
 	tick := time.NewTicker(envoyPoll)
 	defer tick.Stop()
@@ -112,7 +114,7 @@ func (e *envoyFiles) apply(files []rls.File, err error, apply func(*policy.Polic
 		logRefused(e.rules.Log, "cannot read the configuration, the old one stays in force", "invalid configuration, the old one stays in force", err)
 		return
 	}
-	// The policy first, so that a limit in both configurations is in force all the time.
+	// The policy is applied before the limits, so that a limit in both configurations is in force all the time.
 	if apply(p); limits.Made(e.rules.stack.FileDocument()) {
 		e.limits.Store(limits)
 		e.rules.Log.Info("configuration loaded", "directory", e.dir)

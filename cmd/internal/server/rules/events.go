@@ -36,7 +36,8 @@ func (r *Rules) noteAccepted() { r.note("reload", "the configured policy is acti
 // maxChanges bounds the changes in a text.
 const maxChanges = 5
 
-// changesText names the rules and settings that differ. If none does, a list of networks has another file.
+// changesText names the rules and settings that differ. If none differs, only the file of a list of networks has
+// changed.
 func changesText(all []policy.Change) string {
 	if len(all) == 0 {
 		return "a file of networks changed"

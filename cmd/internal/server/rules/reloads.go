@@ -13,14 +13,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Reloads is what happened to the policies that were read.
+// Reloads counts the policies that were read, by whether they were applied.
 type Reloads struct {
-	Taken, Refused uint64    // with that of the start
+	Taken, Refused uint64    // including the policy at the start
 	Last           time.Time // when the policy in force came into force
 	Stays          bool      // the file or the database is refused, and an older policy is in force
 }
 
-// Reloads returns what happened so far.
+// Reloads returns the counts from the start to now.
 func (r *Rules) Reloads() Reloads {
 	l := &r.reloads
 	file, database := r.stack.Refused()
@@ -40,11 +40,11 @@ func (r *Rules) refuseFile(err error) {
 	r.noteRefused(err)
 }
 
-// noteLooked reports to relay that the file has been read.
+// noteLooked tells relay that the file has been read.
 func (r *Rules) noteLooked() {
 	select {
 	case r.looked <- struct{}{}:
-	default: // relay does not wait
+	default: // relay is not waiting
 	}
 }
 
@@ -58,7 +58,7 @@ func (r *Rules) relay(ctx context.Context, hangups <-chan os.Signal, reload chan
 		case hangup = <-hangups:
 		}
 		select {
-		case <-r.looked: // at a change before the hangup
+		case <-r.looked: // the file was read because of a change before the hangup
 		default:
 		}
 		listeners.NotifySystemd(r.Log, "RELOADING")
@@ -79,14 +79,14 @@ func (r *Rules) relay(ctx context.Context, hangups <-chan os.Signal, reload chan
 // maxLogged bounds the lines about one policy.
 const maxLogged = 20
 
-// problems returns what is wrong with a policy, and nothing if it could not be read.
+// problems returns what is wrong with a policy. It returns nothing if the policy could not be read.
 func problems(err error) policy.Errors {
 	all, _ := errors.AsType[policy.Errors](err)
 	return all
 }
 
-// logRefused logs why a policy is not in force: with unread if it could not be read, or else with refused and
-// each problem.
+// logRefused logs why a policy is not in force. The message is unread if the policy could not be read; otherwise it
+// is refused, with a line for each problem.
 func logRefused(log *slog.Logger, unread, refused string, err error) {
 	problems := problems(err)
 	if len(problems) == 0 {

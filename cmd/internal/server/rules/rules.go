@@ -1,6 +1,6 @@
-// Package rules puts the policy of a gateway into force: it reads a file, a database or both, follows them,
-// and logs what it applies and what it rejects. Package server is above it; package source, which merges
-// the two, is below.
+// Package rules puts the policy of a gateway into force: it reads a file, a database or both, follows them, and
+// logs what it applies and what it rejects. Package server imports it. Package source, which it imports, merges
+// file and database.
 package rules
 
 import (
@@ -26,20 +26,20 @@ import (
 const (
 	// startTimeout bounds the wait for the database at the start.
 	startTimeout = 30 * time.Second
-	// migratePause is between attempts to create its tables.
+	// migratePause is the time between two attempts to create the database's tables.
 	migratePause = time.Second
 )
 
-// Config is what a gateway can do with rules.
+// Config configures the rules of a gateway.
 type Config struct {
 	Settings *Settings
 	Log      *slog.Logger
-	Origin   func(flag string) string              // returns what set a flag
+	Origin   func(flag string) string              // returns where the value of a flag is from, such as a variable
 	Accept   func(*policy.Policy) error            // returns why the gateway cannot serve a policy
-	Warnings func(*policy.Policy) []policy.Problem // of its integrations
+	Warnings func(*policy.Policy) []policy.Problem // of the gateway's integrations
 }
 
-// Rules are the policy in force, and where it is from.
+// Rules has the policy in force and its sources.
 type Rules struct {
 	Config
 	stack    *source.Stack
@@ -55,8 +55,8 @@ type Rules struct {
 
 	warned       []string // the last warnings in the log
 	reloads      reloads
-	looked       chan struct{} // receives when the file was accepted or rejected, or without a file
-	shadowLogged atomic.Bool   // the whole policy is in shadow mode, and the log has it
+	looked       chan struct{} // receives a value when the file has been read, or on a hangup if there is no file
+	shadowLogged atomic.Bool   // the log says that the whole policy is in shadow mode
 }
 
 // Open reads the policy, and compiles it.
@@ -149,8 +149,8 @@ func (r *Rules) Stack() *source.Stack { return r.stack }
 // Database returns the database, or nil.
 func (r *Rules) Database() *source.Database { return r.db }
 
-// Use puts later policies into force in an engine, which already has the first one. It warns of rules that
-// do not go well with the store. The recorder, which may be nil, records reloads.
+// Use sets the engine in which later policies come into force. The engine already has the first policy. Use warns
+// of rules that do not go well with the store. The recorder, which may be nil, records reloads.
 func (r *Rules) Use(engine *policy.Engine, store *stores.Store, recorder *telemetry.Recorder) {
 	r.engine, r.store, r.recorder = engine, store, recorder
 	if r.Settings.Shadow {
@@ -170,7 +170,7 @@ func (r *Rules) Close() error {
 	return r.db.Close()
 }
 
-// Follow puts changes into force until ctx ends. A hangup has the file read at once.
+// Follow puts changes into force until ctx ends. A hangup makes it read the file at once.
 func (r *Rules) Follow(ctx context.Context, hangups <-chan os.Signal) {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -196,7 +196,8 @@ func (r *Rules) migrateLater(ctx context.Context) {
 	}
 }
 
-// useFile puts a changed file into force, and then the database if it was refused with the old file.
+// useFile puts a changed file into force. If the database was refused together with the old file, it then tries the
+// database again.
 func (r *Rules) useFile() {
 	defer r.noteLooked()
 	file, database := r.stack.Refused()
@@ -229,7 +230,7 @@ func (r *Rules) apply(c *source.Contents) {
 
 // refuse logs why the database is not in force.
 func (r *Rules) refuse(err error) {
-	if len(problems(err)) > 0 { // before the log, so that its readers find the metric changed
+	if len(problems(err)) > 0 { // before the log, so that whoever reads the line finds the metric changed
 		r.noteRefused(err)
 		r.reloads.refused.Add(1)
 	}
@@ -252,7 +253,7 @@ func (r *Rules) swap(p *policy.Policy) {
 	r.logStoreWarnings(p)
 }
 
-// warn logs the warnings that the policy before did not have.
+// warn logs the warnings about a policy, except for those that the previous policy had too.
 func (r *Rules) warn(p *policy.Policy) {
 	all := command.WarningLines(slices.Concat(p.Warnings(), r.Warnings(p)))
 	for _, text := range all {
@@ -282,7 +283,7 @@ type watcher interface {
 	Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy))
 }
 
-// noFile is the watcher where no file can change.
+// noFile is the watcher for a policy that is not in a file.
 type noFile struct {
 	log    *slog.Logger
 	why    string

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/command"
 )
 
-// Settings are where the policy is.
+// Settings configure where the policy comes from.
 type Settings struct {
 	File     string // or [command.ExamplePolicy]
 	Database string // a URL
@@ -31,7 +31,8 @@ func (s *Settings) AddFlags(f *pflag.FlagSet) {
 // Any reports whether a policy is set.
 func (s *Settings) Any() bool { return s.File != "" || s.Database != "" || s.EnvoyConfig != "" }
 
-// Check returns an error if a policy is missing, or cannot be followed. Origin returns what set a flag.
+// Check returns an error if a policy is missing, or cannot be followed. The function origin returns where the value
+// of a flag is from.
 func (s *Settings) Check(origin func(flag string) string) error {
 	switch {
 	case s.EnvoyConfig != "" && s.File != "":

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// followShadow logs within a second that the shadow mode of the whole policy has ended. That happens by
-// itself, without another policy.
+// followShadow logs within a second that the shadow mode of the whole policy has ended. The mode ends by itself,
+// without a new policy.
 func (r *Rules) followShadow(ctx context.Context) {
 	each := time.NewTicker(time.Second)
 	defer each.Stop()
@@ -20,7 +20,7 @@ func (r *Rules) followShadow(ctx context.Context) {
 	}
 }
 
-// logShadow logs that the shadow mode of the whole policy has started or ended, once.
+// logShadow logs once that the shadow mode of the whole policy has started or ended.
 func (r *Rules) logShadow() {
 	now := r.engine.Policy()
 	if r.shadowLogged.Swap(now.WatchOnly()) == now.WatchOnly() {

@@ -24,8 +24,9 @@ func (r *Rules) logStoreWarnings(p *policy.Policy) {
 	}
 }
 
-// evictable returns the rule with new keys that expire last, and the rules with keys that expire sooner even if
-// their limits are used up: a store that evicts by expiry evicts those for new keys.
+// evictable returns in long the rule whose new keys expire last, and in short the rules whose keys expire sooner
+// than that even when their limits are used up. A store that evicts by expiry evicts the keys of short to make room
+// for new keys of long.
 func evictable(plans []policy.RulePlan) (short []string, long string) {
 	var longest time.Duration
 	for _, r := range plans {

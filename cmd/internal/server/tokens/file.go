@@ -17,7 +17,7 @@ import (
 // File is a file of tokens.
 type File struct {
 	Path    string
-	NoRoles bool // its lines have no roles
+	NoRoles bool // the lines have no roles
 }
 
 // Read returns the tokens, or an error if the file is invalid now. Without a path it returns none.
@@ -44,7 +44,8 @@ func (f *File) Read() (all []source.TokenRow, err error) {
 	return all, lines.Err()
 }
 
-// parse reads a line. Its errors do not repeat the line, which may have a token in place of its hash.
+// parse reads a line. Its errors do not repeat the line, because somebody may have written a token into it in place
+// of the token's hash.
 func (f *File) parse(fields []string) (t source.TokenRow, err error) {
 	what := "write a name, a role, the SHA-256 of the token in hexadecimal, and optionally when it expires"
 	if f.NoRoles {

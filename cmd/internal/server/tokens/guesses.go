@@ -1,5 +1,5 @@
-// Package tokens checks the tokens of callers: it reads them from files, and limits how many wrong ones an
-// address may try. Package server, above it, passes it to the admin API and the integrations.
+// Package tokens checks the tokens of callers. It reads the valid tokens from files, and limits how many wrong
+// tokens an address may try. Package server, which imports it, uses it for the admin API and the integrations.
 package tokens
 
 import (
@@ -28,8 +28,8 @@ const (
 // one wrong token is one guess, so a program with an old token does not lock out others. It is safe for concurrent
 // use.
 type Guesses struct {
-	wrong *sluice.Limiter // by network
-	lines *sluice.Limiter // of the log
+	wrong *sluice.Limiter // counts by network
+	lines *sluice.Limiter // limits the lines in the log
 	log   *slog.Logger
 
 	seed  maphash.Seed
@@ -49,7 +49,7 @@ func (e *tooManyGuesses) RetrySeconds() int {
 	return int((e.retryAfter + time.Second - 1) / time.Second)
 }
 
-// NewGuesses returns a limiter without guesses.
+// NewGuesses returns Guesses without any guess.
 func NewGuesses(log *slog.Logger) *Guesses {
 	store := memory.NewSize(guessBytes)
 	limiter := func(name, text string) *sluice.Limiter {
@@ -69,9 +69,9 @@ func NewGuesses(log *slog.Logger) *Guesses {
 	}
 }
 
-// Check calls look to check a token, or returns an error that has RetrySeconds instead. A token that is
-// neither right nor wrong cannot be judged at the moment. From is the address and port of the caller, and
-// listener the name for the log.
+// Check calls look to check a token. After too many wrong tokens, it instead returns an error with a method
+// RetrySeconds. If look reports neither right nor wrong, the token cannot be judged at the moment. The caller's
+// address and port are in from, and listener is the name for the log.
 func (g *Guesses) Check(from, listener, token string, look func() (right, wrong bool)) error {
 	remote, _ := netip.ParseAddrPort(from) // the zero address for Unix sockets and others
 	address := remote.Addr().Unmap().WithZone("")
@@ -81,7 +81,7 @@ func (g *Guesses) Check(from, listener, token string, look func() (right, wrong 
 		look()
 		return nil
 	}
-	// Charge before the check, so that simultaneous guesses do not evade the limit.
+	// The guess is charged before the check, so that simultaneous guesses cannot evade the limit.
 	ctx, key := context.Background(), guessNetwork(address)
 	d, _ := g.wrong.Take(ctx, key, 1) // a store in memory never fails
 	if !d.Allowed {
@@ -105,14 +105,14 @@ func (g *Guesses) Check(from, listener, token string, look func() (right, wrong 
 	return nil
 }
 
-// At returns Check for a listener.
+// At returns the method Check with the name of a listener.
 func (g *Guesses) At(listener string) func(from, token string, look func() (right, wrong bool)) error {
 	return func(from, token string, look func() (right, wrong bool)) error {
 		return g.Check(from, listener, token, look)
 	}
 }
 
-// note logs a line, unless there were many before.
+// note logs a line, unless many lines were logged shortly before.
 func (g *Guesses) note(message, from, listener string) {
 	if d, _ := g.lines.Take(context.Background(), "", 1); d.Allowed {
 		g.log.Warn(message, "from", from, "door", listener)

@@ -10,22 +10,22 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// Integrations are the tokens of the integrations. While their file is invalid, the tokens that were read
-// last stay valid: a mistake in it must not lock out all callers. Nil lets every caller in.
+// Integrations are the tokens of the integrations. While their file is invalid, the tokens that were read last stay
+// valid: a mistake in it must not lock out all callers. Nil Integrations let every caller in.
 type Integrations struct {
 	file    File
 	guesses *Guesses
 	log     *slog.Logger
 	known   atomic.Pointer[[]source.TokenRow]
 	read    atomic.Int64 // when, in nanoseconds since 1970
-	failing atomic.Bool  // is in the log
+	failing atomic.Bool  // the log says that the file is invalid
 }
 
 // rereadEvery is how often the file is read.
 const rereadEvery = time.Second
 
-// NewIntegrations reads the file at path, because of the first callers only one would read it and the
-// others be refused. Without a path it returns nil.
+// NewIntegrations reads the file at path. If it left that to the first callers, one of them would read the file,
+// and all others would be refused meanwhile. Without a path, it returns nil.
 func NewIntegrations(path string, log *slog.Logger) *Integrations {
 	if path == "" {
 		return nil
@@ -38,8 +38,8 @@ func NewIntegrations(path string, log *slog.Logger) *Integrations {
 
 var errUnknown = errors.New("unknown token: --door-tokens does not list it")
 
-// At returns what checks the callers of a listener, or nil if all are let in. From is their address and
-// port.
+// At returns a function that checks the callers of a listener, or nil if every caller is let in. Its argument from
+// is the caller's address and port.
 func (t *Integrations) At(listener string) func(from, token string) error {
 	if t == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package tracing makes spans of requests, and sends them to an OTLP/HTTP receiver. Package server, above
-// it, wraps its handlers with it.
+// Package tracing makes spans of requests, and sends them to an OTLP/HTTP receiver. Package server imports it, and
+// wraps its handlers with a [Tracer].
 package tracing
 
 import (
@@ -38,7 +38,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// URL is a flag with the address of an OTLP/HTTP receiver; empty if traces are off.
+// URL is a flag with the address of an OTLP/HTTP receiver. It is empty if tracing is off.
 type URL string
 
 func (u *URL) String() string { return string(*u) }
@@ -64,11 +64,12 @@ func (u *URL) Set(s string) error {
 	return nil
 }
 
-// maxSpans bounds the spans a second, because any caller can claim that its trace is sampled. Other
-// requests, and those for which the queue of 2048 spans to the receiver is full, have no span.
+// maxSpans bounds the spans a second, because any caller can claim that its trace is sampled. Requests beyond this
+// number have no span, and neither do requests that end while the queue of 2048 spans to the receiver is full.
 const maxSpans = 200
 
-// Tracer makes spans of requests that are part of a sampled trace. A nil Tracer makes none, and wraps nothing.
+// Tracer makes spans of requests that are part of a sampled trace. A nil Tracer makes no spans, and returns
+// handlers as they are.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
@@ -107,7 +108,7 @@ func Open(ctx context.Context, to URL, engine *policy.Engine, version string, lo
 	}, nil
 }
 
-// Close sends the spans that are left, until a deadline.
+// Close sends the spans that are left, and gives up at a deadline.
 func (t *Tracer) Close(by time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), by)
 	defer cancel()
@@ -116,8 +117,8 @@ func (t *Tracer) Close(by time.Time) {
 	}
 }
 
-// start starts the span of a request that is part of a sampled trace. The span is nil for all others, and for those
-// that the environment does not sample.
+// start starts the span of a request that is part of a sampled trace. The span is nil for all other requests, and
+// for requests that the OTEL_ variables of the environment exclude from sampling.
 func (t *Tracer) start(ctx context.Context, carrier propagation.TextMapCarrier, name string) (context.Context, trace.Span) {
 	remote := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 	if !remote.IsSampled() {
@@ -133,10 +134,11 @@ func (t *Tracer) start(ctx context.Context, carrier propagation.TextMapCarrier, 
 	return ctx, span
 }
 
-// Gateway makes spans of the requests to next, and passes them on as parents of the upstream's spans.
+// Gateway returns a handler that makes spans of the requests to next, and passes them on as parents of the
+// upstream's spans.
 func (t *Tracer) Gateway(next http.Handler) http.Handler { return t.http(next, true) }
 
-// Integration makes spans of the requests to next.
+// Integration returns a handler that makes spans of the requests to next.
 func (t *Tracer) Integration(next http.Handler) http.Handler { return t.http(next, false) }
 
 const traceparent = "Traceparent"
@@ -179,7 +181,7 @@ func methodName(method string) (name string, known bool) {
 	return "HTTP", false
 }
 
-// attributes returns the attributes of a request, without its query, which may have secrets.
+// attributes returns the attributes of a request. They do not include its query, which may have secrets.
 func (t *Tracer) attributes(r *http.Request, method string, known bool) []attribute.KeyValue {
 	scheme := "http"
 	if r.TLS != nil {
@@ -236,7 +238,7 @@ func (a *answered) Head(status int) int {
 	return status
 }
 
-// GRPC returns the options of a server that makes spans of its calls.
+// GRPC returns the options that make a gRPC server make spans of its calls.
 func (t *Tracer) GRPC() []grpc.ServerOption {
 	if t == nil {
 		return nil
@@ -262,7 +264,8 @@ func (t *Tracer) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return handler(srv, &tracedStream{stream, ctx})
 }
 
-// startCall starts the span of a call. The method is one of our services: others do not get here.
+// startCall starts the span of a call. The method belongs to one of our services: calls of other methods do not get
+// here.
 func (t *Tracer) startCall(ctx context.Context, method string) (context.Context, trace.Span) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	values := md.Get(traceparent)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
@@ -541,5 +542,43 @@ func TestShutdownOverHTTP2(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// An upstream over HTTP/2 may answer before it has the whole body: the whole answer reaches a client over HTTP/1.
+func TestEarlyAnswerOverHTTP2(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"h2c", "https"} {
+		goOn := make(chan struct{})
+		s := gateTLS(t, scheme, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "first ")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-goOn:
+				_, _ = io.WriteString(w, "second")
+			case <-r.Context().Done():
+			}
+		}, pass, Client{})
+		c, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 10\r\n\r\n12345"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := make([]byte, len("first second"))
+		if _, err := io.ReadFull(resp.Body, body[:6]); err != nil {
+			t.Fatalf("%s: %v", scheme, err)
+		}
+		close(goOn)
+		if _, err := io.ReadFull(resp.Body, body[6:]); err != nil || string(body) != "first second" || !resp.Close {
+			t.Errorf("%s: %q, %v, the connection ends: %v", scheme, body, err, resp.Close)
+		}
 	}
 }

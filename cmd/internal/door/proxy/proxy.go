@@ -138,18 +138,18 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.Passed = true
 	setForwarded(x, r)
-	if r.ProtoMajor == 1 && r.ContentLength < 0 {
+	if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > 0 && g.URL.Scheme != "http") {
 		r = fullDuplex(w, r)
 	}
 	g.reverse.ServeHTTP(x, r)
 }
 
-// fullDuplex lets an HTTP/1 upload without a length continue while the answer is written. Otherwise the server
-// discards the rest of the body when an answer starts, and the upstream takes the part that it has for the whole
-// body.
+// fullDuplex lets an HTTP/1 upload continue while the answer is written. Otherwise the server discards the rest of the
+// body when an answer starts. Then an upstream takes the part of a body without a length that it has for the whole
+// body, and a Transport over HTTP/2 breaks off the answer, because it cannot read the body to its end.
 func fullDuplex(w http.ResponseWriter, r *http.Request) *http.Request {
 	_ = http.NewResponseController(w).EnableFullDuplex()
-	u := &upload{ReadCloser: r.Body}
+	u := &upload{ReadCloser: r.Body, left: r.ContentLength}
 	r = r.WithContext(context.WithValue(r.Context(), uploadKey{}, u))
 	r.Body = u
 	return r
@@ -160,12 +160,14 @@ type uploadKey struct{}
 // upload is the body of a request of [fullDuplex].
 type upload struct {
 	io.ReadCloser
+	left  int64       // bytes that have not been read; negative if the body has no length
 	ended atomic.Bool // the body was read to its end
 }
 
 func (u *upload) Read(p []byte) (int, error) {
 	n, err := u.ReadCloser.Read(p)
-	if err == io.EOF {
+	u.left -= int64(n)
+	if err == io.EOF || u.left == 0 {
 		u.ended.Store(true)
 	}
 	return n, err
@@ -174,9 +176,6 @@ func (u *upload) Read(p []byte) (int, error) {
 // closeAfter ends the connection with the answer if the upload of r has not ended by now. After an interrupted Read
 // of a body, the server may not read the rest of the body, and would mistake it for the next request.
 func closeAfter(answer http.Header, r *http.Request) {
-	if r.ContentLength >= 0 {
-		return
-	}
 	if u, ok := r.Context().Value(uploadKey{}).(*upload); ok && !u.ended.Load() {
 		answer.Set("Connection", "close")
 	}

@@ -102,7 +102,7 @@ func TestAnswered(t *testing.T) {
 		{name: "a queue", rules: "{name: queue, limit: 2/second burst 60, algorithm: leaky_bucket}", handle: think},
 		{name: "a client that leaves", patience: thinks, unknown: true, handle: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
 		// The first request does not wait, and its latency stays.
-		{name: "a client that leaves a queue", rules: "{name: queue, limit: 1/minute burst 60, algorithm: leaky_bucket}", patience: thinks, handle: think},
+		{name: "a client that leaves a queue", rules: "{name: queue, limit: 1/minute burst 60, algorithm: leaky_bucket}", patience: 2 * thinks, handle: think},
 		{name: "a client that leaves after the head", patience: 2 * thinks, handle: func(w http.ResponseWriter, r *http.Request) {
 			think(w, r)
 			_ = http.NewResponseController(w).Flush()

@@ -12,6 +12,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/promlimit"
 )
@@ -174,7 +175,7 @@ func TestLimiterAllocations(t *testing.T) {
 	l := limiter(t, memory.New(), "login", "2/day")
 	promlimit.Limiter(l)
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() { _, _ = l.Take(ctx, "alice", 1) }); n > 0 {
+	if n := testkit.Allocations(func() { _, _ = l.Take(ctx, "alice", 1) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

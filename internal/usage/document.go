@@ -21,7 +21,7 @@ type document struct {
 	pending bool     // the model works in the background
 
 	within token
-	expect expect                       // the tokens that may come next; within a quoted token, whether it is a name or a value
+	expect expect                       // the tokens that may come next; within a quoted token, the kind of this token: a name or a value
 	depth  int                          // number of open objects and arrays
 	deep   int                          // number of further open ones, which are skipped
 	stack  [jsonscan.MaxDepth + 1]level // stack[0] stands for the top, outside of the document
@@ -33,8 +33,8 @@ type document struct {
 	buf    [maxToken]byte               // a name or word that continues in the next piece
 }
 
-// maxToken is the maximum length of a name and a number, as written. Longer names are in no path, and longer
-// numbers are malformed.
+// maxToken is the maximum length of a name and a number, as written. A longer name cannot be part
+// of a configured path, and a longer number is malformed.
 const maxToken = 256
 
 // absent is the value of a number that has not been seen.
@@ -82,7 +82,8 @@ const (
 	inBackground // true if the model continues after the response
 )
 
-// deepest returns the greatest depth at which a member has the kind. Deeper members with the same name are data.
+// deepest returns the greatest depth at which the name of a member gives its value the kind k. Deeper members with
+// the same name are ordinary data.
 func (k kind) deepest() int {
 	switch k {
 	case eventType, isDone:
@@ -214,7 +215,7 @@ func (d *document) open(c byte) {
 		d.deep, d.kind = 1, data
 		return
 	}
-	l := level{node: d.node, closing: c + 2, echo: d.kind == echo || d.stack[d.depth].echo} // in ASCII
+	l := level{node: d.node, closing: c + 2, echo: d.kind == echo || d.stack[d.depth].echo} // in ASCII, ']' is '[' + 2, and '}' is '{' + 2
 	if c == '{' {
 		d.expect = name | closing
 		if d.node == root {

@@ -29,10 +29,10 @@ func diffCommand() *cobra.Command {
 			"gateway's database still apply on top. \"-\" is standard input.\n\n" +
 			"With --live, also try both policies on the requests of the last hour that the gateway has recorded\n" +
 			"(see serve --recent), and show which requests would newly be denied, and which no longer, by rule\n" +
-			"and tier. Both policies count from zero. If real counters may have been partly used before the\n" +
-			"recording began, the result also has an approximate upper bound of the difference that this makes.\n\n" +
-			"If the gateway requires tokens, the token needs the role operator." + remote.Help,
-		Example: "  sluice diff api.yaml\n  sluice diff api.yaml --live",
+			"and tier. Both policies count from zero. Real counters may have been partly used when the recording\n" +
+			"began. If so, the result also has an approximate upper bound for the change.\n\n" +
+			"A token needs the role operator." + remote.Help,
+		Example: "  sluice diff new.yaml\n  sluice diff new.yaml --live",
 		Args:    command.Args(1, 1, "diff: which file? Give one, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE:    func(c *cobra.Command, args []string) error { return s.run(c, args[0]) },

@@ -28,6 +28,6 @@ func ParseExample(compile policyfile.Compiler) (*policy.Policy, error) {
 // AddEnvoyAlgorithmFlag adds --envoy-algorithm, with the sliding window counter as its default.
 func AddEnvoyAlgorithmFlag(f *pflag.FlagSet, a *Algorithm) {
 	*a = Algorithm(sluice.SlidingWindowCounter)
-	f.Var(a, "envoy-algorithm", "algorithm of limits that do not name one: those of an envoyproxy/ratelimit configuration, and those in Envoy's requests.\n"+
+	f.Var(a, "envoy-algorithm", "algorithm for limits from an envoyproxy/ratelimit configuration or from Envoy's requests, which cannot name one.\n"+
 		"fixed_window is the algorithm of that project, which allows up to twice the limit around the edge of two windows")
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// group has all uses of a zone that limit alike. They share a count, so they become one rule.
+// group contains all uses of a zone that set the same limit. They share a count, so they become one rule.
 type group struct {
 	use
 	zone   *zoneDefinition
-	places map[*server][]bool   // whether the limit is in force, for each place of the server
+	places map[*server][]bool   // by server: for each of its places, whether the limit is in force there
 	mixed  bool                 // places deny with different statuses
 	paths  map[*server][]target // see pathsOf
 }
@@ -105,7 +105,7 @@ func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 	return out
 }
 
-// together groups the servers in which the limit is in force: one rule counts the requests of each group.
+// together partitions the servers in which the limit is in force. One rule counts the requests of each part.
 func (r *reader) together(g *group, key *zoneKey) (all [][]*server) {
 	var in []*server
 	separate := key.byServer
@@ -168,9 +168,12 @@ func pathsOf(g *group, s *server) []target {
 	return g.paths[s]
 }
 
-// simplified drops redundant targets. A target with the limit in force is "in"; any other is "out". Dropped are
-// targets that an earlier one covers; targets that are out and meet no later target that is in; and targets that
-// are in and covered by a later one that is in, unless they meet one in between that is out.
+// simplified drops redundant targets. A target with the limit in force is "in"; any other is "out". Targets
+// meet if they overlap. simplified drops a target in three cases:
+//
+//   - An earlier target covers it.
+//   - It is out, and meets no later target that is in.
+//   - The first later target that it meets covers it, and both are in or both are out.
 func simplified(all []target) []target {
 	var in, reached, kept []target
 	for _, t := range all {
@@ -196,7 +199,8 @@ func simplified(all []target) []target {
 	return kept
 }
 
-// redundant reports whether the first of the later targets that t meets covers it, and both are in or both are out.
+// redundant looks for the first later target that t meets, and reports whether it covers t, and both are in or both
+// are out. backward has the later targets, the last one first.
 func redundant(t target, backward []target) bool {
 	for _, later := range slices.Backward(backward) {
 		if meetTarget(t, later) {
@@ -378,7 +382,7 @@ func narrowed(targets []target, b *branch) []target {
 	}
 	var all []target
 	if slices.Contains(b.notMethods, http.MethodGet) && !slices.Contains(b.notMethods, http.MethodHead) {
-		for _, t := range targets { // GET is left out, and as a pattern it includes HEAD
+		for _, t := range targets { // excluding GET below also excludes HEAD, because the pattern GET includes HEAD
 			t.method = http.MethodHead
 			all = append(all, t)
 		}
@@ -416,7 +420,7 @@ func within(t target, patterns []string) (all []target) {
 	return all
 }
 
-// roughness adds notes about locations for which the patterns match more or less than nginx does.
+// roughness adds notes about locations for which the patterns do not match exactly the requests that nginx matches.
 func roughness(g *group, servers []*server, targets []target, one *importedRule) {
 	for _, s := range servers {
 		for i := range s.places {
@@ -462,7 +466,8 @@ func (one *importedRule) setTargets(targets []target) {
 	}
 }
 
-// keepOnError sets on_error if a pattern that is left out, such as that of a login, would change its default.
+// keepOnError sets on_error if its default has changed because patterns were left out. For example, a rule that
+// matches a login denies by default, and without that pattern it would allow.
 func (one *importedRule) keepOnError(in []string) {
 	onError := func(match []string) (found sluice.OnError) {
 		rule := one.Rule

@@ -88,7 +88,7 @@ func (b *builder) readHosts() {
 	}
 }
 
-// generalLimits returns the limits of the document for all operations without their own.
+// generalLimits returns the limits that the document sets for operations that have no limits of their own.
 func (d *Document) generalLimits() []*limit {
 	root, _ := d.limitsOf(d.root)
 	info, _ := d.limitsOf(d.field(d.root, "info"))
@@ -143,7 +143,7 @@ func (b *builder) limited(o *Operation, limits []*limit, quota bool) {
 	}
 }
 
-// propose adds a rule for an operation without a limit that Sluice reads.
+// propose adds a rule for an operation for which no limit could be read. unread are the limits that could not be read.
 func (b *builder) propose(o *Operation, unread []*limit) {
 	l := &limit{texts: []string{proposedWrite}, shadow: true}
 	if slices.Contains([]string{"", "GET", "HEAD", "OPTIONS", "TRACE", "QUERY"}, o.Method) {
@@ -164,7 +164,8 @@ func (l *limit) unread() (all []string) {
 	return all
 }
 
-// add adds the rules of one limit of an operation: one for each alternative of its security.
+// add adds the rules of one limit of an operation: one for each alternative in the
+// operation's security requirements.
 func (b *builder) add(o *Operation, l *limit) {
 	match, notes := b.patterns(o)
 	comments := slices.Concat([]string{title(o) + " " + l.origin()}, sentences(l.notes), notes)
@@ -281,13 +282,13 @@ func appendNew[T comparable](all []T, values ...T) []T {
 	return all
 }
 
-// quotaShare is a metric and a cost.
+// quotaShare is what one request costs in a metric.
 type quotaShare struct {
 	metric string
 	cost   int64
 }
 
-// quotaShares returns the metrics with a limit that an operation counts towards, in order.
+// quotaShares returns the metrics that an operation counts towards and that have a limit, sorted by name.
 func (b *builder) quotaShares(o *Operation) (all []quotaShare) {
 	costs := b.d.costs(o)
 	for _, metric := range slices.Sorted(maps.Keys(costs)) {
@@ -298,7 +299,7 @@ func (b *builder) quotaShares(o *Operation) (all []quotaShare) {
 	return all
 }
 
-// shared adds the rules of metrics.
+// shared adds the rules for metrics. Each rule counts all operations with the same metric and cost.
 func (b *builder) shared(all map[quotaShare][]*Operation) {
 	order := slices.SortedFunc(maps.Keys(all), func(x, y quotaShare) int {
 		return cmp.Or(strings.Compare(x.metric, y.metric), cmp.Compare(x.cost, y.cost))
@@ -321,7 +322,7 @@ func (b *builder) shared(all map[quotaShare][]*Operation) {
 	}
 }
 
-// general adds the rules of the limits for all operations without their own.
+// general adds the rules for the limits that apply to all operations without limits of their own.
 func (b *builder) general(limits []*limit, of []*Operation) {
 	if len(of) == 0 {
 		return

@@ -11,16 +11,16 @@ import (
 )
 
 // A record has flags, the time since the record before it in microseconds, method, host, path and client, then the
-// parts and the fields of the schema. Numbers are varints. A text is twice its length, and its bytes. If the chunk
-// already has the text, it is instead twice the position of that text, plus one.
+// parts and the fields of the schema. Numbers are varints. A text is written as a number, twice its length, and its
+// bytes. If the chunk already has the text, only a number is written: twice the position of that text, plus one.
 //
 // A part has its state and, if it is present, a text. If the schema hides the part, the text is a hash of the value
-// in 8 bytes, and the visible form of the value. Otherwise, it is the value and, for a folded name, a zero byte and
-// the original spelling. A field has the number of its values, and for each value a number plus one, or zero and a
-// hash.
+// in 8 bytes, and the visible form of the value. Otherwise, the text is the value. If the value is a folded name, a
+// zero byte and the original spelling follow. A field has the number of its values, and then each value: a number n
+// as n+1, and any other value as zero and a hash.
 //
 // The record of an outcome has flags, time, the ID of the request or 0, status, length of the body, verdict and cost, and
-// the values of the fields of responses, as numbers: see yes.
+// the values of the fields of responses, as numbers: see answerNumber.
 
 // The flags of a record.
 const (
@@ -42,8 +42,8 @@ const (
 	numberBits = 48 // of a cost; larger ones are hashes
 )
 
-// yes is the number of a value such as "true" in an outcome, which is read as 1. A number n is written as n+1, and any
-// other value as 0.
+// yes is what an outcome stores for a value such as "true", which counts as the number 1. A number n is stored as n+1,
+// and any other value as 0.
 const yes = 1 + 1
 
 // writer writes records into a chunk. It is for one goroutine.
@@ -56,8 +56,8 @@ type writer struct {
 	value  []byte
 }
 
-// slot is a text of the chunk: the upper 46 bits of its hash, and its position. Texts with equal bits are taken for
-// equal, because a comparison would read the text, which is seldom in a cache.
+// slot is a text of the chunk: the upper 46 bits of its hash, and its position. Two texts whose 46 bits are
+// equal are taken to be equal. A comparison of the texts would be slow, because they are seldom in the processor's cache.
 type slot uint64
 
 const (
@@ -137,7 +137,7 @@ func (w *writer) outcome(o *policy.Outcome, s *schema, at int64, id uint64) {
 	}
 }
 
-// answerNumber returns the number of a value of a response field: see yes.
+// answerNumber returns the number that is stored for a value of a response field: see the constant yes.
 func answerNumber(v string) uint64 {
 	n, err := strconv.ParseUint(v, 10, numberBits)
 	switch {
@@ -178,7 +178,7 @@ func (w *writer) shortened(s string) string {
 	return string(appendToken([]byte(s[:maxText-tokenLen]), maphash.String(w.seed, s)))
 }
 
-// again appends a reference to the text with a hash. It reports false if the chunk has no such text.
+// again appends a reference to the text that has the given hash. It reports false if the chunk has no such text.
 func (w *writer) again(hash uint64) bool {
 	s := w.slots[hash>>(64-slotBits)]
 	if s == 0 || (uint64(s)^hash)>>positionBits != 0 {

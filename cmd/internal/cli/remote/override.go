@@ -123,7 +123,7 @@ func overrideListCommand() *cobra.Command {
 func overrideDeleteCommand() *cobra.Command {
 	a := &Client{writing: true}
 	return a.command("delete RULE PART=VALUE...", "Delete the override of a subject",
-		"Delete the override of a rule with exactly these values in its key. Overrides in the policy file\n"+
+		"Delete the override of RULE that has exactly these values. Overrides in the policy file\n"+
 			"cannot be deleted this way: if the file has one for the same values, that override applies from\n"+
 			"then on.",
 		"  sluice override delete per-key api_key=k-42",

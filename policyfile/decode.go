@@ -16,24 +16,24 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// decoder makes a document of nodes and gathers every problem on the way. Its methods return
-// a zero value for what they have complained about.
+// decoder makes a document from nodes, and collects all problems. For a node with a problem, its methods return a zero
+// value.
 type decoder struct {
 	file     string
 	root     *yaml.Node // nil if nothing could be read
 	path     path       // of what is being read
 	rule     string     // the name of the rule that is being read
 	problems policy.Errors
-	parts    map[string]part // that were read, by the paths of what they hold
+	parts    map[string]part // the parts that were read, by the path of the value that each contains
 
 	pricesFile string // the file of the prices, if it was read
 	pricesRoot *yaml.Node
 }
 
-// part is a file that the document names in place of the content.
+// part is a file with a part of the document, such as a list: the document contains only the file's name.
 type part struct {
 	file  string
-	lines []int // of its entries; nil if each line is one
+	lines []int // the line of each entry; nil if every line is an entry
 }
 
 func newDecoder(file string, data []byte) *decoder {
@@ -42,7 +42,7 @@ func newDecoder(file string, data []byte) *decoder {
 	return d
 }
 
-// where returns the place of what a path leads to.
+// where returns the file and the line of the value at a path.
 func (d *decoder) where(path string) (file string, line int) {
 	if in, found := strings.CutPrefix(path, "prices"); found && d.pricesRoot != nil {
 		return d.pricesFile, lineOf(d.pricesRoot, in)
@@ -86,8 +86,8 @@ func (d *decoder) version(n *yaml.Node) {
 	}
 }
 
-// fieldsOf returns what reads the fields of a struct, under the names of their JSON tags. They are called by these
-// names, behind a prefix.
+// fieldsOf returns a reader for each field of a struct. Its name is that of the field's JSON tag. Problems refer to the
+// field by the prefix and this name.
 func (d *decoder) fieldsOf(v reflect.Value, prefix string) (all []field) {
 	for f, at := range v.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -101,7 +101,7 @@ func (d *decoder) fieldsOf(v reflect.Value, prefix string) (all []field) {
 	return all
 }
 
-// into reads a node into a value of the document, which is called what.
+// into reads a node into v, a value of the document. Problems refer to the value by the words in what.
 func (d *decoder) into(n *yaml.Node, v reflect.Value, what string) {
 	switch to := v.Addr().Interface().(type) {
 	case *policy.Limits:
@@ -167,15 +167,15 @@ func (d *decoder) inFlight(n *yaml.Node, to *policy.InFlight, what string) {
 	}
 }
 
-// called is what an item of a list or a mapping is called.
+// called maps the name of a list or a mapping to the words by which problems refer to its items.
 var called = map[string]string{
 	"rules": inRule, "overrides": inOverride, "subjects": inSubject, "bodies": "a body",
 	"headers": "header %s", "attributes": "attribute %s", "body": "the value of the field %s", "key": "the value of %s", "tiers": "tier %s", "share.weights": "the weight of %s",
 	"cost.response_json": "the weight of %s", "answers": "answer %s", "lists": "list %s", "prices": "the price of %s",
 }
 
-// list reads a list of structs or of texts, which may be a single one. It has an entry for each item, so that
-// the indexes are those of the file.
+// list reads a list of structs or of texts. A single text may be written without the list. The result has an entry for
+// each item, even for an invalid one, so that its indexes are those of the file.
 func (d *decoder) list(n *yaml.Node, v reflect.Value, what string) {
 	structs := v.Type().Elem().Kind() == reflect.Struct
 	switch {
@@ -204,7 +204,7 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, what string) {
 	}
 }
 
-// item reads an item of a list that is called what.
+// item reads an item of the list whose name is in what.
 func (d *decoder) item(n *yaml.Node, v reflect.Value, what string) {
 	switch {
 	case v.Kind() == reflect.String:
@@ -278,7 +278,7 @@ next:
 	}
 }
 
-// someFields is fields for a mapping that must not be empty.
+// someFields is like fields, but the mapping must not be empty.
 func (d *decoder) someFields(n *yaml.Node, what string, fields []field) {
 	d.notEmpty(n, what)
 	d.fields(n, what, fields)

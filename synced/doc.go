@@ -11,12 +11,14 @@
 //
 // [sluice.Synced] charges are decided here, from the shared store's last answer and what this process has taken since.
 // All other charges go to the shared store, as do those with a plan that [Can] rejects and those under a
-// [sluice.Penalty]. A Take of both kinds is all or nothing. Receipts from memory have the Origin [sluice.BySync].
+// [sluice.Penalty]. A Take that has charges of both groups commits all of them or none. Receipts from memory have the
+// Origin [sluice.BySync].
 //
-// Every 100 ms ([Every]), one call has a charge for each key in use: it reports to the shared store what was taken here,
-// and returns the level there. So a key costs each process at most ten charges a second, at any rate of requests. If the
-// last answer for a key is older than 300 ms, the shared store is called before the decision: a key in rare use costs a
-// call each time, and one charge later on. Up to 65,536 keys are counted here; further keys are counted strictly.
+// Every 100 ms ([Every]), one call has a charge for each key in use: it reports to the shared store what was taken
+// here, and returns the level there. So a key costs each process at most ten charges a second, at any rate of requests.
+// If the last answer for a key is older than 300 ms, the shared store is called before the decision: a rarely used key
+// costs one call for each decision, and one more charge in a later report. Up to 65,536 keys are counted here; further
+// keys are counted strictly.
 //
 // # Bounds on excess
 //
@@ -27,32 +29,35 @@
 //
 // units, where B is the burst, r the rate, and A the largest age of what a process knows, 300 ms. For a window the bound
 // is (N − 1)·B with the count of the window as B. [Excess] returns it. It is reached if all processes get requests for a
-// whole burst of the same key before their first reports. The excess that a process allows is at most what the others
-// have taken in the 400 ms and the time of a call before, or in 200 ms for a key that is requested all the time.
+// whole burst of the same key before their first reports. The excess that one process allows is at most what the others
+// took in the last 400 ms plus the time of one call; for a key that is requested all the time, in the last 200 ms.
 //
-// Proof. When a process i allows a unit, the level that it knows is at most the limit: all reports until τ, its last
-// answer, and its own units. Unknown to it are the units of another process j that j had not reported at τ, and those
-// that j has allowed since. When j reports p units at σ, the level V that it receives is at least p; until its next
-// report it allows at most Size − V and what drains. So the units that j reports after τ, or has allowed and not
-// reported, are at most Size and what drains in A: B + r·A units. Reporting units later than they were allowed never
-// lowers the level, so the exact level of all is at most what i knows and the sum of these over the others. ∎
+// Proof. When a process i allows a unit, the level that i knows is at most the limit. That level consists of all
+// reports until τ, the time of i's last answer, and of i's own units. i does not know the units that another process j
+// had not reported at τ, or has allowed since. When j reports p units at σ, the level V that it receives is at least p;
+// until its next report it allows at most Size − V and what drains. So the units that j reports after τ, or has allowed
+// and not reported, are at most Size and what drains in A: B + r·A units. Reporting units later than they were allowed
+// never lowers the level, so the exact level is at most the level that i knows plus, for each other process, these B +
+// r·A units. ∎
 //
 // Units above the limit are reported as well, as costs that are owed ([sluice.Charge].Owe), and all requests are denied
 // until they have drained: over a longer time no more is allowed than the limit. If another process counts a plan
-// strictly under the same key, units above its Most are lost; use the same policy in all processes. A cost that is owed
-// counts here at once, and is reported like any other.
+// strictly under the same key, units above the Most of that plan ([kernel.Plan]) are lost; use the same policy in all
+// processes. A cost that is owed counts here at once, and is reported like any other.
 //
 // # Clocks that step back
 //
-// When the clock of the store steps back, a bucket looks fuller than it is, by what drains in the length of the step. It
-// is cut to its most: the burst, the debt that is allowed, and [Excess] for the processes that share the store. No key
-// waits longer than this takes to drain. The number of processes comes from the heartbeats, which a failover.Store sends
-// every second. A process that has just started assumes at least 4 for three seconds. Until all processes know of a new
-// one, which takes a second, the excess may be cut to the earlier number.
+// When the clock of the store steps back, a bucket looks fuller than it is, by what drains in the length of the step.
+// Its level is cut to the sum of the burst, the allowed debt, and the [Excess] for the processes that share the store.
+// No key waits longer than this level takes to drain. The number of processes comes from the heartbeats, which a
+// failover.Store sends every second. A process that has just started assumes at least 4 for three seconds. It takes a
+// second until all processes know of a new one. Until then, the level may be cut to the sum for the earlier number of
+// processes.
 //
-// In the other direction, a little is lost. Units of the last 100 ms drain from the time of their report, so a process
-// may deny while up to what drains in that time is free. Limits with a burst of less than twice that, and windows of
-// less than a second, are counted strictly. Reports under way at the end of a window count in the next one.
+// A process can also deny slightly too much. Units of the last 100 ms drain from the time of their report, so a process
+// may deny a request although as many units are free as drain in 100 ms. Limits with a burst of less than twice that,
+// and windows of less than a second, are counted strictly. Reports under way at the end of a window count in the next
+// one.
 //
 // # Outages of the shared store
 //

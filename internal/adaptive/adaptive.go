@@ -1,5 +1,5 @@
-// Package adaptive limits the requests under way to an upstream to as many as keep it busy without a long queue. The
-// limit follows the latency of the upstream, and needs no configuration.
+// Package adaptive limits the requests under way to an upstream. The limit is high enough to keep the upstream busy, and
+// low enough to avoid a long queue. It follows the latency of the upstream, and needs no configuration.
 //
 // Time is an argument, and a limit changes only in calls of its methods: a Limiter has no goroutine and no
 // clock, and draws nothing at random. The same calls give the same results.
@@ -12,13 +12,15 @@
 // moves to 3/2 of those worked on, and √limit more. Nothing changes while all requests fit.
 //
 // The first base is the latency of the first requests. While all requests fit, the base follows the latency slowly. In
-// an overload it rises only on evidence: if half as many requests under way have the same latency, none of them waited.
-// A probe tries this: every 20 s, and when an overload starts, it halves the limit of normal and sheddable requests for
-// 500 ms, or for 8 latencies. If half the limit has a queue, too, the probe halves it again. Probes start at multiples
-// of their length, so limiters of one upstream probe together; a probe by one of many hardly changes its latency.
+// an overload it rises only on evidence: if the latency does not fall when the requests under way are halved, there was
+// no queue. A probe tries this: every 20 s, and when an overload starts, it halves the limit of normal and sheddable
+// requests for 500 ms, or for 8 latencies. If half the limit has a queue, too, the probe halves it again. A probe by
+// one of many limiters would hardly change the upstream's latency. So probes start at multiples of their length, and
+// all limiters of an upstream probe together.
 //
 // The limit stays above the number of requests that were lately served without a queue. Failures lower it only if there
-// are more of them than usual. A share of failures that half the limit does not reduce is usual.
+// are more of them than usual. A fraction of failures counts as usual if half the limit did
+// not reduce it, unless more than half of the requests fail.
 //
 // After a client leaves, its request still counts for as long as the client waited, because the upstream may still work
 // on it.
@@ -26,8 +28,8 @@
 // # Classes
 //
 // The limit is that of normal requests. Sheddable requests have √limit less, and critical requests 2·√limit more. When
-// the limit falls, that of critical requests follows one window later, when other requests have ended. Probes do not
-// change it.
+// the limit falls, the limit of critical requests falls one window later, because other requests have ended by then.
+// Probes do not change the limit of critical requests.
 package adaptive
 
 import (
@@ -46,12 +48,12 @@ const (
 	Critical
 )
 
-// Outcome is how a request to the upstream ended, as far as its head.
+// Outcome is the result of a request to the upstream, known when the head of the response arrives or the request fails.
 type Outcome uint8
 
 const (
 	OK        Outcome = iota
-	Failed            // status 502, 503, 504 or 529, or no answer; a fast one shows no latency
+	Failed            // status 502, 503, 504 or 529, or no answer; a fast failure says nothing about the latency
 	Abandoned         // the client left before the head: the latency would have been longer
 )
 
@@ -64,7 +66,7 @@ type Config struct {
 const (
 	defaultLeast, defaultMost = 4, 2000
 	firstLimit                = 64
-	episode                   = 60 * time.Second // without a refusal, after which an overload has ended
+	episode                   = 60 * time.Second // an overload ends after this time without a refusal
 )
 
 // A Limiter limits the requests under way to one upstream. It is safe for concurrent use.
@@ -84,12 +86,12 @@ type Limiter struct {
 	latest  answer
 	stepped int64 // µs: time of the latest step
 
-	pioneers  atomic.Int64 // requests since the start, up to twice few
+	pioneers  atomic.Int64 // number of requests since the start, counted up to 2·few
 	pioneered atomic.Int64 // when the last of these came, in µs
 	skipped   int          // answers to later requests before there was a base
 }
 
-// An answer is shown while answers are too few for windows.
+// answer is the time and the latency of one response. State has the latest one while there are too few for a window.
 type answer struct{ at, took int64 } // µs
 
 // New returns a limiter that knows nothing of its upstream.
@@ -127,8 +129,8 @@ func (l *Limiter) publish() (changed bool) {
 }
 
 // Enter takes a permit if a request of this class fits, and reports whether it fits. With force, it takes a permit in
-// any case. now is the time since a fixed instant, the same for all calls. With Unix times, limiters of different
-// processes probe a shared upstream together; otherwise two of them still find good limits, and many do not.
+// any case. now is the time since a fixed instant, the same for all calls. With Unix times, limiters in different
+// processes probe a shared upstream together. With other times, two limiters still find good limits, but many do not.
 func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
 	for {
 		n := l.inFlight.Load()
@@ -140,7 +142,7 @@ func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) 
 			break
 		}
 	}
-	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // of which few are enough
+	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // the constant few: so many answers are enough for a base
 		l.pioneered.Store(now.Microseconds())
 	}
 	if !fits {
@@ -162,7 +164,8 @@ func (l *Limiter) Fits(now time.Duration, class Class) bool {
 	return l.fits(now, l.inFlight.Load(), class)
 }
 
-// fits reports whether a request fits beside n requests under way. It sweeps orphans only if it would not.
+// fits reports whether a request fits beside n requests under way. It removes expired orphans only if the
+// request would not fit otherwise.
 func (l *Limiter) fits(now time.Duration, n int64, class Class) bool {
 	limit := l.caps[class].Load()
 	if n < l.least.Load() || n+l.orphans.n.Load() < limit {
@@ -211,8 +214,9 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	}
 }
 
-// isLate reports whether a request came after the first ones, which set the first base. The first answers would not do:
-// among many requests they are the fastest. If too few of the first requests are answered, later ones count, too.
+// isLate reports whether a request came after the first ones, which set the first base. The base is not the latency of
+// the first answers, because these are the fastest of many requests. If too few of the first requests are answered,
+// later ones count, too.
 func (l *Limiter) isLate(sent time.Duration) bool {
 	if last := l.pioneered.Load(); last == 0 || sent.Microseconds() <= last || l.skipped == enough {
 		return false

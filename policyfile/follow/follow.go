@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// settle is how long the files must be quiet before they are read, and how long they must
-	// stay the same then, so that one that is being written is not applied in halves.
+	// settle is how long the files must be unchanged before they are read, and then again before they are applied,
+	// so that a half-written file is not applied.
 	settle = 100 * time.Millisecond
 	// poll is the interval in which files are checked without a notification: network file systems send none.
 	poll = 10 * time.Second
@@ -47,15 +47,15 @@ type File struct {
 	// Compile compiles the document to a policy: see [policyfile.ParseTo]. Nil means [policy.CompileAt].
 	Compile policyfile.Compiler
 
-	seen   files // when they were last read
-	done   files // of which the policy was applied or refused
-	forced bool  // is to be applied or refused again, also if nothing has changed
+	seen   files // the files as they were last read
+	done   files // the files as they were when a policy was last applied or refused
+	forced bool  // apply or refuse once more, even if nothing has changed
 }
 
 // files are those that a policy is made of, by their paths.
 type files map[string]state
 
-// state tells what is in a file from what was.
+// state identifies the content of a file, to notice changes.
 type state struct {
 	sum   [sha256.Size]byte
 	fault string // why it could not be read
@@ -95,8 +95,7 @@ func (f *File) read() (*policy.Policy, files, error) {
 	return p, made, err
 }
 
-// changed reports whether there is something else in one of the files than when they were last
-// read.
+// changed reports whether the content of any file has changed since the last read.
 func (f *File) changed() bool {
 	for path, was := range f.seen {
 		if stateOf(policyfile.ReadFile(path)) != was {
@@ -169,8 +168,8 @@ func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*p
 	}
 }
 
-// look applies what has changed if it reads the same as at the last look, and reports whether it
-// is to look again for that.
+// look applies a change if two consecutive looks have read the same content. It reports whether another look is needed
+// for that.
 func (f *File) look(w *fsnotify.Watcher, apply func(*policy.Policy)) bool {
 	f.follow(w) // what the last look has found as well
 	if !f.forced && maps.Equal(f.seen, f.done) && !f.changed() {
@@ -195,8 +194,8 @@ func (f *File) look(w *fsnotify.Watcher, apply func(*policy.Policy)) bool {
 	return false
 }
 
-// follow watches the directories of the files and of what they link to. Directories, since
-// a watch on a file stays with it when another takes its name. They may have changed.
+// follow watches the directories of the files and of the targets of their links, which may have changed. It watches
+// directories, because a watch on a file stays with that file when another file takes its name.
 func (f *File) follow(w *fsnotify.Watcher) {
 	if w == nil {
 		return

@@ -40,12 +40,12 @@ import (
 const (
 	Lead = 30 * time.Minute // of nothing but ordinary traffic
 
-	// ScraperBegins is when one address begins to ask for ScraperRate pages a second. It never stops. It is
-	// blocked in the rule per-address from ScraperBlocked on.
+	// ScraperBegins is when one address begins to ask for ScraperRate pages a second. From
+	// ScraperBlocked on, the rule per-address blocks it, and it keeps asking.
 	ScraperBegins  = 0 * time.Minute
 	ScraperBlocked = 52 * time.Minute
 	ScraperRate    = 25
-	// The second scraper comes after that, and is slower.
+	// The second scraper begins after the first is blocked, and is slower.
 	SecondBegins = 54 * time.Minute
 	SecondRate   = 12
 
@@ -94,7 +94,7 @@ var (
 // HurtKeys are the API keys of these customers.
 func HurtKeys() []string { return sortedKeys(Hurt) }
 
-// Limits of the rules, a minute.
+// The limits of the rules, in requests a minute.
 const (
 	AddressLimit, AddressRaised = 300, 480 // of per-address
 	LoginLimit, LoginRaised     = 6, 8
@@ -133,7 +133,7 @@ func Document(at time.Duration) policy.Document {
 	return doc
 }
 
-// clients is how many ordinary ones there are, chattyClients of which ask for a little more than they may.
+// clients is the number of ordinary clients. chattyClients of them send a little more than their limit.
 const (
 	clients       = 3000
 	chattyClients = 3
@@ -200,7 +200,7 @@ type ending struct {
 	call     telemetry.UpstreamCall
 }
 
-// Start begins to play in the bubble of the test, Lead before the hour.
+// Start starts the script in the test's synctest bubble. The virtual time starts Lead before the hour.
 func Start(t testing.TB) *Hour {
 	t.Helper()
 	time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(3*time.Hour - Lead)))
@@ -335,10 +335,10 @@ func logIn(q *policy.Request, name string) sent {
 	return sent{name: name}
 }
 
-// Time returns when a time of the hour is.
+// Time returns the virtual time at an offset into the hour.
 func (h *Hour) Time(at time.Duration) time.Time { return h.began.Add(at) }
 
-// PlayTo plays until a time of the hour, up to which everything has happened, and nothing after it.
+// PlayTo plays the script up to an offset into the hour. All earlier events have then happened, and no later ones.
 func (h *Hour) PlayTo(at time.Duration) {
 	h.t.Helper()
 	for {
@@ -363,7 +363,7 @@ func (h *Hour) PlayTo(at time.Duration) {
 				continue
 			}
 			n := a.rate * tick.Seconds()
-			if a.who != "mistyped" { // these are a few, and exact
+			if a.who != "mistyped" { // they send exact numbers; all others vary at random
 				n *= 2 * h.random.Float64()
 			}
 			for a.due += n; a.due >= 1-1e-9; a.due-- {

@@ -1,6 +1,6 @@
 // Package limitpage renders the page that tells API clients their limits, from the policy (sluice
-// describe). It leaves out what concerns other clients, and how the API guards itself. Packages cli and console,
-// which puts limits into the same words, are above it; packages answer, memory and policy are below.
+// describe). It leaves out what concerns other clients, and how the API guards itself. Packages cli and console
+// import it (console describes limits with the same words); it imports packages answer, memory and policy.
 package limitpage
 
 import (
@@ -23,7 +23,7 @@ import (
 // Page is the contents of a page.
 type Page struct {
 	Tiers    []string // the names of the columns of limits
-	Costs    bool     // whether a request counts more than one anywhere
+	Costs    bool     // whether any limit counts a request as more than one
 	Limits   []Limit
 	Further  bool     // there are limits that are not listed
 	Lockouts []string // the names of limits with a lockout
@@ -39,7 +39,7 @@ type Limit struct {
 	For     Text
 	Counted Text
 	Cost    Text
-	In      []string // by the columns of Tiers
+	In      []string // one entry for each column in Tiers
 }
 
 // Text is words with names and patterns in them.
@@ -54,7 +54,7 @@ type Piece struct {
 // Meaning is a name and its meaning.
 type Meaning struct{ Name, Says string }
 
-// Of returns the page of a document that p is compiled of.
+// Of returns the page for a document. p is the policy that was compiled from it.
 func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, error) {
 	page := &Page{}
 	var told []*policy.Rule
@@ -79,7 +79,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 		}
 	}
 	page.Statuses = statuses(p)
-	// An example is of a limit that a number of requests uses up.
+	// The example shows a limit that is used up by sending a number of requests.
 	told = slices.DeleteFunc(told, func(r *policy.Rule) bool { return r.InFlight.Auto || r.OnlyClassifies() })
 	if len(told) == 0 {
 		return page, nil
@@ -103,8 +103,8 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	return page, nil
 }
 
-// guards reports whether a rule is there against guessing and misuse: it counts by a name that a body
-// has or by what a client looks like, or it counts failures.
+// guards reports whether a rule protects against guessing and misuse: it counts by status codes, or it has a body
+// field or the TLS fingerprint in its key. A budget of tokens or money does not count as such a rule.
 func guards(r *policy.Rule) bool {
 	if r.Cost.Tokens != "" || r.Cost.USD != "" {
 		return false // a budget
@@ -114,8 +114,8 @@ func guards(r *policy.Rule) bool {
 	})
 }
 
-// columns names the columns of limits, and returns the tiers that they are of; the first is that of all
-// others.
+// columns sets the names of the limit columns, and returns the tier of each column. The first column is for all other
+// tiers.
 func (p *Page) columns(doc *policy.Document, told []*policy.Rule) []string {
 	all := map[string]bool{}
 	for _, r := range told {
@@ -160,8 +160,8 @@ func names(r *policy.Rule) []string {
 	return policy.LimitNames(r.Name, plans)
 }
 
-// appliesTo describes the requests that a rule counts. Values of headers may be secrets, and attributes come from
-// the program.
+// appliesTo describes the requests that a rule counts. It leaves out the values of headers, because they may
+// be secrets. Attributes come from the program, so the description is "some callers".
 func appliesTo(r *policy.Rule) (t Text) {
 	t = t.list("", r.Match)
 	if len(r.Match) == 0 {
@@ -235,7 +235,8 @@ func counted(doc *policy.Document, r *policy.Rule) (t Text) {
 	return t
 }
 
-// partWords are the parts of a key in words. A request has all of those that name nothing.
+// partWords are the parts of a key in words. Every request has the parts without a name, such as client_ip; it may
+// lack a part with a name, such as header:NAME.
 var partWords = map[string]string{
 	"client_ip": "per address (IPv6: per /%d network)", "route": "per route", "host": "per host", "method": "per method",
 	"api_key": "per API key (header %s, or the bearer token)", "attr": "per caller, as the service knows them",
@@ -288,7 +289,7 @@ func cost(r *policy.Rule) (t Text) {
 	}
 }
 
-// classWords are the classes for clients.
+// classWords explains the classes to clients.
 var classWords = map[string]string{
 	"critical":  "denied last when the service is overloaded",
 	"normal":    "denied before critical requests when the service is overloaded",

@@ -171,7 +171,7 @@ type CheckRequest struct {
 	//	*CheckRequest_Request
 	//	*CheckRequest_Subject
 	About isCheckRequest_About `protobuf_oneof:"about"`
-	Cost  int64                `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"` // the number of requests that this check is charged as; 0 means 1
+	Cost  int64                `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"` // how many requests this check counts as; 0 means 1
 	Mode  Mode                 `protobuf:"varint,4,opt,name=mode,proto3,enum=sluice.v1.Mode" json:"mode,omitempty"`
 	Id    string               `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"` // a check that is repeated with the same id within a minute is charged once
 	// Take a permit from rules with in_flight: the caller promises to call Release when the request ends. Without it,
@@ -489,13 +489,16 @@ type CheckResponse struct {
 	Exempt     bool                   `protobuf:"varint,8,opt,name=exempt,proto3" json:"exempt,omitempty"`
 	Blocked    string                 `protobuf:"bytes,9,opt,name=blocked,proto3" json:"blocked,omitempty"`  // the rule that blocks the request
 	Missing    string                 `protobuf:"bytes,10,opt,name=missing,proto3" json:"missing,omitempty"` // what the request lacks for a decision, such as a key part
-	Known      bool                   `protobuf:"varint,11,opt,name=known,proto3" json:"known,omitempty"`    // a check with this id was allowed, and charged, before
-	Body       []byte                 `protobuf:"bytes,12,opt,name=body,proto3" json:"body,omitempty"`       // the body of a denial, to send to the client; headers contain its type
+	// A check with this id was allowed before, so nothing was charged. Exception: if the request's turn in a queue has
+	// passed, or was given by another instance, this check has taken a new turn, which is charged.
+	Known bool   `protobuf:"varint,11,opt,name=known,proto3" json:"known,omitempty"`
+	Body  []byte `protobuf:"bytes,12,opt,name=body,proto3" json:"body,omitempty"` // the body of a denial, to send to the client; headers contain its type
 	// In a batch, why this check is invalid. It was not charged, and no other field is set.
 	Error string `protobuf:"bytes,13,opt,name=error,proto3" json:"error,omitempty"`
 	// The token of the permit or the turn that the request has, for Hold and Release; empty if it has neither.
-	Place         string   `protobuf:"bytes,14,opt,name=place,proto3" json:"place,omitempty"`
-	Over          []string `protobuf:"bytes,15,rep,name=over,proto3" json:"over,omitempty"` // rules with "over: mark" that the request exceeds: report them to the upstream
+	Place string `protobuf:"bytes,14,opt,name=place,proto3" json:"place,omitempty"`
+	// Rules with "over: mark" whose limits the request exceeds; they do not deny it. Report them to the upstream.
+	Over          []string `protobuf:"bytes,15,rep,name=over,proto3" json:"over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -825,7 +828,7 @@ func (x *SettleResponse) GetSettled() bool {
 
 type Place struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Place         string                 `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"` // the place of the check's response
+	Place         string                 `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"` // CheckResponse.place: the token of a permit or of a turn in a queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -953,7 +956,7 @@ type Result struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // the limit's name in response headers such as RateLimit
 	Allowed       bool                   `protobuf:"varint,3,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	Shadow        bool                   `protobuf:"varint,4,opt,name=shadow,proto3" json:"shadow,omitempty"` // the limit is reported, but not enforced
-	Limit         int64                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`   // the units allowed in a period, or at once if that is more
+	Limit         int64                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`   // the units allowed in a period, or the burst if that is larger
 	Remaining     int64                  `protobuf:"varint,6,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	RetryAfter    *durationpb.Duration   `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // unset if the limit allows the request, or if waiting does not help
 	ResetAfter    *durationpb.Duration   `protobuf:"bytes,8,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"` // the time until the full limit is available again

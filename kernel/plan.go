@@ -6,8 +6,8 @@ import (
 	"hash/fnv"
 )
 
-// Kind is the kernel that a [Plan] runs on. The logs are one kernel that keeps its units in three ways.
-// The scripts of shared stores use the same numbers for the kinds.
+// Kind is the kernel that a [Plan] runs on. The logs are one kernel that keeps its units in three ways. The scripts of
+// shared stores use the same numbers for the kinds.
 type Kind uint8
 
 const (
@@ -54,46 +54,43 @@ const (
 // maxLevel.
 const maxExact = 1 << 51
 
-// maxLevel is the largest level of a meter that a plan can express. A state that a plan with longer ticks has
-// written can contain a higher level.
+// maxLevel is the largest level of a meter that a plan can express. A state that a plan with longer ticks has written
+// can contain a higher level.
 const maxLevel = 1 << 52
 
 // Plan is a limit in integers: all that an implementation needs to reproduce a decision, in ticks of Tick
 // microseconds. [New], [NewLock], [NewInFlight] and [NewDistinct] make plans. A plan is never changed after that and may be shared.
 type Plan struct {
 	Kernel Kind
-	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the
-	// numbers would not be exact otherwise. For a [StampLog] or [CountLog] it is the resolution
-	// of the log within the period, rounded up. Times are rounded down to ticks.
+	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the numbers would not be exact
+	// otherwise. For a [StampLog] or [CountLog] it is the resolution of the log within the period, rounded up. Times
+	// are rounded down to ticks.
 	Tick int64
 	// In a meter, each unit adds Unit to the level, each tick takes Drain away, and units that would raise the level
 	// above Size are refused. With g = gcd(count, period in ticks), Unit is period/g, Drain is count/g, and Size is
 	// burst·Unit.
 	Unit, Drain, Size int64
-	// Span is the length of a window in ticks, and how long a permit or a value lasts. In a log, a unit expires
-	// Span ticks after the beginning of the tick in which it was taken, so that it counts for a whole period even
-	// if it was taken at the end of that tick. Span is 1 where windows
-	// are months of the calendar, which [Plan.WindowAt] numbers.
+	// Span is the length of a window in ticks, and how long a permit or a value lasts. In a log, a unit expires Span
+	// ticks after the beginning of the tick in which it was taken, so that it counts for a whole period even if it was
+	// taken at the end of that tick. Span is 1 where windows are months of the calendar, which [Plan.WindowAt] numbers.
 	Span int64
 	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits,
 	// else the count.
 	Capacity int64
-	// Most is the most units that a state of the plan keeps: the level of a meter, the count of a
-	// window or a log. It is Capacity by default. It is larger if the plan shares states with plans of a
-	// larger Capacity, or if costs can be charged even above the limit ([Plan.Owe]).
-	// A meter's level above Most means that the clock has stepped back.
+	// Most is the most units that a state of the plan keeps: the level of a meter, the count of a window or a log. It
+	// is Capacity by default. It is larger if the plan shares states with plans of a larger Capacity, or if costs can
+	// be charged even above the limit ([Plan.Owe]). A meter's level above Most means that the clock has stepped back.
 	Most int64
 	// Fixed means that stores do not raise Most: see [Plan.Raised].
 	Fixed bool
 	// Fingerprint distinguishes plans whose states mean different things. A store keeps states of different
 	// fingerprints apart even under one key. Two plans share a fingerprint if they are
 	//
-	//   - meters with the same rate,
+	//   - two meters with the same rate,
 	//   - two fixed windows, two sliding counters or two exact logs with the same period,
 	//   - two other logs with the same period, and with counts on the same side of [FineLogCount].
 	//
-	// So a change of a burst, of the count of a window or log, of Tick or of Most
-	// keeps the counts.
+	// So a change of a burst, of the count of a window or log, of Tick or of Most keeps the counts.
 	Fingerprint uint64
 	// Sliding means that the previous window counts in proportion to its overlap with the last period.
 	Sliding bool
@@ -101,16 +98,16 @@ type Plan struct {
 	MonthDay int
 	// Queue means that a meter gives turns: what it admits waits until the level before it has drained.
 	Queue bool
-	// Once marks a plan of NewOnce in package sluice: of the Takes with a charge of the plan for the same key, only
-	// one within a Span is committed. If the charge does not fit, the Take is a repeat, which changes nothing and
-	// does not count as an offence that starts a penalty.
+	// Once marks a plan of NewOnce in package sluice: of the Takes with a charge of the plan for the same key, only one
+	// within a Span is committed. If the charge does not fit, the Take is a repeat, which changes nothing and does not
+	// count as an offence that starts a penalty.
 	Once bool
 	// Lockout has the terms of a [Lock]. All locks share a fingerprint, because their states have the same meaning.
 	Lockout Lockout
 
-	// most is the level of a meter that corresponds to Most units, and full is the number of ticks in which that
-	// level drains. If Raised has made Most too large to be exact, most is maxLevel and vague is true: then a level
-	// above most does not prove that the clock has stepped back.
+	// most is the level of a meter that corresponds to Most units, and full is the number of ticks in which that level
+	// drains. If Raised has made Most too large to be exact, most is maxLevel and vague is true: then a level above
+	// most does not prove that the clock has stepped back.
 	most, full int64
 	vague      bool
 	// rate is the rate of a meter with ticks of a microsecond. A level of 1 drains in part/rate.drain microseconds.
@@ -136,8 +133,8 @@ type Spec struct {
 	Sliding, Queue bool
 }
 
-// New returns the plan of a limit, by the finest tick of 1 µs, 1 ms or 1 s that lets its numbers be exact. It fails
-// if no tick is exact, or if the spec is not valid.
+// New returns the plan of a limit, by the finest tick of 1 µs, 1 ms or 1 s that lets its numbers be exact. It fails if
+// no tick is exact, or if the spec is not valid.
 func New(s Spec) (p Plan, err error) {
 	if s.Count < 1 || s.Period < 1 || s.Kernel == Meter && s.Burst < 1 {
 		return Plan{}, errors.New("the count, the period and the burst of a limit are at least 1")
@@ -256,11 +253,10 @@ func (p *Plan) fingerprint() uint64 {
 	return h.Sum64()
 }
 
-// Raised returns p, or, if units is more than p.Most, a copy whose Most is units. It is for stores: while plans
-// share the states of a meter, a state must not be cut to the Most of a smaller plan. So a store
-// remembers, for each Fingerprint, the largest Most of the plans in all charges, and raises every plan that is not Fixed
-// to it. Unlike WithMost of
-// package sluice, Raised keeps the Tick, and so the meaning of a receipt's Used.
+// Raised returns p, or, if units is more than p.Most, a copy whose Most is units. It is for stores: while plans share
+// the states of a meter, a state must not be cut to the Most of a smaller plan. So a store remembers, for each
+// Fingerprint, the largest Most of the plans in all charges, and raises every plan that is not Fixed to it. Unlike
+// WithMost of package sluice, Raised keeps the Tick, and so the meaning of a receipt's Used.
 //
 // A store knows only the plans that its own process has charged. If processes share a server, keys and a rate, but
 // have different bursts, use WithMost to give all plans the largest burst. Otherwise a process that knows only a

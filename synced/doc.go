@@ -27,10 +27,11 @@
 //
 //	(N − 1) · (B + r·A)
 //
-// units, where B is the burst, r the rate, and A the largest age of what a process knows, 300 ms. For a window the bound
-// is (N − 1)·B with the count of the window as B. [Excess] returns it. It is reached if all processes get requests for a
-// whole burst of the same key before their first reports. The excess that one process allows is at most what the others
-// took in the last 400 ms plus the time of one call; for a key that is requested all the time, in the last 200 ms.
+// units, where B is the burst, r the rate, and A the largest age of what a process knows, 300 ms. For a window the
+// bound is (N − 1)·B with the count of the window as B. [Excess] returns it. It is reached if all processes get
+// requests for a whole burst of the same key before their first reports. The excess that one process allows is at most
+// what the others took in the last 400 ms plus the time of one call; for a key that is requested all the time, in the
+// last 200 ms.
 //
 // Proof. When a process i allows a unit, the level that i knows is at most the limit. That level consists of all
 // reports until τ, the time of i's last answer, and of i's own units. i does not know the units that another process j

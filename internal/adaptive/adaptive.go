@@ -1,5 +1,5 @@
-// Package adaptive limits the requests under way to an upstream. The limit is high enough to keep the upstream busy, and
-// low enough to avoid a long queue. It follows the latency of the upstream, and needs no configuration.
+// Package adaptive limits the requests under way to an upstream. The limit is high enough to keep the upstream busy,
+// and low enough to avoid a long queue. It follows the latency of the upstream, and needs no configuration.
 //
 // Time is an argument, and a limit changes only in calls of its methods: a Limiter has no goroutine and no
 // clock, and draws nothing at random. The same calls give the same results.
@@ -19,8 +19,8 @@
 // all limiters of an upstream probe together.
 //
 // The limit stays above the number of requests that were lately served without a queue. Failures lower it only if there
-// are more of them than usual. A fraction of failures counts as usual if half the limit did
-// not reduce it, unless more than half of the requests fail.
+// are more of them than usual. A fraction of failures counts as usual if half the limit did not reduce it, unless more
+// than half of the requests fail.
 //
 // After a client leaves, its request still counts for as long as the client waited, because the upstream may still work
 // on it.
@@ -142,7 +142,7 @@ func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) 
 			break
 		}
 	}
-	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // the constant few: so many answers are enough for a base
+	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // few answers to them are enough for a base: see the constant
 		l.pioneered.Store(now.Microseconds())
 	}
 	if !fits {
@@ -164,8 +164,8 @@ func (l *Limiter) Fits(now time.Duration, class Class) bool {
 	return l.fits(now, l.inFlight.Load(), class)
 }
 
-// fits reports whether a request fits beside n requests under way. It removes expired orphans only if the
-// request would not fit otherwise.
+// fits reports whether a request fits beside n requests under way. It removes expired orphans only if the request would
+// not fit otherwise.
 func (l *Limiter) fits(now time.Duration, n int64, class Class) bool {
 	limit := l.caps[class].Load()
 	if n < l.least.Load() || n+l.orphans.n.Load() < limit {

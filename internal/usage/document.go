@@ -33,8 +33,8 @@ type document struct {
 	buf    [maxToken]byte               // a name or word that continues in the next piece
 }
 
-// maxToken is the maximum length of a name and a number, as written. A longer name cannot be part
-// of a configured path, and a longer number is malformed.
+// maxToken is the maximum length of a name and a number, as written. A longer name cannot be part of a configured path,
+// and a longer number is malformed.
 const maxToken = 256
 
 // absent is the value of a number that has not been seen.
@@ -82,8 +82,8 @@ const (
 	inBackground // true if the model continues after the response
 )
 
-// deepest returns the greatest depth at which the name of a member gives its value the kind k. Deeper members with
-// the same name are ordinary data.
+// deepest returns the greatest depth at which the name of a member gives its value the kind k. Deeper members with the
+// same name are ordinary data.
 func (k kind) deepest() int {
 	switch k {
 	case eventType, isDone:

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// settle is how long the files must be unchanged before they are read, and then again before they are applied,
-	// so that a half-written file is not applied.
+	// settle is how long the files must be unchanged before they are read, and then again before they are applied, so
+	// that a half-written file is not applied.
 	settle = 100 * time.Millisecond
 	// poll is the interval in which files are checked without a notification: network file systems send none.
 	poll = 10 * time.Second

@@ -40,8 +40,8 @@ import (
 const (
 	Lead = 30 * time.Minute // of nothing but ordinary traffic
 
-	// ScraperBegins is when one address begins to ask for ScraperRate pages a second. From
-	// ScraperBlocked on, the rule per-address blocks it, and it keeps asking.
+	// ScraperBegins is when one address begins to ask for ScraperRate pages a second. From ScraperBlocked on, the rule
+	// per-address blocks it, and it keeps asking.
 	ScraperBegins  = 0 * time.Minute
 	ScraperBlocked = 52 * time.Minute
 	ScraperRate    = 25

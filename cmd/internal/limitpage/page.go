@@ -1,6 +1,6 @@
-// Package limitpage renders the page that tells API clients their limits, from the policy (sluice
-// describe). It leaves out what concerns other clients, and how the API guards itself. Packages cli and console
-// import it (console describes limits with the same words); it imports packages answer, memory and policy.
+// Package limitpage renders the page that tells API clients their limits, from the policy (sluice describe). It leaves
+// out what concerns other clients, and how the API guards itself. Packages cli and console import it (console describes
+// limits with the same words); it imports packages answer, memory and policy.
 package limitpage
 
 import (
@@ -103,8 +103,8 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	return page, nil
 }
 
-// guards reports whether a rule protects against guessing and misuse: it counts by status codes, or it has a body
-// field or the TLS fingerprint in its key. A budget of tokens or money does not count as such a rule.
+// guards reports whether a rule protects against guessing and misuse: it counts by status codes, or it has a body field
+// or the TLS fingerprint in its key. A budget of tokens or money does not count as such a rule.
 func guards(r *policy.Rule) bool {
 	if r.Cost.Tokens != "" || r.Cost.USD != "" {
 		return false // a budget
@@ -160,8 +160,8 @@ func names(r *policy.Rule) []string {
 	return policy.LimitNames(r.Name, plans)
 }
 
-// appliesTo describes the requests that a rule counts. It leaves out the values of headers, because they may
-// be secrets. Attributes come from the program, so the description is "some callers".
+// appliesTo describes the requests that a rule counts. It leaves out the values of headers, because they may be
+// secrets. Attributes come from the program, so the description is "some callers".
 func appliesTo(r *policy.Rule) (t Text) {
 	t = t.list("", r.Match)
 	if len(r.Match) == 0 {
@@ -235,8 +235,8 @@ func counted(doc *policy.Document, r *policy.Rule) (t Text) {
 	return t
 }
 
-// partWords are the parts of a key in words. Every request has the parts without a name, such as client_ip; it may
-// lack a part with a name, such as header:NAME.
+// partWords are the parts of a key in words. Every request has the parts without a name, such as client_ip; it may lack
+// a part with a name, such as header:NAME.
 var partWords = map[string]string{
 	"client_ip": "per address (IPv6: per /%d network)", "route": "per route", "host": "per host", "method": "per method",
 	"api_key": "per API key (header %s, or the bearer token)", "attr": "per caller, as the service knows them",

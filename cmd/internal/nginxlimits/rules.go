@@ -168,8 +168,8 @@ func pathsOf(g *group, s *server) []target {
 	return g.paths[s]
 }
 
-// simplified drops redundant targets. A target with the limit in force is "in"; any other is "out". Targets
-// meet if they overlap. simplified drops a target in three cases:
+// simplified drops redundant targets. A target with the limit in force is "in"; any other is "out". Targets meet if
+// they overlap. simplified drops a target in three cases:
 //
 //   - An earlier target covers it.
 //   - It is out, and meets no later target that is in.
@@ -199,8 +199,8 @@ func simplified(all []target) []target {
 	return kept
 }
 
-// redundant looks for the first later target that t meets, and reports whether it covers t, and both are in or both
-// are out. backward has the later targets, the last one first.
+// redundant looks for the first later target that t meets, and reports whether it covers t, and both are in or both are
+// out. backward has the later targets, the last one first.
 func redundant(t target, backward []target) bool {
 	for _, later := range slices.Backward(backward) {
 		if meetTarget(t, later) {
@@ -466,8 +466,8 @@ func (one *importedRule) setTargets(targets []target) {
 	}
 }
 
-// keepOnError sets on_error if its default has changed because patterns were left out. For example, a rule that
-// matches a login denies by default, and without that pattern it would allow.
+// keepOnError sets on_error if its default has changed because patterns were left out. For example, a rule that matches
+// a login denies by default, and without that pattern it would allow.
 func (one *importedRule) keepOnError(in []string) {
 	onError := func(match []string) (found sluice.OnError) {
 		rule := one.Rule

@@ -164,8 +164,7 @@ func (l *limit) unread() (all []string) {
 	return all
 }
 
-// add adds the rules of one limit of an operation: one for each alternative in the
-// operation's security requirements.
+// add adds the rules of one limit of an operation: one for each alternative in the operation's security requirements.
 func (b *builder) add(o *Operation, l *limit) {
 	match, notes := b.patterns(o)
 	comments := slices.Concat([]string{title(o) + " " + l.origin()}, sentences(l.notes), notes)

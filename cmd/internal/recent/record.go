@@ -14,13 +14,13 @@ import (
 // parts and the fields of the schema. Numbers are varints. A text is written as a number, twice its length, and its
 // bytes. If the chunk already has the text, only a number is written: twice the position of that text, plus one.
 //
-// A part has its state and, if it is present, a text. If the schema hides the part, the text is a hash of the value
-// in 8 bytes, and the visible form of the value. Otherwise, the text is the value. If the value is a folded name, a
-// zero byte and the original spelling follow. A field has the number of its values, and then each value: a number n
-// as n+1, and any other value as zero and a hash.
+// A part has its state and, if it is present, a text. If the schema hides the part, the text is a hash of the value in
+// 8 bytes, and the visible form of the value. Otherwise, the text is the value. If the value is a folded name, a zero
+// byte and the original spelling follow. A field has the number of its values, and then each value: a number n as n+1,
+// and any other value as zero and a hash.
 //
-// The record of an outcome has flags, time, the ID of the request or 0, status, length of the body, verdict and cost, and
-// the values of the fields of responses, as numbers: see answerNumber.
+// The record of an outcome has flags, time, the ID of the request or 0, status, length of the body, verdict and cost,
+// and the values of the fields of responses, as numbers: see answerNumber.
 
 // The flags of a record.
 const (
@@ -56,8 +56,8 @@ type writer struct {
 	value  []byte
 }
 
-// slot is a text of the chunk: the upper 46 bits of its hash, and its position. Two texts whose 46 bits are
-// equal are taken to be equal. A comparison of the texts would be slow, because they are seldom in the processor's cache.
+// slot is a text of the chunk: the upper 46 bits of its hash, and its position. Two texts whose 46 bits are equal are
+// taken to be equal. A comparison of the texts would be slow, because they are seldom in the processor's cache.
 type slot uint64
 
 const (

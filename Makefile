@@ -30,7 +30,7 @@ CONCURRENT = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PURE) $(SLOWES
 # Its argument names the record of the run: .ci/run looks for skipped tests there.
 TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --
 
-# The tests to run before a push: six to seven minutes on two cores. It installs nothing: tests that need a program
+# The tests to run before a push: about six minutes on two cores. It installs nothing: tests that need a program
 # that is missing are skipped, and listed at the end. Three packages run at a time, because some wait for
 # other processes; "make lint" vets. Without GORACE each process with the race detector sleeps for a second at
 # its end.

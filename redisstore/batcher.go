@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// The size of a call is bounded, so that it does not block the server, or delay its requests, for long.
+	// These bound the size of a call: a large one would block the server and delay all requests in it.
 	maxCallRequests = 256
 	maxCallCharges  = 1024
-	// usualWorkers is the usual number of calls on their way, each on its own connection. If no call was sent for
-	// lateAfter, because the server is far away, one more worker starts, up to maxWorkers, so that no request waits
-	// for the round trip of others.
+	// usualWorkers is the usual number of calls in flight, each on its own connection. If the server is far away,
+	// requests would wait for the round trips of earlier calls. So if requests wait and no call was sent for
+	// lateAfter, one more worker starts, up to maxWorkers.
 	usualWorkers = 2
 	maxWorkers   = 24
 	lateAfter    = 2 * time.Millisecond
-	// A call without an answer for lostAfter is given up, because its connection may be dead, so that others can be
-	// sent. A call is also given up if another call was sent later and returned in a fraction of the time. At most
+	// The batcher gives up a call that has had no answer for lostAfter: its connection may be dead, and other
+	// requests are waiting. It also gives up a call if a later call has returned in a fraction of the time. At most
 	// maxLost calls are given up at a time.
 	lostAfter = 400 * time.Millisecond
 	maxLost   = 24
@@ -167,8 +167,8 @@ func (b *batcher) abandonOvertaken(w *worker, now time.Time) {
 	})
 }
 
-// cutSilent closes connections that have waited for an answer for longer than lostAfter, at most once in a quarter
-// of that time. b.mu is held.
+// cutSilent closes connections that have waited for an answer for longer than lostAfter, at most once every
+// lostAfter/4. b.mu is held.
 func (b *batcher) cutSilent(now time.Time) {
 	if now.Sub(b.cutAt) < lostAfter/4 || !b.store.track() {
 		return
@@ -300,8 +300,8 @@ func (b *batcher) fill(w *worker) bool {
 	return true
 }
 
-// isTooMuch reports whether r does not fit in a call that already has that many requests and charges. Requests that
-// follow r in the same call count with it.
+// isTooMuch reports whether r does not fit in a call that already has the given numbers of requests and charges.
+// The requests that must follow r in the same call count as a part of r.
 func (r *request) isTooMuch(requests, charges int) bool {
 	if r.follows {
 		return charges+len(r.charges) > maxCallCharges // may be so if the first of them was cancelled

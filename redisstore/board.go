@@ -47,9 +47,9 @@ redis.call('PEXPIREAT', KEYS[1], last[2])
 redis.call('PEXPIREAT', KEYS[2], last[2])
 `, maxPosts)
 
-// postedScript returns the names of instances and their posts, in the same order: up to a MiB of posts, and then
-// the names alone. Without names as arguments, it reads the posts that expire last. It does not load values that
-// are longer than a post, because any client may have written them.
+// postedScript returns the names of instances and their posts, in the same order. After a MiB of posts, it returns
+// only the names of the rest. Without arguments, it chooses the names with the posts that expire last. It does not
+// load values that are longer than a post, because any client may have written them.
 var postedScript = fmt.Sprintf(`
 local names = ARGV
 if #names == 0 then
@@ -76,9 +76,9 @@ return {names, texts}
 // Post stores a message of an instance for the others that share the store, in place of the instance's previous
 // message, until it expires. A part is a separate board of messages. It has two keys: the prefix and
 // "{posts:PART}", and the same with ":until". With a HashKey, messages are encrypted, but not the names of
-// instances. A name has at most 256 bytes, and a message a MiB. A part has room for 256 instances. All posts of a
-// part should have about the same expires: Post deletes messages that would stay at least twice as long as the new
-// one, because they must have been posted before the clock was set back.
+// instances. A name has at most 256 bytes, and a message a MiB. A part has room for 256 instances. Use about the
+// same value of expires for all posts of a part: Post deletes messages that would stay at least twice as long as
+// the new one, because it assumes that they were posted before the clock was set back.
 func (s *Store) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
 	if len(said) > maxPosted {
 		return fmt.Errorf("redisstore: %d bytes are too many to be posted: at most %d are taken", len(said), maxPosted)
@@ -176,6 +176,6 @@ func (s *Store) eval(ctx context.Context, script string, keys []string, args ...
 	}
 }
 
-// postContext is the context of the encryption. It prevents a post from being passed off as that of another
-// instance or part.
+// postContext is the context of the encryption. It prevents clients from presenting the post of one instance or
+// part as the post of another.
 func postContext(part, instance string) string { return part + "\x00" + instance }

@@ -77,9 +77,9 @@ func (c *scriptCall) lastUserOf(ch *charge, id uint16) *int {
 	return &c.lastUser[id]
 }
 
-// sameAs reports whether r and o can be in one group: whether they have the same charges of meters and windows. For
-// logs, for requests that may offend, and for owed costs, the receipt of one request does not follow from that of
-// another.
+// sameAs reports whether r and o can be in one group: whether they have the same charges of meters and windows.
+// Logs, requests that may offend, and owed costs are excluded, because the receipt of one request would not follow
+// from the receipt of another.
 func (r *request) sameAs(o *request) bool {
 	if len(r.charges) != len(o.charges) || r.look || o.look || string(r.names) != string(o.names) {
 		return false
@@ -107,9 +107,9 @@ func (r *request) admitted() int64 {
 	return least
 }
 
-// firstNumber returns the first number of the reply to a charge if its request had been decided alone, after turn
-// requests like it. had is the number before all requests of the group, times is how often the cost fits, and
-// admitted is the number of admitted requests.
+// firstNumber returns the first number that the script would have returned for a charge if the requests of the
+// group had been decided one by one, and this request after turn others. had is the number before all requests of
+// the group, times is how often the cost fits, and admitted is the number of admitted requests.
 func (c *charge) firstNumber(had, times, turn, admitted int64) int64 {
 	taken, fits := min(admitted, times), times > admitted
 	if turn < admitted {

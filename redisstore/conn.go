@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// conns makes connections, and has the set of open ones. The library keeps idle connections without checking them.
-// So a connection checks itself before a write whether it has died in the meantime: nothing has been sent yet, and
+// conns makes connections, and keeps the set of open ones. The library does not check idle connections. So each
+// connection checks before a write whether it has died while it was idle. At that point nothing has been sent, so
 // the call can use another connection.
 type conns struct {
 	generation atomic.Int64

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Dangers returns sentences about settings of the masters that endanger limits, and how to change them. One such
-// danger is a user without the permissions that instances need to reach each other, such as to subscribe. Settings
-// that a server hides are left out. Dangers fails if no server answers.
+// Dangers returns sentences about settings of the masters that endanger limits, and how to change them. It also
+// reports if the user lacks permissions, such as to subscribe, that instances need to reach each other. It ignores
+// settings that a server hides. Dangers fails if no server answers.
 func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 	var all []string
 	var failed error

@@ -12,10 +12,10 @@ import (
 )
 
 // cacheFor is how long a state that denies is remembered, in microseconds. Denials from memory are exact as long as
-// nothing is given back. Refunds by this process take effect at once, and resets and refunds by others when their
-// message arrives (see resets). Without a message they take effect after this time; the same is true if the server
-// loses its states, or if its clock is set. So no wrong denial lasts for more than a second, and a client that
-// keeps trying costs the server a call a second.
+// nothing is given back. Refunds by this process take effect at once. Resets and refunds by others take effect when
+// their message arrives (see resets), or after cacheFor if no message arrives. If the server loses its states, or
+// its clock is set, this also takes effect after cacheFor. So no wrong denial lasts for more than a second, and a
+// client that keeps trying costs the server a call a second.
 const cacheFor = 1_000_000
 
 const (
@@ -36,8 +36,8 @@ type denyCache struct {
 type cacheSet struct {
 	sync.RWMutex
 	entries [cacheWays]cacheEntry
-	// Answers to requests sent until this time make no new entry. They may be older than a refund whose entry was
-	// replaced.
+	// Answers to requests sent at or before floor make no new entry: a refund may have come after such an answer,
+	// and the entry of the refund may have been replaced.
 	floor int64
 }
 
@@ -49,8 +49,7 @@ type cacheEntry struct {
 	place           int // index of the request among those of its call
 	// The server answered between sent and back, in microseconds by the clock of denyCache.
 	sent, back int64
-	// counted reports that receipts of requests sent after sent are valid, although the state is unknown until
-	// then.
+	// counted is set for an unknown state if receipts of requests sent after sent are valid.
 	counted bool
 }
 
@@ -58,7 +57,7 @@ type cacheEntry struct {
 const unknownState = math.MaxInt64
 
 func newDenyCache() *denyCache {
-	// No time is 0: empty entries have that.
+	// The base is a microsecond ago, so that no time is 0, which marks empty entries.
 	return &denyCache{base: time.Now().Add(-time.Microsecond), seed: maphash.MakeSeed()}
 }
 
@@ -66,10 +65,10 @@ func newDenyCache() *denyCache {
 func (d *denyCache) at(t time.Time) int64 { return t.Sub(d.base).Microseconds() }
 
 // answer reports whether one of charges is certain to be refused, and if so writes the receipts that the server
-// would return. Their Now is not before that of the remembered receipts. If the denial may be an offence, answer
-// reports false, because the server has to record it: see [sluice.Offends]. The receipts may not include changes by
-// other processes to states that do not deny, or changes made while the remembered denial was on its way. The
-// denial is right without them.
+// would return. The Now of the receipts is never before the Now of the remembered ones. If the denial may be an
+// offence, answer reports false, because the server has to record it: see [sluice.Offends]. The receipts may lack
+// changes that other processes have made to states that do not deny, and changes made while the remembered denial
+// was in flight. The denial is correct nevertheless.
 func (d *denyCache) answer(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return d.table.Load() != nil && d.answerAt(d.at(time.Now()), charges, receipts)
 }
@@ -141,8 +140,8 @@ func (d *denyCache) learn(r *request, charges []sluice.Charge, receipts []sluice
 	return false
 }
 
-// note remembers the states of all charges if the request was denied, gives units back, or was a peek because of a
-// refusal on another slot. Otherwise it only updates existing entries. oldest is as in request.
+// note remembers the states of all charges if the request was denied, gives units back, or only peeked because
+// another slot refuses. Otherwise it only updates existing entries. oldest is as in request.
 func (d *denyCache) note(k cacheEntry, looked bool, charges []sluice.Charge, receipts []sluice.Receipt, oldest []int64) {
 	d.makeTable()
 	all, back := looked || worthCaching(charges, receipts), givesBack(charges)
@@ -217,8 +216,8 @@ func (d *denyCache) get(c *sluice.Charge, k *cacheEntry) bool {
 }
 
 // put remembers k unless the existing entry is newer: answers may arrive out of order. If wanted is false, it only
-// updates an existing entry. An answer from before a refund never replaces the entry of the refund, because its
-// request was sent before the refund returned.
+// updates an existing entry. The entry of a refund is never replaced by an answer to a request that was sent before
+// the refund returned.
 func (d *denyCache) put(fingerprint uint64, key string, k cacheEntry, wanted, givesBack bool) {
 	tag, set := d.set(fingerprint, key)
 	k.tag = tag

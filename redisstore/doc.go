@@ -24,11 +24,11 @@
 // The store remembers the server's answer to a denied request for at most a second. Other processes can only add to
 // the units in use, unless they give units back. So the store can compute whether a later request, of any cost, is
 // certain to be denied, and then denies it without a call: a client that keeps retrying costs the server one call a
-// second in each process. For a log, the server is called again as soon as a unit has expired, and for a request
-// whose cost depends on the expiry of another unit. For permits in flight, the server is always called, because
-// they are given back all the time. If another limit of the request denies, the receipt has the number of permits
-// at the last call. Receipts from memory may not include the units that other processes have taken since. Mostly,
-// these are units of the limits that do not deny.
+// second in each process. For a log, the server is called again as soon as a unit has expired. It is also called if
+// the answer depends on when another unit expires. For permits in flight, the server is always called, because they
+// are given back all the time. If another limit of the request denies, the receipt has the number of permits at the
+// last call. Receipts from memory may lack the units that other processes have taken since, mostly from the limits
+// that do not deny.
 //
 // Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
 // within milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds
@@ -50,13 +50,13 @@
 // # Keys
 //
 // A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
-// charge's key: see [Config]. It expires when it is equal to the empty state, or later by up to an eighth of the
-// limit's period or of the time to drain a full bucket. A window or log of which more than half is used stays
-// longer, so that volatile-ttl does not evict it before other keys: a fixed window by an eighth of its period, a
-// sliding window by nine eighths, and a log by its period. The state of permits in flight and of distinct values is
-// a sorted set: the members are the numbers of the permits or values (8 bytes each), and the scores are the times
-// when they expire, in microseconds. The set expires after the last of these times, later by [kernel.PermitLasts]
-// or by the period of the values.
+// charge's key: see [Config]. It expires when it is equal to the empty state, or somewhat later: by up to an eighth
+// of the limit's period, or of the time that a full bucket takes to drain. A window or log of which more than half
+// is used stays longer, so that volatile-ttl does not evict it before other keys: a fixed window by an eighth of
+// its period, a sliding window by nine eighths, and a log by its period. The state of permits in flight and of
+// distinct values is a sorted set: the members are the numbers of the permits or values (8 bytes each), and the
+// scores are the times when they expire, in microseconds. The set expires [kernel.PermitLasts], or the period of
+// the values, after the last of these times.
 //
 // # Posts
 //

@@ -21,9 +21,9 @@ func hungUp(raw syscall.RawConn) (yes bool) {
 	return yes || err != nil
 }
 
-// isAlert reports whether a TLS record is an alert, which ends the connection. In the data, the alert comes before
-// the end of the stream. In TLS 1.3 it looks like application data, of a length that no reply has: two bytes, the
-// type, and 16 bytes for the integrity.
+// isAlert reports whether a TLS record is an alert, which ends the connection. The server sends it just before it
+// closes the connection. In TLS 1.3, an alert looks like application data, but no reply has its length: two bytes,
+// a byte for the type, and 16 bytes for the integrity.
 func isAlert(record []byte) bool {
 	const alert, data = 21, 23
 	return record[0] == alert || len(record) == 5 && record[0] == data && record[3] == 0 && record[4] == 19

@@ -23,9 +23,10 @@ const (
 //	prefix fingerprint ":" key
 //	prefix fingerprint "#" hash
 //
-// The fingerprint has 11 letters, so the two forms cannot be confused. If the key begins with a hash tag, the name
-// begins with it, too, so that it is the first hash tag of the name. On a cluster, other names get a hash tag, so
-// that the slot depends on the key alone:
+// The fingerprint has 11 characters, so the two forms cannot be confused. If the key begins with a hash tag, the
+// text after ":" or "#" begins with that tag, or with the hash of the tag in braces. So this is the first hash tag
+// of the name, and sets the slot. On a cluster, all other names get a hash tag, so that the slot depends on the key
+// alone:
 //
 //	prefix fingerprint "={" key "}"
 //	prefix fingerprint "#{" hash "}"
@@ -85,7 +86,7 @@ func (n *naming) slot(key string) uint16 {
 
 var anyPlan sluice.Plan
 
-// appendHash appends half of the hash of a text, as 22 letters. With another use, the same text has another hash.
+// appendHash appends half of the hash of a text, as 22 characters. The hash also depends on use.
 func (n *naming) appendHash(dst []byte, use, text string) []byte {
 	h := n.hashes.Get().(hash.Hash)
 	h.Reset()

@@ -23,8 +23,8 @@ type Keys struct {
 // false for commands that are not read-only. Calls of the script are not repeated, whatever DisableRetry is. These
 // options are recommended, and [Open] sets them:
 //
-//   - ConnWriteTimeout: 5 s. If the answer to a call is lost, the client waits for it for this time. No caller waits
-//     longer than its context, but Close does, and more than 24 such calls at a time delay others.
+//   - ConnWriteTimeout: 5 s. If the answer to a call is lost, the client waits for it this long. Callers do not wait
+//     beyond their contexts, but Close does. More than 24 such calls at a time delay other calls.
 //   - DisableAutoPipelining, with a BlockingPoolSize of 50: this package gathers requests itself, and a connection for
 //     each call costs less.
 //

@@ -12,8 +12,8 @@ import (
 )
 
 // nodesEvery is how often a store requests the nodes of a cluster and their slots. The client library itself finds
-// the node for a command. Here, the node only decides which requests are gathered together, so that a silent node
-// does not delay the requests to others.
+// the node for a command. The store only uses the nodes to gather the requests to each node separately, so that a
+// silent node does not delay requests to other nodes.
 const nodesEvery = 2 * time.Second
 
 // nodes has a batcher for each master of a cluster.

@@ -50,8 +50,9 @@ func (c Config) Open(ctx context.Context) (*Store, error) {
 	return newStore(client, false, conns, c), nil
 }
 
-// warm makes connections in advance, so that no decision has to wait for one. It makes as many as overlap in time:
-// more, the further away the server is.
+// warm makes connections in advance, so that no decision has to wait for one. It sends PINGs at the same time, and
+// each PING without a free connection gets a new one. So the farther away the server is, the more connections are
+// made.
 func warm(ctx context.Context, client rueidis.Client) {
 	ctx, cancel := context.WithTimeout(ctx, connectFor/2)
 	defer cancel()

@@ -27,8 +27,8 @@ const (
 	// fewer if many processes listen.
 	gatherFor      = 50 * time.Millisecond
 	gatherListener = 5 * time.Millisecond
-	// nearlyFull is the largest number of free units after a refund, as a multiple of the refund, with which the
-	// refund is published. If more units are free, the key was probably not being denied.
+	// A refund is not published if more than nearlyFull times its units are free afterwards, because the key was
+	// probably not being denied.
 	nearlyFull = 10
 	// maxHeard is how many states the messages of other processes can remove in a second: a quarter of the cache,
 	// so that a client with permission to publish cannot empty the cache.
@@ -36,9 +36,9 @@ const (
 )
 
 // resets publishes the keys that this process has reset or given units back to, and removes the keys that other
-// processes publish from the deny cache. So a remembered denial outlives a reset only by the time of a message, and
-// a refund by gatherFor more. If a message is lost, the change takes effect after cacheFor. On a cluster, a plain
-// channel works, too: its nodes forward messages to each other.
+// processes publish from the deny cache. So a remembered denial ends as soon as the message about a reset arrives.
+// For a refund, it lasts up to gatherFor longer. If a message is lost, the change takes effect after cacheFor. On a
+// cluster, a plain channel works, too: its nodes forward messages to each other.
 type resets struct {
 	store   *Store
 	channel string
@@ -68,8 +68,8 @@ func newResets(s *Store, c Config) *resets {
 // resetChannel returns the channel for resets and refunds.
 func (c Config) resetChannel() string { return c.prefix() + "resets" }
 
-// tell publishes, in the background, the states of charges that are resets, and gatherFor later those of refunds to
-// a state that was nearly full. A state for which the next message has no room is left out.
+// tell publishes the states of resets in the background. It publishes the state of a refund after gatherFor, if the
+// state was nearly full. It leaves out states that do not fit in the next message.
 func (r *resets) tell(charges []sluice.Charge, receipts []sluice.Receipt) {
 	for i := range charges {
 		switch c := &charges[i]; {

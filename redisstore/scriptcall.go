@@ -29,7 +29,7 @@ const (
 	flagOwe
 )
 
-// anyCost bounds the numbers in a call: it is at least the capacity of any plan, and later than any time.
+// anyCost bounds the numbers in a call. No capacity of a plan is larger, and no time is later.
 const anyCost = 1 << 52
 
 // watching has, for each lock of a request, the position of the reply to the charge of [sluice.NewOnce], or 0; the
@@ -55,8 +55,8 @@ type request struct {
 	index   int    // index of the request in its group
 	n       int    // number of requests in the group
 	reply   string // packed numbers of the reply to the group
-	// oldest has the time when the oldest unit of each log that denies expires. It is 0 for other charges, and if the
-	// script did not report it.
+	// oldest has a time for each charge: when the oldest unit of a log that denies will expire. It is 0 for other
+	// charges, and if the script did not report it.
 	oldest []int64
 	sentAt time.Time // a time before the request was sent
 	err    error
@@ -309,9 +309,9 @@ func appendPlan(dst []byte, p *sluice.Plan, units int64) []byte {
 	return appendFloats(dst, tick, capacity, most, float64(max(1, p.Span*p.Tick/8)), float64(p.Span), width)
 }
 
-// meterGrid returns the length, in microseconds, to a multiple of which the expiry of a meter is rounded up. It is
-// the time of eight units, whatever the burst and the tick, so that all plans that share a state agree on it; and a
-// microsecond if eight units are more than an eighth of a full meter.
+// meterGrid returns a length in microseconds. The expiry of a meter is rounded up to a multiple of it. It is the
+// time of eight units, whatever the burst and the tick, so that all plans that share a state agree on it. If eight
+// units are more than an eighth of a full meter, it is a microsecond.
 func meterGrid(p *sluice.Plan) float64 {
 	if p.Most < 64 {
 		return 1
@@ -320,8 +320,8 @@ func meterGrid(p *sluice.Plan) float64 {
 }
 
 // windowStay returns how much longer, in microseconds, the state of a window is kept if more than half of the
-// window is used. Such a state must outlive new keys that are made while it denies, so that volatile-ttl does not
-// evict it: keys of its own window and, for a sliding window, of the next one.
+// window is used. While such a state denies, it must expire later than new keys, so that volatile-ttl does not
+// evict it. These new keys are in the same window or, for a sliding window, in the next one.
 func windowStay(p *sluice.Plan) float64 {
 	stay := p.Limit.Period.Microseconds() / 8
 	if p.Sliding {
@@ -330,8 +330,8 @@ func windowStay(p *sluice.Plan) float64 {
 	return float64(stay)
 }
 
-// entryWidth returns the bytes of an entry in an exact log. They can count a span and an eighth, so that entries
-// are rarely renumbered.
+// entryWidth returns the bytes of an entry in an exact log. An entry can hold a time of up to nine eighths of the
+// span, so that entries are rarely renumbered.
 func entryWidth(span int64) float64 {
 	width := 1.0
 	for size := 256.0; size < float64(span+span/8+2); size *= 256 {

@@ -2,8 +2,9 @@ package memory
 
 import "sync/atomic"
 
-// summary describes a stripe's overflow to readers without its lock: n is the number of records, none had a
-// priority below lowest when it was last changed, and none drains before soonest.
+// summary describes a stripe's overflow for readers that do not hold its lock. n is the number of records, lowest
+// is a lower bound of their priorities as of their last changes, and soonest is a lower bound of the times when
+// they drain.
 type summary struct{ n, lowest, soonest atomic.Int64 }
 
 func (s *Store) summary(hash uint64) *summary { return &s.overflow.summaries[hash>>stripeShift] }
@@ -37,12 +38,13 @@ func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
 	return true
 }
 
-// sampleSize is the number of summaries that are read, unless all of these have only records above overHalf.
+// sampleSize is the number of summaries that a search reads. If these have only records from overHalf on, the
+// search reads all summaries.
 const sampleSize = 64
 
 // victimStripe returns the stripe with the overflow of the lowest priority, and that priority as far as it is known
-// without locks. It reads the summaries of some stripes; if these have only records that have used more than half
-// of their limits, it reads all. So such records are evicted last, wherever the others are.
+// without locks. It reads the summaries of some stripes. If all records there have used more than half of their
+// limits, it reads all summaries, so that such records are evicted only if the store has no others.
 func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 	summaries := s.overflow.summaries
 	first := int(s.overflow.hand.Add(1) % uint64(len(summaries)))

@@ -36,9 +36,9 @@ func (s *Store) takeFast(now int64, hash uint64, c *sluice.Charge, r *sluice.Rec
 }
 
 // limited remembers some of the hashes that were denied last. Its length is a power of two. A denied key is mostly
-// denied again, and takeClockFirst cannot deny, so takeFast skips it for these hashes: with keys by Zipf's law,
-// where two thirds of the requests are denied, the useless calls would take a quarter of the time. A wrong guess
-// costs no more than that.
+// denied again, and takeClockFirst cannot deny, so takeFast does not call it for these hashes. If the keys follow
+// Zipf's law and two thirds of the requests are denied, the useless calls would take a quarter of the time. A wrong
+// guess costs at most as much as a useless call.
 type limited []lately
 
 type lately struct{ hash atomic.Uint32 }

@@ -13,8 +13,8 @@ type entry struct {
 	record   *record
 }
 
-// at returns the priority at a time: drained if the record has drained by then, or the lowest other priority for a
-// penalty that has ended and is only remembered.
+// at returns the priority at a time: drained if the record has drained by then, the next higher priority if the
+// record is a penalty that has ended, and otherwise the stored priority.
 func (e *entry) at(now int64) priority {
 	switch {
 	case e.until <= now:

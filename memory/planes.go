@@ -11,14 +11,14 @@ const (
 	bucketBytes   = 64
 	planeBytes    = 8 // what a plane takes in addition to its buckets
 	firstBuckets  = 2
-	growthBuckets = 16 // the tables grow by this many, once they have as many
-	smallShare    = 16 // a table grows up to one in smallShare of its maximum rather than forget drained states
+	growthBuckets = 16 // the largest number of planes that are added at once
+	smallShare    = 16 // below its maximum divided by smallShare, a table grows rather than forget drained states
 )
 
 // tables are the tables of all stripes. They lie in planes: the first buckets of all tables one after another, then
 // the second ones, and so on. So a table grows in place, by linear hashing: each added bucket takes over a part of
-// one other bucket. And the address of a bucket follows from the size of its table, so apart from the bucket, a
-// look-up reads only data that fits in the processor's first-level cache.
+// one other bucket. The address of a bucket follows from the size of its table. So a look-up reads only the bucket,
+// and data that fits in the processor's first-level cache.
 type tables struct {
 	sizes  []atomic.Uint32          // of each table: see size
 	planes []atomic.Pointer[bucket] // the maximum number that a table may have; nil until allocated
@@ -35,8 +35,8 @@ func (t *tables) init(n, maxBuckets int) {
 	}
 }
 
-// size is how many buckets a table uses: the low 16 bits are the last bucket, and the high 16 the mask of the bits
-// of a hash that count, enough for up to twice as many buckets.
+// size is how many buckets a table uses. The low 16 bits are the index of the last bucket. The high 16 bits are the
+// mask for a hash: the lowest mask of consecutive bits that covers the last bucket.
 type size uint32
 
 func sizeOf(buckets uint32) size {
@@ -46,8 +46,8 @@ func sizeOf(buckets uint32) size {
 
 func (z size) buckets() uint32 { return uint32(z&0xffff) + 1 }
 
-// place is the place in linear hashing: a state of a bucket that does not exist yet is in the bucket from which it
-// will be split.
+// place returns the bucket for a hash, as in linear hashing. If that bucket does not exist yet, place returns the
+// bucket from which it will be split.
 func (z size) place(hash uint32) uint32 {
 	i := hash & uint32(z>>16)
 	if i > uint32(z&0xffff) {
@@ -87,8 +87,8 @@ func (t *tables) add(n uint32) bool {
 // full reports whether a table of the given size cannot grow.
 func (t *tables) full(size uint32) bool { return int(size) == len(t.planes) }
 
-// small reports whether a table of the given size grows rather than forget a drained state. Such a state is seldom
-// its key's last, and inserting it again takes locks, and several times as long as finding it.
+// small reports whether a table of the given size grows rather than forget a drained state. The key of a drained
+// state is usually charged again. To insert its state again takes locks, and several times as long as to find it.
 func (t *tables) small(size uint32) bool { return int(size) < len(t.planes)/smallShare }
 
 func (t *tables) bytes() int64 { return int64(t.made.Load()) * int64(len(t.sizes)) * bucketBytes }

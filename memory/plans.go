@@ -13,8 +13,8 @@ import (
 // maxPlans is the number of plans that the 16 bits of a tag can distinguish.
 const maxPlans = 1 << 16
 
-// layout is the packing of the states of a plan into a word that is never 0: a meter as tick·Drain + level, a
-// window as its number, the previous count and its own.
+// layout packs the states of a plan into words that are never 0. The word of a meter is tick·Drain + level. The
+// word of a window has its number, the previous window's count, and its own count.
 type layout struct {
 	plan  *sluice.Plan
 	index uint64
@@ -30,8 +30,8 @@ type layout struct {
 // siblings are the plans of one fingerprint, which share states.
 type siblings struct{ most atomic.Int64 } // the largest Most of these plans
 
-// stepping returns the plan to step states by: l.plan, for a meter raised to the largest Most of its siblings. Call
-// it after the state has been read: then a level that a sibling has put there is not cut.
+// stepping returns the plan whose Step to use: l.plan, or for a meter l.plan raised to the largest Most of its
+// siblings. Call it after the state has been read, so that a higher level written by a sibling is not cut.
 func (l *layout) stepping() *kernel.Plan {
 	if l.plan.Kernel != kernel.Meter {
 		return &l.plan.Plan
@@ -185,7 +185,8 @@ type plans struct {
 	siblings map[uint64]*siblings // by fingerprint
 	// A hash table with linear probing, at most half full, replaced when it grows.
 	table atomic.Pointer[[]atomic.Pointer[layout]]
-	// All layouts, by index. Earlier lists share the array, and their readers stay within the length of their list.
+	// All layouts, by index. Earlier lists share the array, but their readers read only up to the length of their
+	// list.
 	list atomic.Pointer[[]*layout]
 }
 

@@ -9,9 +9,9 @@ import (
 )
 
 // priority orders states by what would be lost with them; the lowest is evicted first. First comes how much of the
-// limit is used, in steps of a factor of two. Among those that have used more than half, the first to drain goes
-// first, so that a limit of one a second, which a single request uses up, does not outweigh a limit for an hour.
-// Among the others, the least recently used goes first, if that is known.
+// limit is used, in steps of a factor of two. Among states that have used more than half, the first to drain is
+// evicted first. Otherwise a limit of one a second, which a single request uses up, could outlast a limit of an
+// hour. Among the others, the least recently used is evicted first, if that is known.
 //
 // From the highest bit: 4 bits for the step, 52 for the time in microseconds, 7 for the fraction within the step.
 type priority int64

@@ -5,11 +5,11 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// If a store is configured to refuse new keys, it checks before it decides about a new key whether there is room
-// without evicting a state that has used more than half of its limit.
+// A store with RefuseNew refuses a new key if there is no room for it without evicting a state that has used more
+// than half of its limit. It checks this before it decides.
 
 const (
-	// One in spare of the overflow's bytes is left to records that grow: new records do not use it.
+	// New records do not use the last 1/spare of the overflow's bytes, which is left for records that grow.
 	spare = 16
 	// crowdedFor is the time in microseconds for which a failed search for room is not repeated.
 	crowdedFor = 10_000
@@ -41,7 +41,8 @@ func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 	return false
 }
 
-// refuseNew gives an op with a new key a state that is used up, and does not keep it, if the overflow is full.
+// refuseNew causes the denial of an op with a new key for which there is no room: it gives the op a used-up state,
+// which is not stored.
 func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 	if o.cell != nil || o.record != nil || o.twin || c.Cost <= 0 || c.Owe {
 		return

@@ -56,8 +56,8 @@ func lock(ops []op, order []int32) {
 	}
 }
 
-// read finds the state of a charge, and claims it if it is in a cell. Two ops with one hash, which follow one
-// another, share a claim and a state.
+// read finds the state of a charge, and claims it if it is in a cell. Successive ops with the same hash share a
+// claim and a state.
 func (s *Store) read(o, before *op, c *sluice.Charge) {
 	p := c.Plan
 	o.tag, o.word = 0, free // takeAllFast may have set them
@@ -133,7 +133,7 @@ func (o *op) step(now int64, c *sluice.Charge, cost int64, owe bool, r *sluice.R
 	}
 }
 
-// stepping returns the plan to step the op's state by.
+// stepping returns the plan whose Step to use for the op's state.
 func (o *op) stepping(p *sluice.Plan) *kernel.Plan {
 	if p.Kernel != kernel.Meter || o.layout == never {
 		return &p.Plan
@@ -141,7 +141,7 @@ func (o *op) stepping(p *sluice.Plan) *kernel.Plan {
 	return o.layout.stepping()
 }
 
-// try is step for a charge that might have to be undone: states that change in place stay as they are.
+// try does what step does, for a charge that might have to be undone: it does not change states in place.
 func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
 	r.Origin = sluice.ByStore
 	switch p, cost := c.Plan, c.CostAt(now); {

@@ -39,7 +39,7 @@ const (
 	minBytes     = 64 << 10
 	maxStripes   = 1 << 16
 	// stripeBytes is the maximum size of a stripe's table, unless that makes too many stripes. The fewer stripes
-	// there are, the less the fullest, for which planes are made, differs from the others.
+	// there are, the less their fill levels differ, and planes are made for the fullest stripe.
 	stripeBytes = 32 << 10
 )
 
@@ -271,8 +271,8 @@ func (s *Store) hash(c *sluice.Charge) uint64 {
 // stripeShift is the position of the stripe's number in a hash.
 const stripeShift = 48
 
-// placed derives the number of the stripe from all bits of a hash. The 16 highest bits alone would give some of
-// many stripes twice as many keys as the others.
+// placed derives the number of the stripe from all bits of a hash. If only the 16 highest bits were used and there
+// were many stripes, some would get twice as many keys as others.
 func (s *Store) placed(hash uint64) uint64 {
 	stripe, _ := bits.Mul64(hash, uint64(len(s.stripes)))
 	return stripe<<stripeShift | hash&(1<<stripeShift-1)

@@ -69,8 +69,8 @@ func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 	}
 }
 
-// full reports whether cellFor would have to evict a state that has used more than half. It moves nothing: the
-// caller has claimed cells, and moving a claimed cell would wait for the end of the claim.
+// full reports whether cellFor would have to evict a state that has used more than half. It moves no states: the
+// caller has claimed cells, and to move a claimed cell, full would have to wait for the end of the claim.
 func (s *Store) full(st *stripe, tag uint64, now int64) bool {
 	if !st.tables.full(st.size()) || st.freeCell(tag) != nil {
 		return false

@@ -96,8 +96,8 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 	return all, nil
 }
 
-// keyWith returns the key of an override for all subjects of a rule with the values own, and whether the rule
-// counts by all of these key parts.
+// keyWith returns the key of an override for all subjects of a rule that have the values own. counts reports
+// whether the rule counts by all key parts of own.
 func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, counts bool) {
 	key = map[string]string{}
 	if r.Exempt || r.Block || len(own) == 0 {

@@ -13,7 +13,7 @@ type Caller struct {
 	Via  string // "admin API" or "console", for the log
 }
 
-// Needs returns a [Problem] unless the caller has a role, or a higher one.
+// Needs returns a [Problem] unless the caller has at least the given role.
 func (who Caller) Needs(role source.Role) error {
 	if !who.Role.May(role) {
 		return Problemf(http.StatusForbidden, "%s has the role %s, and this requires %s", who.Name, who.Role, role)

@@ -1,7 +1,7 @@
 // Package control has the operations on a running Sluice: on rules, tiers, overrides, subjects and statistics, and
 // explanations of decisions. Each operation takes its [Caller], checks role, dry run and version, and writes the
-// audit log, so that the admin API and the console need not. The types that operations return are the JSON of the
-// admin API.
+// audit log, so that the admin API and the console need not. The admin API sends the values that operations return
+// as JSON.
 package control
 
 import (

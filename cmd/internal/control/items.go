@@ -54,8 +54,8 @@ type Page struct {
 type Query struct {
 	Cursor string // Next of the previous page
 	Limit  int    // items on a page; 0: 100
-	// Rule, Key, Text and State select overrides: by rule, by values of key parts, by a text in
-	// any field, and by "today", "ended" or "blocks".
+	// These fields select overrides: Rule by their rule, Key by values of key parts, Text by a text in any field,
+	// and State ("today", "ended" or "blocks") by their state.
 	Rule  string
 	Key   map[string]string
 	Text  string

@@ -13,8 +13,8 @@ type LoadStats struct {
 	Limits   uint64 `json:"limits"` // number of limits
 	Limit    uint64 `json:"limit"`  // sum of the limits for the class normal
 	InFlight uint64 `json:"in_flight"`
-	// Base is the latency of the upstream without a queue, and Latency the present latency, in seconds, both of the
-	// limit with the largest ratio of latency to base; null: unknown.
+	// Base is the latency of the upstream without a queue, and Latency the present latency, in seconds; null:
+	// unknown. Both are those of the limit with the largest ratio of latency to base.
 	Base    *float64 `json:"base"`
 	Latency *float64 `json:"latency"`
 	// Overloaded is when the present overload started; null: no request was denied in the last minute.

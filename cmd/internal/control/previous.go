@@ -18,8 +18,8 @@ const maxPrevious = 1000
 type Previous struct {
 	Source string `json:"source"` // "database" or "file"
 
-	// Entry is the last audit entry of the change that Restore would undo; Actor made it at At. Changes are the
-	// changes by Restore, without More further ones.
+	// Entry is the last audit entry of the change that Restore would undo; Actor made it at At. Changes has the
+	// changes that Restore would make, and More is the number of those that were left out.
 	Entry   int64            `json:"entry,omitempty"`
 	At      *time.Time       `json:"at,omitempty"`
 	Actor   string           `json:"actor,omitempty"`

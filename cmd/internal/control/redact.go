@@ -99,7 +99,8 @@ func (v *veil) item(i *item) Item {
 	return l
 }
 
-// cursor returns the cursor of the page that follows an item: by its index if its name is hidden.
+// cursor returns the cursor of the page that follows an item. It contains the name of the item, or, if the name is
+// hidden, place.
 func (v *veil) cursor(kind Kind, i *item, place int) string {
 	if kind == Subjects && v.subjects() {
 		return cursorBehind(strconv.Itoa(place))

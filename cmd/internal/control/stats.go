@@ -48,7 +48,8 @@ type RuleStats struct {
 	Requests Requests `json:"requests"`
 	// Near is how many requests left less than a fifth of the limit.
 	Near Windows `json:"near"`
-	// Refused estimates how many subjects were denied, or would have been, and Asked the number of all subjects.
+	// Refused is an estimate of the number of subjects with requests that were denied, or would have been. Asked is
+	// an estimate of the number of all subjects.
 	Refused Windows `json:"refused"`
 	Asked   Windows `json:"asked"`
 	// Usual is the usual number of denials a second at this hour; null: unknown.

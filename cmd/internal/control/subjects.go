@@ -434,8 +434,8 @@ func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*Subj
 	return &SubjectLimits{state.Key, []SubjectState{state}}, err
 }
 
-// recorded returns an apply function for a change that is not made in the database. The function also adds an entry
-// to the database's audit log. Without a database, it logs the change, without values of keys, which may be
+// recorded returns an apply function for a change outside the database. The function runs do, and adds an entry to
+// the database's audit log. Without a database, it logs the change instead, but no values of keys, which may be
 // secrets.
 func (c *Control) recorded(ctx context.Context, who Caller, action, reason string, more map[string]any, do func(*found) error) func(*found, bool) error {
 	return func(s *found, dry bool) error {

@@ -128,8 +128,8 @@ func (c *Control) Put(ctx context.Context, who Caller, id string, document any, 
 	return out, c.because(w, err)
 }
 
-// because returns the errors in the document of a failed change, which point into the document, or else err. Errors
-// of the database only name rows.
+// because returns the errors in the document of a failed change. If there are none, it returns err. Errors in the
+// document are more useful: they point into it, but errors of the database only name rows.
 func (c *Control) because(w *writing, err error) error {
 	if err == nil {
 		return nil
@@ -218,8 +218,8 @@ func (c *Control) look(w *writing, list bool) error {
 	return nil
 }
 
-// writeIf makes a change if the condition holds. The database checks a version, because the contents known here may
-// be older than those that the caller has read from another instance.
+// writeIf makes a change if the condition holds. The database checks the version in the condition, because this
+// instance may not yet know the contents that the caller has read from another instance.
 func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 	match, named := w.seen()
 	if !named {
@@ -228,7 +228,7 @@ func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 		}
 		match = source.Match(w.before.Version) // or source.Absent
 		if match > source.Absent && w.Match == "*" {
-			match = source.Any // includes a row that SQL has made unreadable, which is unknown here
+			match = source.Any // allows any version, because SQL may have made the row unreadable, which is not known here
 		}
 	}
 	out, err := c.write(ctx, w, match)
@@ -241,7 +241,7 @@ func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 	return out, err
 }
 
-// seen returns the version of the database in Match, if it has one.
+// seen returns the version in Match, if Match is a single ETag of a database row.
 func (change *Change) seen() (source.Match, bool) {
 	tags := ETags(change.Match)
 	if len(tags) != 1 {
@@ -322,7 +322,8 @@ func (c *Control) inFile(kind Kind, id string) (item, bool) {
 	return all[i], true
 }
 
-// explain adds to errors of the changed policy that the item was deleted.
+// explain returns err, or, if the policy is invalid because the item was deleted, a problem that mentions the
+// deletion.
 func (w *writing) explain(err error) error {
 	var found policy.Errors
 	if w.document == nil && errors.As(err, &found) && len(found) > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// written reads the policy in force as it is written, and changes it in the database. When a change returns, it is
-// in force on this instance. A dry run only returns errors.
+// written gives access to the written form of the policy in force, and changes it in the database. When a change
+// returns, it is in force on this instance. A dry run only returns errors.
 //
 // Errors of changes are a [policy.Errors] for an invalid policy, a [source.Invalid] for a row that cannot be kept,
 // a [source.Conflict], [source.ErrNotFound] of a deletion, [source.ErrAway] or [source.ErrFull].

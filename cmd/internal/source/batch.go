@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// batch is the number of rows in one statement. Databases bound the parameters of a statement, and the driver of
-// SQLite takes more time for each parameter the more there are.
+// batch is the number of rows in one statement. Databases bound the parameters of a statement, and in the driver of
+// SQLite, the time per parameter grows with their number.
 const batch = 100
 
 // insertAll adds new, complete rows with their entries in the audit log, in a few statements. put needs four

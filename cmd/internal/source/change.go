@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Match is a condition for a change of a row: the Version that the row must have, so that no change overwrites
-// another one unseen.
+// Match is a condition for a change of a row: the Version that the row must have. So no change overwrites another
+// one that its author has not seen.
 type Match int64
 
 const (
@@ -117,7 +117,8 @@ func (d *Database) change(ctx context.Context, actor string, fn func(*Tx) error,
 	return before, after, nil
 }
 
-// base returns contents from which a transaction can start, or nil if they may be lost.
+// base returns the contents from which a transaction can start, or nil if the database may have lost commits that
+// they contain.
 func (d *Database) base() *Contents {
 	if d.doubt.Load() {
 		return nil
@@ -144,8 +145,8 @@ func (tx *Tx) execute(text string, args ...any) error {
 	return nil
 }
 
-// put writes a row if it differs from the stored row with the same key, and returns the row that is then stored.
-// complete, if not nil, fills in missing fields of r from the stored row, if found.
+// put writes a row if it differs from the stored row with the same key, and returns the stored row after that.
+// complete, if not nil, fills in missing fields of r; if found is true, old is the row that was stored before.
 func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, found bool) error) (R, error) {
 	if err := k.check(&r); err != nil {
 		return r, err

@@ -18,8 +18,8 @@ import (
 type kind[R any] struct {
 	name  string // the name in the audit log, such as "rule"
 	table string
-	// columns are all columns that are written, starting with the key columns that identify a row; key is their
-	// number. Columns that every row has are left out.
+	// columns are the columns to write, without those that every kind has. The first ones, as many as key, identify
+	// a row.
 	key     int
 	columns []string
 	// selected are the columns that scan reads, before the columns that every row has.
@@ -150,7 +150,7 @@ func decode(data []byte, into any) error {
 	return nil
 }
 
-// encode returns v as JSON for the database. Equal values have the same JSON, by which rows are compared.
+// encode returns v as JSON for the database. Equal values have the same JSON, so rows are compared by their JSON.
 func encode(v any) (string, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

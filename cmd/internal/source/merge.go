@@ -26,8 +26,8 @@ func Merge(file *policy.Document, c *Contents) *policy.Document {
 	return &merge(file, c).Document
 }
 
-// merged is a document that knows the origin of its parts. Rules of the file keep their index there, even if the
-// database replaces them.
+// merged is a document that knows the origin of its parts. Each rule of the file keeps its index from the file,
+// even if a rule of the database replaces it.
 type merged struct {
 	policy.Document
 	contents *Contents
@@ -49,8 +49,8 @@ func merge(file *policy.Document, c *Contents) *merged {
 	return m
 }
 
-// settings replaces the file's settings by those of top. The policy is a shadow as long as the file or the database
-// says so, because the end of one shadow must not end the other.
+// settings replaces the file's settings by those of top. The policy is a shadow while it is a shadow in the file,
+// the database or both, because the end of one shadow must not end the other.
 func (m *merged) settings(top *policy.Document) {
 	if len(top.TrustedProxies) > 0 {
 		m.TrustedProxies = top.TrustedProxies
@@ -109,7 +109,7 @@ func (m *merged) mergeRules(file []policy.Rule, rows []RuleRow) {
 	}
 }
 
-// mergeTiers gives rules the limits of tiers. Limits for missing rules are left to strays.
+// mergeTiers gives rules the limits of tiers. It skips limits for missing rules, which strays reports.
 func (m *merged) mergeTiers(rows []TierRow) {
 	own := make(map[int]bool) // rules with a map of their own
 	at := m.ruleIndexes()
@@ -195,8 +195,8 @@ func (m *merged) mergeSubjects(file []policy.TierSubject, rows []SubjectRow) {
 	}
 }
 
-// overrideKey returns a text that is equal for overrides of the same subject: a part that is "*" counts as left
-// out.
+// overrideKey returns a text that is the same for two overrides if they apply to the same rule and subjects. A key
+// part "*" means the same as a missing one.
 func overrideKey(o *policy.Override) string {
 	named := maps.Clone(o.Key)
 	maps.DeleteFunc(named, func(_, v string) bool { return v == "*" })

@@ -15,8 +15,8 @@ const maxBack = 20_000
 var errLarge error = &Invalid{"entry", "the last change has too many entries to undo at once: import the intended policy"}
 
 // LastChange returns the audit entries of the last change of rules, tiers and settings, in their order, or none
-// without such a change. It leaves out the tiers of subjects, overrides, and the shadow of the whole policy, which
-// can end by themselves.
+// without such a change. It leaves out changes that can end by themselves: tiers of subjects, overrides, and the
+// shadow of the whole policy.
 func (d *Database) LastChange(ctx context.Context) ([]Entry, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

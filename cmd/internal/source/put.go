@@ -19,8 +19,8 @@ const (
 	positionStep = 10
 )
 
-// PutSettings replaces the settings. Rules, overrides and subjects are put separately. Lists and answers must have
-// the contents of their files, because a file could differ on each instance.
+// PutSettings replaces the settings. Rules, overrides and subjects are put separately. Lists, prices and answers
+// must have the contents of their files and not the names, because files could differ between instances.
 func (tx *Tx) PutSettings(doc policy.Document, match Match) (SettingsRow, error) {
 	return put(tx, settingsKind, SettingsRow{Document: doc}, match, func(r, _ *SettingsRow, _ bool) error {
 		d := &r.Document
@@ -42,7 +42,7 @@ func (r *SettingsRow) check() error {
 	return checkFiles(doc)
 }
 
-// checkFiles complains about files, which could differ on each instance.
+// checkFiles returns an error if the document names files, because files could differ between instances.
 func checkFiles(doc *policy.Document) error {
 	for name, l := range doc.Lists {
 		if l.File != "" {

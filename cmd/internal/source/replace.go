@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Replace makes the database equal to a document, and deletes everything else. All limits of tiers are then in the
-// rules. Equal rows are not written.
+// Replace makes the database equal to a document, and deletes everything else. Afterwards, the rules have all
+// limits of tiers, and there are no tier rows. Equal rows are not written.
 func (tx *Tx) Replace(doc *policy.Document) error {
 	settings := Inlined(*doc)
 	settings.Rules, settings.Overrides, settings.Subjects = nil, nil, nil

@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// callTimeout bounds all calls of a database without a deadline of their caller, so that a database that hangs
-	// counts as unavailable. It is long enough for a queue of a thousand writers.
+	// callTimeout bounds calls of a database by callers without a deadline, so that a database that hangs counts as
+	// unavailable. It is long enough for a queue of a thousand writers.
 	callTimeout = 30 * time.Second
 	// lookTimeout bounds a check for changes.
 	lookTimeout = 2 * time.Second
@@ -87,8 +87,8 @@ type dialect interface {
 	migrate(ctx context.Context, write *sql.DB) (int, error)
 	// text converts a query with the parameters $1, $2, … to the form of the database.
 	text(query string) string
-	// lock returns a clause of the query for the version, by which transactions with changes run one after the
-	// other.
+	// lock returns a clause for the query that reads the version. It makes transactions with changes run one after
+	// the other.
 	lock() string
 	// follow calls wake when something may have changed, and lost when it may have missed changes, until ctx ends.
 	follow(ctx context.Context, read *sql.DB, wake, lost func())

@@ -9,9 +9,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Stack puts a database on top of a file (see [Merge]), and the resulting policy into force. Both may change at any
-// time, and one of them may be missing. An invalid policy changes nothing. A Stack is safe for concurrent use once
-// its fields are set.
+// Stack puts a database on top of a file (see [Merge]), and puts the resulting policy into force. Both may change
+// at any time, and one of them may be missing. An invalid policy changes nothing. A Stack is safe for concurrent
+// use once its fields are set.
 type Stack struct {
 	// Name is the name of the database in problems.
 	Name string
@@ -165,8 +165,8 @@ func (s *Stack) Contents(c *Contents) error {
 	return nil
 }
 
-// Check returns the errors of the policy of the file and c. The policy that it compiles is kept for
-// [Stack.Contents] or [Stack.Would], whichever gets the same contents next.
+// Check returns the errors of the policy of the file and c. It keeps the compiled policy, so that the next
+// [Stack.Contents] or [Stack.Would] with the same contents need not compile.
 func (s *Stack) Check(c *Contents) error {
 	next, err := s.make(s.file(), c)
 	if err == nil {

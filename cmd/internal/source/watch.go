@@ -101,9 +101,9 @@ func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Conte
 	return d.latest(ctx, old)
 }
 
-// again reads everything, and forgets the known contents. A concurrent change on this instance may already be
-// known, but missing in the contents that were read. In that case, again reads the changes since, and compares
-// again.
+// again reads everything, and forgets the known contents. This instance may commit a change at the same time, which
+// is then known but missing in the contents that were read. In that case, again reads the later changes, and
+// compares again.
 func (d *Database) again(ctx context.Context) (c *Contents, err error) {
 	for {
 		old := d.known.Load()

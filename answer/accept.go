@@ -87,8 +87,8 @@ func elements(lines []string, separator string) int {
 	return n
 }
 
-// weigh returns the weight of a media type in thousandths, and how exactly the media
-// range that it comes from names the type: 1 for */*, 2 for text/*, 3 for text/plain.
+// weigh returns the weight of a media type in thousandths. The weight is that of the most exact media range that
+// matches the type; exact is 1 for */*, 2 for text/* and 3 for text/plain.
 func weigh(accept []string, offer string) (weight, exact int) {
 	for _, line := range accept {
 		for element := range strings.SplitSeq(line, ",") {

@@ -2,9 +2,9 @@ package answer
 
 import "unsafe"
 
-// arena provides the values of fields. Values outlive the call that makes them, so each would cost an allocation.
-// Instead they are cut from chunks that last for several calls. A part that has been cut off is never written
-// again.
+// arena provides memory for the values of fields. Values outlive the call that makes them, so each would cost an
+// allocation. Instead, they are cut from chunks that last for several calls. Memory that has been given to a value
+// is never written again.
 type arena struct {
 	texts []byte
 	lists [][1]string

@@ -12,8 +12,8 @@ import (
 // ownBody is the media of an answer with a body of the policy, which has been rendered.
 const ownBody = -1
 
-// own replaces a refusal without another form by the policy's own answer. The built-in body stays if the client
-// prefers it, or if the policy's body cannot be rendered for this refusal.
+// own replaces a refusal by the policy's own answer, unless the refusal has the form of another API. The built-in
+// body stays if the client prefers it, or if the policy's body cannot be rendered for this refusal.
 func (a *Answer) own(h http.Header, c Client) {
 	if c.Answers == nil || a.decision.Allowed || a.form != policy.Plain {
 		return

@@ -21,9 +21,9 @@ type Costs struct {
 	// Reserved is the sum of the charges before the responses, and Settled the sum of the final charges. Both are
 	// in the unit of the rule, which is a micro-USD for [policy.USD].
 	Reserved, Settled uint64
-	// High is the number of responses with a reserved charge of more than twice the cost, Low of those with less
-	// than the cost, and Close of those in between. Responses that do not report their cost, or cost nothing, are
-	// not counted here.
+	// High counts the responses whose reserved charge was more than twice the cost, Low those whose reserved charge
+	// was less than the cost, and Close all others. Responses that do not report their cost, or cost nothing, are
+	// in none of them.
 	High, Low, Close uint64
 	Indebted         uint64 // number of times that a response left a limit in debt
 	// Unread is the number of responses that did not report their cost, for each of UnreadReasons.
@@ -118,7 +118,8 @@ const (
 // OtherModels is the name under which all models of a rule after the first 20 are counted together.
 const OtherModels = "*other"
 
-// model returns the cell of a model. A new name is added only if known: if the upstream has answered for the model.
+// model returns the cell of a model. A new name is added only if known is true, which means that the upstream has
+// answered for the model.
 func (r *ruleCosts) model(name string, known bool) *uint64 {
 	if cell := r.models[name]; cell != nil {
 		return cell

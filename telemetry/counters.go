@@ -26,7 +26,7 @@ func stripeAt(p unsafe.Pointer) int {
 	return int(uint64(uintptr(p)>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
 }
 
-// columns of the counts of a rule, or of all requests: the outcomes, and after them
+// Columns of the counts of a rule, or of all requests. The outcomes come first, and then these.
 const (
 	nearColumn    = Outcomes + iota // for a rule, decisions that left little; for all requests, malformed ones
 	blockedColumn                   // denials by a block, which are also in Deny

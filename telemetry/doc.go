@@ -19,9 +19,9 @@
 // for each of 360 + 577 steps: 29 KiB. Each of these rules with traffic has a series, and all requests together
 // have one: 29 MiB at most, and 1.5 MiB for 50 rules. There are at most 17 doors, of 5 KiB each. A View of 1,000
 // such rules takes 43 MiB while it is in use, and 29 MiB more while it is made. Subjects, if they are kept, take
-// another 41 MiB for up to 64 rules, and at most 60 MiB. If the responses of all these rules report their cost, add
-// half of that, and 32 KiB for the costs of each such rule. An upstream of a gateway takes 200 KiB, and there are
-// at most 101.
+// another 41 MiB for up to 64 rules, and at most 60 MiB. If the responses of all these rules report their cost,
+// subjects take half as much again, and the costs of each such rule take 32 KiB. An upstream of a gateway takes 200
+// KiB, and there are at most 101.
 //
 // Each instance posts its counts of the last six minutes every two seconds, or less often if that would be more
 // than 16 KiB a second; all its series once a minute; and its subjects every five seconds, in some 256 KiB at most.
@@ -40,8 +40,8 @@
 // than usual. The usual latency is that of the last hour without slow times. A few requests never cause an alert.
 // The histograms of all gateways are added, so the quantiles are those of all requests.
 //
-// A denial is counted for the subject of the rule that denied, and also, under the customer's tier, for the
-// customer that sent the request, whether or not that rule has tiers. Different spellings of a name are counted
+// A denial is counted for the subject of the rule that denied. It is also counted for the customer that sent the
+// request, under the customer's tier, even if that rule has no tiers. Different spellings of a name are counted
 // together, and shown as they were sent.
 //
 // Counts are exact: the counts of a View are the sums over all instances. Steps are those of the instances' clocks,

@@ -236,7 +236,7 @@ func (f *Fleet) postRules(ctx context.Context, part string, post []byte) (posted
 	return len(post), f.Board.Post(ctx, part, f.Recorder.id, post, historyFor)
 }
 
-// post returns a post of the counts of the last time up to now, or of all counts if last is 0.
+// post returns a post of the counts from now-last to now, or of all counts if last is 0.
 func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -292,8 +292,8 @@ func (f *Fleet) readHistory(ctx context.Context) (posted int, err error) {
 	return 0, err
 }
 
-// read reads a part of the posts of the others. It reports whether one of them has ended since the last call: then
-// its history has counts that were in no other post.
+// read reads a part of the posts of the others. It reports whether an instance has ended since the last call. If
+// so, read the history: that instance's last post of it has counts that were in no other post.
 func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 	posts, err := f.Board.Posted(ctx, part)
 	if err != nil {

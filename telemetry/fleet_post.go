@@ -61,7 +61,7 @@ func appendTimed[C counted](dst []byte, name string, s *timed[C], h *head) []byt
 	return dst
 }
 
-// appendSteps appends the steps from from on, without those before the first count.
+// appendSteps appends the steps that start with the step from, without those before the first count.
 func appendSteps[C counted](dst []byte, s *steps[C], from int64) (out []byte, some bool) {
 	from = sinceUsed(&s.ring, from)
 	value := func(n int64, c int) uint64 { return uint64((*s.cell(n))[c]) }
@@ -155,7 +155,8 @@ func (d *decoder) postHead() (h head) {
 	return h
 }
 
-// sums returns the series to which the counts of a post are added. If a series is nil, its counts are skipped.
+// sums has functions that return the series to which the counts of a post are added. If such a function returns
+// nil, the counts are skipped.
 type sums struct {
 	rule     func(name string) *series // or of all requests, for ""
 	upstream func(name string) *upstreamSeries

@@ -210,7 +210,8 @@ func (s *series) counts(since time.Time) (c Series) {
 	return c
 }
 
-// countsSince returns the counts of the steps from from on, and how many of the denials were by a block.
+// countsSince returns the counts of the steps that start with the step from, and how many of the denials were by a
+// block.
 func countsSince(s *steps[[columns]uint32], from int64) (all []Counts, blocked perStep) {
 	from = s.since(from)
 	for n := from; n <= s.last; n++ {

@@ -238,7 +238,8 @@ func verb(name string) string {
 	return "denies"
 }
 
-// Fractions of the refusals from which a sentence names one subject, or ten.
+// A sentence names one subject if it has at least the fraction oneShare of the refusals, or ten if they have
+// tenShare.
 const (
 	oneShare = 0.5
 	tenShare = 0.8
@@ -527,7 +528,7 @@ func (v *View) perSecond(s *Series, without perStep, of func(*Counts) uint64) fl
 }
 
 // A step belongs to the present incident if it has at least a fifth of the present rate, and at least the usual
-// rate. A pause within an incident has at most this many steps.
+// rate. A pause within an incident has at most pauseSteps Steps, or pauseLong LongSteps.
 const (
 	beganShare = 0.2
 	pauseSteps = 6
@@ -552,8 +553,9 @@ func stepTime(now time.Time, step time.Duration, back int) time.Time {
 	return now.Truncate(step).Add(-time.Duration(back) * step).UTC()
 }
 
-// walkBack returns how many steps ago the refusals other than by blocks reached least a step, and whether they go
-// back to about the first step.
+// walkBack returns how many steps ago the present series of steps began that have at least least refusals other
+// than by blocks. The series may have pauses of up to pause steps. all reports whether it goes back to about the
+// first step.
 func walkBack(counts []Counts, blocked perStep, least float64, pause int) (back int, all bool) {
 	quiet := 0
 	for i := len(counts) - 1; i >= 0 && quiet <= pause; i-- {

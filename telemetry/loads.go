@@ -350,8 +350,8 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 	})
 }
 
-// carry copies the state into the steps that started after the post. Otherwise the latest sums over instances would
-// drop.
+// carry copies the state of an instance into the steps that started after its post. Without it, the sums over
+// instances would drop in the latest steps.
 func (l *ruleLoads) carry(s *ring[LoadStep]) {
 	const most = 2 // steps: more than the time between posts
 	for n := s.last; n > s.last-most && s.cell(n).Limit == 0; n-- {
@@ -404,7 +404,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	return out
 }
 
-// listOf returns the steps from from on, at least the latest step.
+// listOf returns the steps that start with the step from, at least the latest step.
 func listOf(s *ring[LoadStep], from int64) (all []LoadStep) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, *s.cell(n))

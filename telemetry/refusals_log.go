@@ -87,7 +87,7 @@ type refusalLog struct {
 	end     chan struct{} // closed: no more lines come
 	ended   chan struct{} // closed: run has returned
 
-	mu        sync.Mutex // of those below
+	mu        sync.Mutex // guards the fields below
 	all       allowance
 	perRule   perRule // n is the number of refusals without a line
 	unwritten uint64
@@ -291,8 +291,8 @@ func (r *Refusal) describeLoad(o *policy.Observation, i int) {
 	}
 }
 
-// addressIn returns the part of a key that is the address, or the first address of an IPv6 network with the
-// address. Otherwise it returns "".
+// addressIn returns the first part of a key that is the address, or the first address of an IPv6 network that
+// contains the address. If no part is, it returns "".
 func addressIn(key string, address netip.Addr) string {
 	for part := range strings.SplitSeq(key, "/") {
 		first, err := netip.ParseAddr(part)

@@ -94,7 +94,8 @@ func (s *subjectSteps) append(dst []byte) []byte {
 	return dst
 }
 
-// ago converts bits by the number of the minute modulo 64 to bits by minutes before at, and back.
+// ago converts between two forms of minutes: bit i is a minute that is i modulo 64 since the epoch, or the minute i
+// minutes before at. It is its own inverse.
 func ago(minutes uint64, at int64) uint64 {
 	return bits.RotateLeft64(bits.Reverse64(minutes), int(at/60_000%64)+1)
 }

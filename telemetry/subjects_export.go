@@ -8,8 +8,8 @@ import (
 )
 
 // A post has a version, and for each rule its name and, for each kind and window, a summary. Rules with more
-// refusals and requests come first and have more room: half of the post is divided equally as least room, and each
-// rule gets an eighth of the rest that is still left.
+// refusals and requests come first and get more room. Each rule gets an equal minimum, from at most half of the
+// post. In addition, each rule in turn gets an eighth of the room that is left beyond these minimums.
 const (
 	postedVersion = 6
 	mostPosted    = 256 << 10

@@ -15,15 +15,15 @@ const (
 	failingShare = 0.1
 	failingLeast = 10
 
-	// An upstream is slow if more than half of its requests wait longer than slowTimes the usual median, or more
-	// than slowTail of them longer than slowTimes the usual 99th percentile.
+	// An upstream is slow if more than half of its requests wait longer than slowTimes times the usual median, or
+	// if a fraction of more than slowTail waits longer than slowTimes times the usual 99th percentile.
 	slowTimes    = 3
 	slowShortest = 20 * time.Millisecond
 	slowTail     = 0.05
 	slowLeast    = 10
 
-	// An upstream is also slow if upstreamLeast requests wait and no request has ended for a minute, unless such
-	// waits are usual.
+	// An upstream is stuck if upstreamLeast requests wait and no request has ended for a minute, unless such waits
+	// are usual.
 	stuckUsually = 20 * time.Second
 
 	// The usual latency needs an hour with at least this many requests.
@@ -117,8 +117,8 @@ func (u *Upstream) lately(of func(*UpstreamCounts) fraction) (sum fraction, last
 	return sum, lasted
 }
 
-// upstreamSince returns when the fraction rose above share: the time since which the total excess over share is
-// largest.
+// upstreamSince estimates when the fraction rose above share. It returns the time from which the sum of the excess
+// over share, up to now, is largest.
 func (v *View) upstreamSince(u *Upstream, of func(*UpstreamCounts) fraction, share float64) time.Time {
 	at, most, excess := v.At, 0.0, 0.0
 	walk := func(steps []UpstreamCounts, step time.Duration, from int) {

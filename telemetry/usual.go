@@ -4,8 +4,9 @@ import "time"
 
 // The usual rate of a rule is learned only from times in which the rule refused no more than usual, because a long
 // attack must not become usual. The known time since the first request of the rule is divided into spans: minutes
-// in the last hour, and five minutes before it. Spans that were unusual by the rate learned until then are left
-// out. If they are small, as for a new rule, they count as usual at the same hour of the next day.
+// in the last hour, and five minutes before it. A span is left out if it was unusual by the rate learned from
+// earlier spans. If the rule refused only a small fraction in such a span, as a new rule may, the span counts as
+// usual for the same hour of the next day.
 
 // usual is how much a rule usually refuses, without refusals by a block.
 type usual struct {
@@ -20,9 +21,9 @@ type refusing struct {
 	share, ofRule float64
 }
 
-// Refusals are unusual from unusualLeast a second, if they are unusualTimes as many as usual. Their fraction of all
-// requests must also have grown as much, or be large, because refusals grow with traffic. While the usual rate is
-// unknown, a large fraction of all requests or of the rule's requests is unusual.
+// Refusals are unusual if they are at least unusualLeast a second, and unusualTimes as many as usual. Because
+// refusals grow with traffic, their fraction of all requests must also be unusualTimes the usual fraction, or
+// large. While the usual rate is unknown, a large fraction of all requests or of the rule's requests is unusual.
 const (
 	unusualTimes = 3
 	unusualLeast = 0.2
@@ -56,8 +57,8 @@ type spans struct {
 	long int // the number of spans with the length LongStep; all later spans have a minute
 	now  int64
 
-	// Sums of all spans before each span, reused for each rule: calm leaves out unusual spans, and small only those
-	// unusual spans in which the rule refused a large fraction.
+	// For each span, the sums of all earlier spans; the memory is reused for each rule. calm leaves out unusual
+	// spans. small leaves out only the unusual spans in which the rule refused a large fraction.
 	calm, small []spanned
 }
 

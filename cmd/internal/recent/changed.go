@@ -18,8 +18,8 @@ const (
 	allChanged
 )
 
-// changedRules returns the rules that a change affects directly, by name. For every other rule, the real decisions
-// already show the state of its counters.
+// changedRules returns the rules that a change affects directly, by name. The counters of all other rules are known
+// from the real decisions.
 func changedRules(before, after *policy.Document) map[string]scope {
 	was, is := rulesOf(before), rulesOf(after)
 	names := map[string]scope{}

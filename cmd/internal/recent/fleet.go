@@ -54,8 +54,8 @@ const (
 	maxAsked = 16 << 20 // maximum size of a post in bytes
 )
 
-// NewFleet returns a Fleet. Without a board, it has only its own ring. Then counters are in the memory of this
-// process, so they were empty when the ring was.
+// NewFleet returns a Fleet. Without a board, it has only its own ring. In that case, the counters are in the memory
+// of this process, and were empty when the ring was made.
 func NewFleet(ring *Ring, board telemetry.Board, document func() *policy.Document, logger *slog.Logger) *Fleet {
 	ring.fresh = board == nil
 	return &Fleet{Ring: ring, Board: board, Document: document, Logger: logger, id: rand.Text()}

@@ -115,7 +115,7 @@ func (j *judge) hasField(name string, cost bool) bool {
 	return slices.ContainsFunc(j.schema.fields, func(f policy.RequestField) bool { return f.Name == name && (f.Cost || !cost) })
 }
 
-// lacksOpen is lacks for values that a rule needs and of which the records have only hashes.
+// lacksOpen is lacks for values that a rule needs, if the records have only hashes of them.
 func (j *judge) lacksOpen(r *policy.Rule) (need, why string) {
 	const hidden = "Only hashes of %s are recorded, and %s needs the values."
 	hides := func(part string) bool { return j.schema.hides(policy.PartID(part)) }
@@ -160,8 +160,8 @@ func (j *judge) left() (all []replay.NotJudged) {
 	return all
 }
 
-// judged returns the document without some rules. Values of which the records have only hashes are replaced by their
-// tokens.
+// judged returns the document without the rules in left. If the records have only hashes of a value, its token
+// replaces the value.
 func (j *judge) judged(left map[string]replay.NotJudged) policy.Document {
 	doc := j.doc
 	doc.Rules = nil

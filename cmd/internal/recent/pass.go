@@ -173,7 +173,7 @@ func (p *pass) decide(ctx context.Context) {
 }
 
 // bound counts the effect of the change on the real decision, from empty and from full counters. A denial counts
-// only if a changed rule denies, or if the two policies decide differently: otherwise the change is not the cause.
+// only if the change may be its cause: if a changed rule denies, or if the two policies decide differently.
 func (p *pass) bound(passes [4]bool) {
 	if p.exact {
 		return
@@ -278,7 +278,7 @@ func (r *reader) shown(text string) string {
 // between separates the values of a subject.
 const between = " · "
 
-// shownFor returns the visible form of v if the text is its value, and otherwise the other text.
+// shownFor returns the visible form of v if text is the value of v, and otherwise other.
 func (v *value) shownFor(text, other string) string {
 	switch {
 	case v.State != policy.Present || text != v.Value:

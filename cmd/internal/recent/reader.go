@@ -170,8 +170,8 @@ func (r *reader) token(prefix string, hash uint64) string {
 	return text(r.tokens[start:])
 }
 
-// appendToken appends the token of a hash, which replaces the value. It has only decimal digits, because no
-// comparison of values folds these.
+// appendToken appends the token of a hash, which replaces the value. It has only decimal digits, because
+// comparisons that fold letters do not change digits.
 func appendToken(dst []byte, hash uint64) []byte {
 	return strconv.AppendUint(dst, hash, 10)
 }

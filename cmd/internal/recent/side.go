@@ -214,8 +214,8 @@ func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 	return nil
 }
 
-// units returns the number of units that a counter starts with: its capacity, or as many as under the policy in force,
-// because the same requests filled both.
+// units returns the number of units that a counter starts with: as many as under the policy in force, but at most
+// its capacity, because the same requests filled both counters. If that number is unknown, it is the capacity.
 func (s *side) units(id uint64, capacity int64) int64 {
 	if s.like != nil {
 		if used, known := s.like.filled[id]; known {

@@ -120,7 +120,7 @@ func (s *server) openAdmin(connections *proxy.Connections) error {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	web.RegisterOnShutdown(endStreams)
-	l.ServeLast(listeners.HTTP(web, l.Socket)) // streams show the drain until it ends
+	l.ServeLast(listeners.HTTP(web, l.Socket)) // the admin address stays open during the drain, so that streams can show it
 	return nil
 }
 

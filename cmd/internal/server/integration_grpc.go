@@ -32,7 +32,7 @@ func (s *envoySettings) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&s.metadata, "envoy-metadata", false, "return dynamic metadata to Envoy: its rate limit request, and the metadata settings of the limits that allowed the request")
 }
 
-// These bound one connection, which can make the server keep one message for each stream.
+// Bounds of one connection. A client can make the server keep a message for each stream.
 const (
 	grpcStreams = 256
 	grpcMessage = 256 << 10

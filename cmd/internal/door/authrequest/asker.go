@@ -21,7 +21,7 @@ type kind struct {
 	method, uri, host, client string
 	list                      bool // client is a list, to which the proxy appends its peer
 	redirects                 bool // passing is X-Accel-Redirect
-	deny                      int  // the status of all denials; 0: each its own
+	deny                      int  // if not 0, the status of all denials
 	only4xx                   bool // the proxy takes a 5xx for a failure of Sluice
 	noBody, noID              string
 	example                   string // file in deploy/

@@ -90,8 +90,8 @@ func escaped(target string) string {
 	return path
 }
 
-// unwritable reports whether the character should be escaped in a path. Control characters are left as they are, so
-// that they are rejected, because servers read them differently.
+// unwritable reports whether the character should be escaped in a path. Control characters stay unescaped and are
+// rejected later, because servers read them in different ways.
 func unwritable(r rune) bool { return r >= 0x80 || strings.ContainsRune("\"<>\\^`{|}", r) }
 
 // from sets the client.
@@ -114,8 +114,9 @@ func (d *decider) from(r *http.Request) error {
 	return nil
 }
 
-// identify replaces the ID by a hash of the ID and of the request's method, host, target and client, so that a
-// client that can choose the ID saves only the charge of a repetition of exactly the same request.
+// identify replaces the ID by a hash of the ID and of the request's method, host, target and client, because a
+// client may be able to choose the ID. By repeating an ID, the client then avoids a charge only if it repeats
+// exactly the same request.
 func (d *decider) identify(r *http.Request) error {
 	if !d.id {
 		return nil

@@ -237,8 +237,8 @@ func (d *decoder) peek(c *check) bool {
 	return ok
 }
 
-// place reads a boolean that requests a place, because the caller will report the end of the request, or the text
-// of a place.
+// place reads a place. For an operation on places, this is the text of one. Otherwise it is a boolean: true
+// requests a place, because the caller will report the end of the request.
 func (d *decoder) place(c *check) (ok bool) {
 	if d.operation.places != nil {
 		c.place, ok = d.text("a place")

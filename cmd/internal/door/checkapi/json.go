@@ -9,9 +9,9 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// reader reads JSON of a known shape, without reflection, which takes twice as long even without checks. It accepts
-// the JSON of RFC 8259, but without duplicate names and unpaired surrogates, which other readers could read
-// differently. Texts without escapes are parts of the input.
+// reader reads JSON of a known shape. It does not use reflection, because that takes twice as long even without
+// checks. It accepts the JSON of RFC 8259, except duplicate names and unpaired surrogates, which other readers
+// could read differently. Texts without escapes are parts of the input.
 //
 // Its methods report success. After a failure, problem is set.
 type reader struct {

@@ -1,7 +1,7 @@
 package checkapi
 
 import (
-	_ "embed" // for what follows
+	_ "embed" // for openAPI
 	"net/http"
 )
 

@@ -75,7 +75,7 @@ var proxyFields = []string{
 // takes them for the path, the method or the host. The examples in deploy/ make proxies drop the same fields.
 func PathFields() []string { return slices.Concat(pathFields, proxyFields) }
 
-// keyFields are fields that decisions read only from the head of a request.
+// keyFields are fields that are read only from the head of a request, so they are removed from trailers.
 var keyFields = []string{
 	"Authorization", "Content-Encoding", "Content-Length", "Content-Range", "Content-Type", "Cookie", "Forwarded",
 	"Host", "Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect", "Origin", "X-Api-Key", "X-Real-Ip",

@@ -95,8 +95,8 @@ func (d *direct) send(r *http.Request, body []byte) (*http.Response, error) {
 	}
 }
 
-// simple reports whether direct sends r itself. Nothing in such a request can be read as another line. All requests
-// that a Transport would refuse or correct are left to it.
+// simple reports whether direct sends r itself. No text in such a request can be read as the end of a line.
+// Requests that a Transport would refuse or correct are left to the Transport.
 func simple(r *http.Request) bool {
 	h, u := r.Header, r.URL
 	return r.ContentLength >= 0 && r.ContentLength <= smallBody && r.Trailer == nil && r.TransferEncoding == nil && !r.Close &&

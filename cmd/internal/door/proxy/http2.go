@@ -15,8 +15,8 @@ import (
 // pingAfter is how long an HTTP/2 connection may be silent before a ping checks that the other end is alive.
 const pingAfter = time.Minute
 
-// bounds limits the cost of one HTTP/2 connection. A stream that is reset at once counts until its handler has
-// returned. Four times as many streams may wait; one more ends the connection.
+// bounds limits the cost of one HTTP/2 connection. A stream that the client resets at once counts until its handler
+// has returned. Beyond MaxConcurrentStreams, four times as many streams may wait; one more ends the connection.
 var bounds = http.HTTP2Config{
 	MaxConcurrentStreams:          128,
 	MaxReadFrameSize:              16 << 10,

@@ -127,7 +127,7 @@ func (l *link) readHead(r *http.Request) (*http.Response, error) {
 		resp, err := http.ReadResponse(l.in, r)
 		switch {
 		case err != nil:
-			return nil, cmp.Or(l.lost, err) // for ReadResponse, an unfinished line is only malformed
+			return nil, cmp.Or(l.lost, err) // ReadResponse reports an unfinished line only as malformed
 		case resp.StatusCode == http.StatusSwitchingProtocols:
 			return nil, errSwitch // the request did not ask for an upgrade
 		case resp.StatusCode < 100:

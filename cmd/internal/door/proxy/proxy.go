@@ -144,9 +144,10 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.reverse.ServeHTTP(x, r)
 }
 
-// fullDuplex lets an HTTP/1 upload continue while the answer is written. Otherwise the server discards the rest of the
-// body when an answer starts. Then an upstream takes the part of a body without a length that it has for the whole
-// body, and a Transport over HTTP/2 breaks off the answer, because it cannot read the body to its end.
+// fullDuplex lets an HTTP/1 upload continue while the answer is written. Otherwise the server discards the rest of
+// the body when an answer starts. That does harm: if the body has no length, the upstream would take the part that
+// has arrived for the whole body. A Transport over HTTP/2 would break off the answer, because it could not read the
+// body to its end.
 func fullDuplex(w http.ResponseWriter, r *http.Request) *http.Request {
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	u := &upload{ReadCloser: r.Body, left: r.ContentLength}
@@ -216,7 +217,8 @@ func (g *gateway) rewrite(r *httputil.ProxyRequest) {
 
 // streamBody is the body of a request over HTTP/2. ReverseProxy keeps a Transport from closing the client's body,
 // because over HTTP/1 Close can wait for the client. Over HTTP/2, Close does not wait, and ends a running Read. An
-// HTTP/2 Transport ends a call that the client may still send to only after that Read has returned.
+// HTTP/2 Transport needs this: while the client may still send, the Transport ends a call only after that Read has
+// returned.
 type streamBody struct {
 	io.ReadCloser
 	client io.Closer

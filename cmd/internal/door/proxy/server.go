@@ -72,8 +72,8 @@ func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		defer b.Take(nil)
 	}
 	b.await()
-	// The server's own request keeps its body. By it, the server knows that a client waits for a 100, and that a
-	// denial must not wait for a body that is never sent.
+	// Only a copy of the request gets another body. The server needs the original body to know that a client waits
+	// for a 100. In that case, a denial must not wait for the body, which is never sent.
 	own := r.WithContext(ctx)
 	own.Body = b
 	next.ServeHTTP(w, own)

@@ -15,8 +15,8 @@ var (
 	errStreams = errors.New("too many WebSockets, event streams and gRPC streams are open")
 )
 
-// streams bounds answers: the silence within each, and the number of endless ones. Endless are WebSockets, event
-// streams, and gRPC calls whose client may still send.
+// streams bounds the silence within each answer, and the number of endless answers: WebSockets, event streams, and
+// gRPC calls with a client that may still send.
 type streams struct {
 	silence time.Duration // zero is no bound
 	most    int           // zero is no bound

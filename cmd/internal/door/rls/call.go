@@ -198,8 +198,8 @@ func (c *call) weigh() (over bool) {
 	return over || quotas > 0 && spent == quotas
 }
 
-// giveBack gives back the charges of a request that is refused for a reason that the engine does not know: a quota,
-// or a limit that it only peeked at.
+// giveBack gives back the charges of a request that is refused for a reason unknown to the engine: a quota, or a
+// limit that the engine only peeked at.
 func (c *call) giveBack(ctx context.Context) {
 	c.again(ctx, func(i int) bool {
 		r := &c.asked[i]
@@ -225,8 +225,8 @@ func (c *call) useUp(ctx context.Context) {
 // againTimeout bounds the time of a second decision over a store without a deadline of its own.
 const againTimeout = time.Second
 
-// again decides once more about the selected descriptors, and drops the answers. It ignores that the caller has
-// left: Envoy waits only 20 ms, and without this the charges would stay.
+// again decides once more about the selected descriptors, and drops the answers. It continues if the caller has
+// left: Envoy waits only 20 ms, and charges that are not given back would stay.
 func (c *call) again(ctx context.Context, which func(i int) bool) {
 	var some []*policy.Request
 	for i := range c.asked {
@@ -242,7 +242,7 @@ func (c *call) again(ctx context.Context, which func(i int) bool) {
 	c.Engine.DecideEach(ctx, some, make([]policy.Decision, len(some)))
 }
 
-// overQuota reports whether a descriptor is over its quota: the engine only reports that.
+// overQuota reports whether a descriptor is over its quota. The engine does not deny such a descriptor.
 func (c *call) overQuota(i int) bool {
 	r := resultOf(&c.ds[i], c.parts[i].limit)
 	return r != nil && !r.Allowed && c.asked[i].Mode != policy.GiveBack

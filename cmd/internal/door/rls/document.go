@@ -14,8 +14,8 @@ import (
 // maxRuleName is the length of the longest name that a rule may have.
 const maxRuleName = 64
 
-// document makes a policy of the limits. It has a rule for each limit, which applies to descriptors for which find
-// has found the limit.
+// document makes a policy of the limits. It has a rule for each limit. The rule applies to a descriptor if find
+// returns the limit for it.
 func (l *Limits) document(algorithm sluice.Algorithm) {
 	l.limits = slices.DeleteFunc(l.limits, func(l *limit) bool { return l == nil || l.unlimited })
 	nameRules(l.limits)

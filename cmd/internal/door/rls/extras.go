@@ -83,8 +83,8 @@ func (c *call) quotaWait() time.Duration {
 	return wait
 }
 
-// appendMetadata appends the request as dynamic metadata, with the metadata of the limits that it fits. By these, a
-// router sees which quotas have units left.
+// appendMetadata appends the request as dynamic metadata, with the metadata of the limits that it fits. Routers use
+// the latter to find out which quotas have units left.
 func (c *call) appendMetadata(b []byte) []byte {
 	fields := map[string]any{"domain": c.request.domain}
 	if c.request.hits > 0 {

@@ -56,8 +56,8 @@ func (d *decoder) uint32() (n uint32) {
 }
 
 // varint reads a number of HAProxy. A number below 240 is one byte. Otherwise the four upper bits of the first byte
-// are set, and the following bytes, seven bits each and the lowest first, are added, shifted by four bits. A byte
-// of 128 or more counts with all its bits, and is not the last.
+// are set, and more bytes follow. The first of these is shifted left by 4 bits, the next by 11, and so on by 7
+// more, and all bytes are added up, each with all its bits. A byte below 128 is the last.
 func (d *decoder) varint() uint64 {
 	n := uint64(d.byte())
 	if n < 240 {

@@ -20,7 +20,7 @@ type StoreCalls struct {
 	failed *prometheus.CounterVec // by reason
 }
 
-// These reasons come in addition to the kinds of a [redisstore.Error].
+// Reasons for failures, in addition to the kinds of a [redisstore.Error].
 const (
 	timedOut     = "timeout"
 	otherFailure = "other"

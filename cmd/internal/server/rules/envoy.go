@@ -114,7 +114,8 @@ func (e *envoyFiles) apply(files []rls.File, err error, apply func(*policy.Polic
 		logRefused(e.rules.Log, "cannot read the configuration, the old one stays in force", "invalid configuration, the old one stays in force", err)
 		return
 	}
-	// The policy is applied before the limits, so that a limit in both configurations is in force all the time.
+	// Apply the policy before the limits, so that a limit that is in the old and in the new configuration stays in
+	// force.
 	if apply(p); limits.Made(e.rules.stack.FileDocument()) {
 		e.limits.Store(limits)
 		e.rules.Log.Info("configuration loaded", "directory", e.dir)

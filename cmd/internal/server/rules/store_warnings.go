@@ -9,7 +9,8 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// logStoreWarnings logs rules that the store cannot count as well as others.
+// logStoreWarnings logs rules that a cluster charges one by one, and rules with counters that the store may evict
+// for new keys of other rules.
 func (r *Rules) logStoreWarnings(p *policy.Policy) {
 	if r.store.Cluster() {
 		if _, apart := p.Cluster(); len(apart) > 0 {
@@ -24,9 +25,9 @@ func (r *Rules) logStoreWarnings(p *policy.Policy) {
 	}
 }
 
-// evictable returns in long the rule whose new keys expire last, and in short the rules whose keys expire sooner
-// than that even when their limits are used up. A store that evicts by expiry evicts the keys of short to make room
-// for new keys of long.
+// evictable finds the rule, long, whose new keys expire last, and the rules, short, whose keys expire sooner even
+// when their limits are used up. A store that evicts by expiry evicts the keys of short to make room for new keys
+// of long.
 func evictable(plans []policy.RulePlan) (short []string, long string) {
 	var longest time.Duration
 	for _, r := range plans {

@@ -24,8 +24,8 @@ type Integrations struct {
 // rereadEvery is how often the file is read.
 const rereadEvery = time.Second
 
-// NewIntegrations reads the file at path. If it left that to the first callers, one of them would read the file,
-// and all others would be refused meanwhile. Without a path, it returns nil.
+// NewIntegrations reads the file at path. If the first caller read the file, all other callers would be refused
+// meanwhile. Without a path, it returns nil.
 func NewIntegrations(path string, log *slog.Logger) *Integrations {
 	if path == "" {
 		return nil

@@ -304,7 +304,7 @@ func (b *batcher) fill(w *worker) bool {
 // The requests that must follow r in the same call count as a part of r.
 func (r *request) isTooMuch(requests, charges int) bool {
 	if r.follows {
-		return charges+len(r.charges) > maxCallCharges // may be so if the first of them was cancelled
+		return charges+len(r.charges) > maxCallCharges // possible if the first of these requests was cancelled
 	}
 	return requests >= maxCallRequests || charges+r.weight > maxCallCharges
 }

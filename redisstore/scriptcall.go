@@ -32,9 +32,9 @@ const (
 // anyCost bounds the numbers in a call. No capacity of a plan is larger, and no time is later.
 const anyCost = 1 << 52
 
-// watching has, for each lock of a request, the position of the reply to the charge of [sluice.NewOnce], or 0; the
-// number of charges whose refusal is an offence; and the positions of the replies to them. Positions are counted
-// from 1.
+// watching has numbers for each lock of a request: first the position of the reply to the charge of
+// [sluice.NewOnce], or 0; then the number of charges whose refusal is an offence; and then the positions of the
+// replies to these charges. Positions are counted from 1.
 type watching []uint16
 
 // request is one Take. The caller owns it, passes it to a worker, and gets it back through done.

@@ -98,8 +98,8 @@ func (l *refusalSampler) sample(hash uint64, rule string, now time.Time) (leftOu
 	return leftOut, due, gone
 }
 
-// place returns the place of hash, or else a place for it: a free one, or the one that was unused for the longest
-// time.
+// place returns the place of hash. If hash has no place yet, it returns a free one, or the one that was unused for
+// the longest time.
 func (s *subjectSet) place(hash uint64) *refusedSubject {
 	found := &s.places[0]
 	for i := range s.places {

@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-// ballastSize is how many bytes are allocated between two collections at least, however little memory is in use.
+// At least ballastSize bytes are allocated between two collections, however little memory is in use.
 const ballastSize = 32 << 20
 
 // gcBallast returns memory that the caller has to keep alive. Nothing is written to this memory, so the system does

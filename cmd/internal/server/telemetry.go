@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// telemetrySettings configure what is recorded of decisions, apart from the log.
+// telemetrySettings configure which data about decisions is recorded, in addition to the log.
 type telemetrySettings struct {
 	enabled bool
 	traces  tracing.URL

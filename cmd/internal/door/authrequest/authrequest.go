@@ -87,8 +87,8 @@ func (d *decider) serve(w http.ResponseWriter, r *http.Request, target string) {
 	d.limit.ServeHTTP(a.exchange, asked)
 }
 
-// pass is the handler for allowed requests. Only the proxy sees their outcome, so every request counts, and costs
-// its estimate, as for a connection that is taken over.
+// pass is the handler for allowed requests. Only the proxy sees the outcome of such a request. So every request
+// counts, and costs its estimate, as when a handler takes over the connection.
 func pass(w http.ResponseWriter, r *http.Request) {
 	httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts, Status: http.StatusSwitchingProtocols})
 	w.WriteHeader(http.StatusOK)

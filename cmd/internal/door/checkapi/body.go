@@ -13,8 +13,8 @@ import (
 const (
 	// maxBody is the size of the largest body in bytes.
 	maxBody = 2 << 20
-	// smallBody and smallBatch bound the calls that are always handled at once. Of larger calls, at most maxLarge
-	// are read and answered at a time.
+	// Calls of up to smallBody bytes and smallBatch checks are handled without waiting. At most maxLarge larger
+	// calls are read and answered at a time.
 	smallBody  = 64 << 10
 	smallBatch = 64
 	maxLarge   = 16

@@ -106,8 +106,8 @@ func appendTrue(dst []byte, member string, yes bool) []byte {
 	return dst
 }
 
-// appendResult appends the result of one limit. Known numbers are included, with the meaning of the fields
-// X-RateLimit.
+// appendResult appends the result of one limit. It includes the numbers that are known, which mean the same as in
+// the X-RateLimit fields.
 func appendResult(dst []byte, r *policy.Result, now int64) []byte {
 	dst = appendText(append(dst, `{"rule":`...), r.Rule)
 	dst = appendText(append(dst, `,"name":`...), cmp.Or(r.Name, r.Rule))

@@ -14,9 +14,10 @@ import (
 // Clean reduces a request to the form that the upstream gets, before next decides about it, so that decisions and
 // the upstream use the same request.
 //
-//   - Fields that change the path, the method or the host are dropped, except those of u.Keep and, of trusted proxies,
-//     X-Forwarded-Prefix and similar. So are names with other characters than letters, digits and hyphens, which CGI
-//     and similar interfaces turn into a hyphen, except those of u.Keep.
+//   - Fields that change the path, the method or the host are dropped, except those of u.Keep. Trusted proxies may also
+//     send X-Forwarded-Prefix and similar fields.
+//   - Fields with other characters than letters, digits and hyphens in their names are dropped, except those of u.Keep,
+//     because CGI and similar interfaces do not distinguish such characters from a hyphen.
 //   - The only upgrade that stays is the upgrade to a WebSocket. Any other would be a tunnel for requests that are
 //     not counted.
 //   - A request without a host gets the name of the http upstream as its Host.

@@ -16,7 +16,7 @@ type Config struct {
 	// Patience is how long a client may take for its first command, for a required AUTH, and for the rest of a
 	// command that has started. The listener bounds writes.
 	Patience time.Duration
-	// Idle is how long a client may be silent after that; at most twice as long.
+	// Idle is how long a client may be silent after that. The server may wait up to twice as long.
 	Idle time.Duration
 }
 

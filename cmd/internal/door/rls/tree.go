@@ -90,7 +90,8 @@ type settings struct {
 }
 
 // find returns the limit of a descriptor, or nil. The limit is exactly as deep as the descriptor. At each level,
-// find goes by the value, else by the first wildcard that matches, else by the key alone.
+// find prefers the descriptor with the exact value, then the first wildcard that matches, then the descriptor
+// without a value.
 func (l *Limits) find(domain string, entries []entry) *limit {
 	n := l.domains[domain]
 	for i := range entries {

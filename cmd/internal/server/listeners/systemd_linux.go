@@ -10,7 +10,7 @@ import (
 func monotonic() string {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return "" // Type=notify does without
+		return "" // Type=notify does not need it
 	}
 	return fmt.Sprintf("\nMONOTONIC_USEC=%d", now.Nano()/1000)
 }

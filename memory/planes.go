@@ -12,7 +12,7 @@ const (
 	planeBytes    = 8 // what a plane takes in addition to its buckets
 	firstBuckets  = 2
 	growthBuckets = 16 // the largest number of planes that are added at once
-	smallShare    = 16 // below its maximum divided by smallShare, a table grows rather than forget drained states
+	smallShare    = 16 // below 1/smallShare of its maximum, a table grows rather than forget drained states
 )
 
 // tables are the tables of all stripes. They lie in planes: the first buckets of all tables one after another, then

@@ -216,8 +216,8 @@ func (d *denyCache) get(c *sluice.Charge, k *cacheEntry) bool {
 }
 
 // put remembers k unless the existing entry is newer: answers may arrive out of order. If wanted is false, it only
-// updates an existing entry. The entry of a refund is never replaced by an answer to a request that was sent before
-// the refund returned.
+// updates an existing entry. Until it expires, the entry of a refund is not replaced by an answer to a request that
+// was sent before the refund returned.
 func (d *denyCache) put(fingerprint uint64, key string, k cacheEntry, wanted, givesBack bool) {
 	tag, set := d.set(fingerprint, key)
 	k.tag = tag

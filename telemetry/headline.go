@@ -553,9 +553,9 @@ func stepTime(now time.Time, step time.Duration, back int) time.Time {
 	return now.Truncate(step).Add(-time.Duration(back) * step).UTC()
 }
 
-// walkBack returns how many steps ago the present series of steps began that have at least least refusals other
-// than by blocks. The series may have pauses of up to pause steps. all reports whether it goes back to about the
-// first step.
+// walkBack returns how many steps ago the present incident began. A step belongs to the incident if its refusals,
+// without those by blocks, are not below least; pauses of up to pause steps do not end it. all reports whether the
+// incident goes back to about the first step.
 func walkBack(counts []Counts, blocked perStep, least float64, pause int) (back int, all bool) {
 	quiet := 0
 	for i := len(counts) - 1; i >= 0 && quiet <= pause; i-- {

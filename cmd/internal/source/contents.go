@@ -186,9 +186,9 @@ func (d *Database) versions(ctx context.Context, q query, lock string) (v versio
 	return v, err
 }
 
-// refresh sets rows to the present rows of a kind. old are the rows known from an earlier reading. At that reading,
-// the version of the database was seen, and the version of the kind was; the present version of the kind is is.
-// refresh reads the rows that have changed, or all rows if some were deleted.
+// refresh sets rows to the present rows of a kind. old are the rows known from an earlier reading. seen and was are
+// the versions of the database and of the kind at that reading; is is the present version of the kind. refresh
+// reads the rows that have changed, or all rows if some were deleted.
 func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows *[]R, old []R, seen, was, is int64) (err error) {
 	if *rows = old; was == is {
 		return nil

@@ -230,7 +230,7 @@ func (r *Rules) apply(c *source.Contents) {
 
 // refuse logs why the database is not in force.
 func (r *Rules) refuse(err error) {
-	if len(problems(err)) > 0 { // before the log, so that whoever reads the line finds the metric changed
+	if len(problems(err)) > 0 { // before the log, so that the metric has changed when the line appears
 		r.noteRefused(err)
 		r.reloads.refused.Add(1)
 	}

@@ -44,8 +44,8 @@ func (f *File) Read() (all []source.TokenRow, err error) {
 	return all, lines.Err()
 }
 
-// parse reads a line. Its errors do not repeat the line, because somebody may have written a token into it in place
-// of the token's hash.
+// parse reads a line. Its errors do not repeat the line, because it may contain a token in place of the token's
+// hash, by mistake.
 func (f *File) parse(fields []string) (t source.TokenRow, err error) {
 	what := "write a name, a role, the SHA-256 of the token in hexadecimal, and optionally when it expires"
 	if f.NoRoles {

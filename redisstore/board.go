@@ -144,7 +144,7 @@ func readPosted(m rueidis.RedisMessage, asked []string) (names []string, texts [
 
 func (s *Store) postKey(part string) string { return s.names.prefix + "{posts:" + part + "}" }
 
-// eval runs a script other than that of Take. It returns as soon as its context ends.
+// eval runs a script, but not the script of Take. It returns as soon as its context ends.
 func (s *Store) eval(ctx context.Context, script string, keys []string, args ...string) (rueidis.RedisMessage, error) {
 	type answer struct {
 		message rueidis.RedisMessage

@@ -51,12 +51,12 @@
 //
 // A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
 // charge's key: see [Config]. It expires when it is equal to the empty state, or somewhat later: by up to an eighth
-// of the limit's period, or of the time that a full bucket takes to drain. A window or log of which more than half
-// is used stays longer, so that volatile-ttl does not evict it before other keys: a fixed window by an eighth of
-// its period, a sliding window by nine eighths, and a log by its period. The state of permits in flight and of
-// distinct values is a sorted set: the members are the numbers of the permits or values (8 bytes each), and the
-// scores are the times when they expire, in microseconds. The set expires [kernel.PermitLasts], or the period of
-// the values, after the last of these times.
+// of the limit's period, or of the time that a full bucket takes to drain. If more than half of a window or log is
+// used, its state stays longer, so that volatile-ttl does not evict it before other keys: a fixed window by an
+// eighth of its period, a sliding window by nine eighths, and a log by its period. The state of permits in flight
+// and of distinct values is a sorted set: the members are the numbers of the permits or values (8 bytes each), and
+// the scores are the times when they expire, in microseconds. The set expires [kernel.PermitLasts], or the period
+// of the values, after the last of these times.
 //
 // # Posts
 //

@@ -141,7 +141,7 @@ func failure(err error) *Error {
 	case errors.Is(err, io.EOF):
 		err = fmt.Errorf("the server closed the connection: %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		// This is a deadline of the library. It must not look like that of the caller.
+		// This is a deadline of the library. It must not look like the caller's deadline.
 		err = errors.New("the server did not answer in time")
 	}
 	return &Error{Unknown, err}

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// publishFor is the timeout of publishing a message, and publishTryFor that of each attempt: on a cluster, the
-	// library may choose any node, and that node may be silent.
+	// publishFor is the timeout for publishing a message, and publishTryFor the timeout of each attempt: on a
+	// cluster, the library may choose any node, and that node may be silent.
 	publishFor    = time.Second
 	publishTryFor = publishFor / 4
 	// subscribeFor is the timeout for the server's confirmation of a subscription.

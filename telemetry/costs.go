@@ -242,8 +242,8 @@ func (r *ruleCosts) append(dst []byte, name string) []byte {
 // fleetCosts has the costs of each rule on several instances.
 type fleetCosts map[string]*costSteps
 
-// add adds a post. It ignores costs in another unit than that of the policy. After an error, discard f: it may have a
-// part of the post.
+// add adds a post. It ignores costs if their unit is not the unit in the policy. After an error, discard f: it may
+// have a part of the post.
 func (f fleetCosts) add(post []byte, at int64, p *policy.Policy) error {
 	return readRules(post, costVersion, func(d *decoder, name string) {
 		unit := policy.Unit(d.byte())

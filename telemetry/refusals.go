@@ -58,9 +58,9 @@ type Refusal struct {
 
 // KeepRefusals keeps the latest 4096 denials of e, in at most some 4 MiB. Call it before the first decision.
 //
-// A denial is kept under the ID of its request: the one in its X-Request-Id or traceparent, that of its door, or else a
-// new one (see [policy.Engine.NameRefusals]). A request that only a shadow would have denied gets no new ID, and is not
-// kept without one.
+// A denial is kept under the ID of its request: the ID in its X-Request-Id or traceparent, the ID from its door, or
+// else a new one (see [policy.Engine.NameRefusals]). A request that only a shadow would have denied gets no new ID,
+// and is not kept without one.
 //
 // No client or rule displaces the denials of all others. For each subject of a rule, the first 32 denials within an hour
 // are kept, and then fewer and fewer; the same is true of the first 256 of each public address (or IPv6 /64). At most

@@ -19,7 +19,7 @@ import (
 // a shadow or is not enforced. Call it before the first decision. Call stop to end the log: stop writes the lines
 // that are due, for at most a second.
 //
-// A line has those of the following attributes that are known:
+// A line has the following attributes, as far as they are known:
 //
 //   - rule; limit, and limit_name if the rule has several limits; from, as in [policy.Result]
 //   - because: "limit", "reserved" (by the estimates of requests in flight), "penalty", "block", "store" (it is

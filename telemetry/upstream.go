@@ -358,7 +358,7 @@ func (f fleetUpstreams) view(v *View) (all []Upstream) {
 	return all
 }
 
-// upstreamCounts returns the counts of the steps from from on.
+// upstreamCounts returns the counts of the steps that start with the step from.
 func upstreamCounts(s *steps[upstreamStep], from int64) (all []UpstreamCounts) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, countsOf(s.cell(n)))

@@ -59,7 +59,7 @@ type Restart struct {
 	Is   string `json:"is"`
 }
 
-// effectOn returns an effect on an item, of which only Before is set.
+// effectOn returns an effect on an item. Only its Before is set.
 func effectOn(before *item, exists bool) Effect {
 	e := Effect{BeginsAnew: []Restart{}, Warnings: []string{}}
 	if exists {

@@ -78,7 +78,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.write(w)
 }
 
-// kindOf returns the kind of an error because of which r got no response.
+// kindOf returns the kind of an error with which r ended without a response.
 func kindOf(r *http.Request, err error) telemetry.UpstreamError {
 	text := err.Error() // many errors of net/http and crypto/tls have no type
 	contains := func(some ...string) bool {

@@ -36,7 +36,7 @@ func init() { // in init, because COMMAND refers to commands itself
 		"HELLO":   {run: (*conn).hello, least: 1, open: true},
 		"INFO":    {run: (*conn).info, least: 1},
 		"MULTI":   {run: (*conn).multi, least: 1, most: 1},
-		"EXEC":    {run: (*conn).multi, least: 1, most: 1}, // clients report the error of EXEC, and not that of MULTI
+		"EXEC":    {run: (*conn).multi, least: 1, most: 1}, // clients report the error of EXEC and ignore the error of MULTI
 		"DISCARD": {run: (*conn).multi, least: 1, most: 1},
 		"PING":    {run: (*conn).ping, least: 1, most: 2},
 		"QUIT":    {run: func(c *conn, _ [][]byte) { c.ok(); c.leaving = true }, least: 1, open: true},
@@ -119,7 +119,7 @@ func (c *conn) reset([][]byte) {
 	c.line('+', "RESET")
 }
 
-// speaks is the version of Redis that clients see, and by which they choose commands.
+// speaks is the version of Redis that clients see. They use it to choose commands.
 const speaks = "7.0.0"
 
 func (c *conn) info([][]byte) {

@@ -6,8 +6,8 @@
 //	method=method path=pathq host=req.fhdr(host) src=src headers=req.hdrs_bin
 //	id=unique-id body=req.body wait=int(400)
 //
-// of which host, id, body and wait may be missing. wait is the longest time, in milliseconds, that HAProxy waits
-// for the turn of a request that a leaky bucket queues. All other arguments are attributes of the request.
+// The arguments host, id, body and wait are optional. wait is the longest time, in milliseconds, that HAProxy waits for
+// the turn of a request that a leaky bucket queues. All other arguments are attributes of the request.
 //
 // The variables, in the scope txn, are allowed, status, body, and one for each header field of the answer, such as
 // retry_after and ratelimit_policy.

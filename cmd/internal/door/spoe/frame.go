@@ -26,7 +26,7 @@ const (
 	keptBuffer  = 32 << 10
 )
 
-// Codes of the protocol by which a connection ends.
+// The protocol's codes for the reasons why a connection ends.
 const (
 	codeNormal      = 0
 	codeTimeout     = 2

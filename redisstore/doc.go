@@ -15,9 +15,9 @@
 //
 // Takes that arrive while calls of the script are running wait until one has returned, and are then sent together
 // in one call, which decides each of them separately. Batching adds no delay: a Take that arrives when no call is
-// running is sent at once. Identical Takes in a call are sent only once, with their number, so a hot key costs the
-// server little. The answers are the same as if they had been decided one after the other. Takes that charge a log
-// are not merged.
+// running is sent at once. Identical Takes in a call are sent as one, together with the number of Takes, so a hot
+// key costs the server little. The answers are the same as if they had been decided one after the other. Takes that
+// charge a log are not merged.
 //
 // # Denials
 //
@@ -27,8 +27,8 @@
 // second in each process. For a log, the server is called again as soon as a unit has expired, and for a request
 // whose cost depends on the expiry of another unit. For permits in flight, the server is always called, because
 // they are given back all the time. If another limit of the request denies, the receipt has the number of permits
-// at the last call. Receipts from memory may not include the units that other processes have taken since. Mostly,
-// these are units of the limits that do not deny.
+// at the last call. Receipts from memory may not include the units that other processes have taken since. Usually,
+// the missing units belong to limits that do not deny the request.
 //
 // Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
 // within milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds
@@ -50,13 +50,13 @@
 // # Keys
 //
 // A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
-// charge's key: see [Config]. It expires when it is equal to the empty state, or later by up to an eighth of the
+// charge's key: see [Config]. It expires when nothing of its count is left, or later by up to an eighth of the
 // limit's period or of the time to drain a full bucket. A window or log of which more than half is used stays
 // longer, so that volatile-ttl does not evict it before other keys: a fixed window by an eighth of its period, a
 // sliding window by nine eighths, and a log by its period. The state of permits in flight and of distinct values is
 // a sorted set: the members are the numbers of the permits or values (8 bytes each), and the scores are the times
-// when they expire, in microseconds. The set expires after the last of these times, later by [kernel.PermitLasts]
-// or by the period of the values.
+// when they expire, in microseconds. A set of permits expires [kernel.PermitLasts] after the last of these times. A
+// set of values expires a period after it.
 //
 // # Posts
 //

@@ -31,7 +31,7 @@ type held struct {
 	before kernel.State // state of the pool before the charge
 	after  kernel.State
 	asked  bool // the store was asked for the state in this Take
-	passed bool // in rest, too: the charge gives back more units than are unreported, and the shared store gives back the others
+	passed bool // the charge is also in rest: it gives back more units than are unreported, and the shared store gives back the others
 }
 
 // TakeWithin implements failover.Shared. Its errors have the methods NotCharged and Unreadable, which return the

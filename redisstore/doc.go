@@ -24,11 +24,12 @@
 // The store remembers the server's answer to a denied request for at most a second. Other processes can only add to
 // the units in use, unless they give units back. So the store can compute whether a later request, of any cost, is
 // certain to be denied, and then denies it without a call: a client that keeps retrying costs the server one call a
-// second in each process. For a log, the server is called again as soon as a unit has expired, and for a request
-// whose cost depends on the expiry of another unit. For permits in flight, the server is always called, because
-// they are given back all the time. If another limit of the request denies, the receipt has the number of permits
-// at the last call. Receipts from memory may not include the units that other processes have taken since. Usually,
-// the missing units belong to limits that do not deny the request.
+// second in each process. For a log, the store calls the server again as soon as a unit has expired. It also calls
+// the server for a request that has to wait for the expiry of a unit of which the store does not know when it
+// expires. For permits in flight, the server is always called, because they are given back all the time. If another
+// limit of the request denies, the receipt has the number of permits at the last call. Receipts from memory may not
+// include the units that other processes have taken since. Usually, the missing units belong to limits that do not
+// deny the request.
 //
 // Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
 // within milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds
@@ -40,8 +41,8 @@
 // of these cases is an error:
 //
 //   - The server has lost its counts.
-//   - After a refund, more than ten times its units remain. The refund is not published, because its key was probably
-//     not being denied.
+//   - After a refund, more than ten times the refunded units are free. The refund is not published, because its key
+//     was probably not being denied.
 //   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at once
 //     and then less often, down to every half minute; or the user lacks the permissions (see [Store.Dangers]); or a
 //     proxy in front of the server does not support subscriptions.

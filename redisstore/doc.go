@@ -25,11 +25,11 @@
 // the units in use, unless they give units back. So the store can compute whether a later request, of any cost, is
 // certain to be denied, and then denies it without a call: a client that keeps retrying costs the server one call a
 // second in each process. For a log, the store calls the server again as soon as a unit has expired. It also calls
-// the server for a request that has to wait for the expiry of a unit of which the store does not know when it
-// expires. For permits in flight, the server is always called, because they are given back all the time. If another
-// limit of the request denies, the receipt has the number of permits at the last call. Receipts from memory may not
-// include the units that other processes have taken since. Usually, the missing units belong to limits that do not
-// deny the request.
+// the server for a request that has to wait for a unit to expire if the store does not know when that unit expires.
+// For permits in flight, the server is always called, because they are given back all the time. If another limit of
+// the request denies, the receipt has the number of permits at the last call. Receipts from memory may not include
+// the units that other processes have taken since. Usually, the missing units belong to limits that do not deny the
+// request.
 //
 // Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
 // within milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds

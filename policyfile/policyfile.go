@@ -81,9 +81,9 @@ func Decode(name string, data []byte) (policy.Document, error) {
 	return doc, nil
 }
 
-// merge returns the problems of the decoder, and those of the compiler about what the decoder could read: a rule
-// with an unreadable part is not reported as incomplete. Problems in the file of that name come first, in the order
-// of the lines.
+// merge returns the problems of the decoder, and those of the compiler about values that the decoder could read. So
+// a rule with an unreadable part is not reported as incomplete. Problems in the file of that name come first, in
+// the order of the lines.
 func merge(unread, found policy.Errors, name string) policy.Errors {
 	doubtful := make(map[string]bool)
 	for _, p := range unread {

@@ -195,8 +195,9 @@ func joined(h http.Header, name string) string {
 	return strings.Join(h[name], ",")
 }
 
-// A numeric reset is in seconds from now if it is less than mostDelta, which is three years. Otherwise it is in
-// seconds since 1970 if it is less than mostUnix, which is in the year 5138, and in milliseconds since 1970 if not.
+// A numeric reset is in seconds from now if it is less than mostDelta, which is about three years. Otherwise it is
+// in seconds since 1970 if it is less than mostUnix, which is in the year 5138, and in milliseconds since 1970 if
+// not.
 const (
 	mostDelta = 1e8
 	mostUnix  = 1e11

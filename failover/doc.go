@@ -100,10 +100,11 @@
 // number of requested decisions that the store did not count, from its failure until the circuit opens: at most the
 // requests within a deadline, 300 ms and the probes in between, which is half a second with the default deadline.
 //
-// With two instances this is about one burst at worst. With more it is up to 2·(1 − 1/N) bursts: 1.33 with three, and
-// less than two with any number. It is less than one burst with any number if each instance sees each key, for example
-// behind a round-robin balancer. In tests it was 0 to 0.7 bursts with two instances, and 0 to 0.8 with up to five. A
-// shared store that loses its counts, such as Redis without persistence at a restart, allows one burst more.
+// With two instances this is about one burst at worst. With more it is up to 2·(1 − 1/N) bursts: 1.33 with three,
+// and less than two with any number. It is less than one burst with any number if each instance sees each key, for
+// example behind a round-robin balancer. In tests the excess was 0 to 0.7 bursts with two instances, and 0 to 0.8
+// with up to five. A shared store that loses its counts, such as Redis without persistence at a restart, allows one
+// burst more.
 //
 // Packages lease and synced decide without a call for each charge. They continue while the parts of the store are in
 // use, and for at most 300 ms after its last answer. [sluice.Leased] charges add nothing, because the store has counted

@@ -24,7 +24,7 @@ func (s *Store) watchIdle() {
 	}
 }
 
-// heartbeats is the knowledge from the heartbeats so far.
+// heartbeats has the results of the heartbeats so far.
 type heartbeats struct {
 	s           *Store
 	fewerSince  time.Time // when the number of instances last fell

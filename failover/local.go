@@ -26,7 +26,7 @@ type ledger struct {
 	serial  uint64       // of the last entry
 	swept   int64        // when full() last removed empty entries, in µs
 	owing   atomic.Int64 // entries that are pending
-	extra   int          // debts written out of turn, for which later turns write fewer
+	extra   int          // the number of debts written out of turn; later turns write as many fewer
 }
 
 // stateID identifies a state.
@@ -48,7 +48,7 @@ type entry struct {
 	share                 share.Share        // the share of the limit
 	instances             int64              // the number of instances among which the limit is divided
 	touched               atomic.Int64       // µs since the epoch
-	pending               atomic.Bool        // a debt has to be written back; until then, the shared store does not decide the key
+	pending               atomic.Bool        // a debt has to be written back; until then, the key is decided locally
 	writing               bool               // the debt is being written; guarded by the ledger's lock
 
 	// unknownAt is the last time, by the clock of Store.recent, at which the entry was charged for a call whose

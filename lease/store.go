@@ -149,7 +149,7 @@ func (s *Store) takeFast(c *sluice.Charge, r *sluice.Receipt) bool {
 	return true
 }
 
-// ask passes charges to the shared store.
+// ask calls the shared store.
 func (s *Store) ask(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if wait == unbounded {
 		return s.shared.Take(ctx, charges, receipts)
@@ -212,8 +212,8 @@ func (s *Store) remains(wait time.Duration, began int64) time.Duration {
 	return max(0, wait-time.Duration(s.now()-began)*time.Microsecond)
 }
 
-// drops ends the lease of each key that is refunded or owes, and reports whether any charge does so. The reserved units
-// of a key that owes are given back.
+// drops ends the lease of each key with a charge that gives back or is owed, and reports whether there is such a
+// charge. For a charge that is owed, it gives back the reserved units.
 func (s *Store) drops(charges []sluice.Charge) (any bool) {
 	for i := range charges {
 		c := &charges[i]

@@ -73,7 +73,7 @@ const (
 type Limiter struct {
 	inFlight atomic.Int64
 	least    atomic.Int64
-	caps     [Critical + 1]atomic.Int64 // requests under way at which a class is refused
+	caps     [Critical + 1]atomic.Int64 // the number of requests under way at which a class is refused
 	denied   [Critical + 1]atomic.Int64
 	since    atomic.Int64 // first refusal of the episode, in ns
 	last     atomic.Int64 // latest refusal, in ns
@@ -87,7 +87,7 @@ type Limiter struct {
 	stepped int64 // µs: time of the latest step
 
 	pioneers  atomic.Int64 // number of requests since the start, counted up to 2·few
-	pioneered atomic.Int64 // when the last of these came, in µs
+	pioneered atomic.Int64 // when the last of these requests came, in µs
 	skipped   int          // answers to later requests before there was a base
 }
 
@@ -128,9 +128,10 @@ func (l *Limiter) publish() (changed bool) {
 	return changed
 }
 
-// Enter takes a permit if a request of this class fits, and reports whether it fits. With force, it takes a permit in
-// any case. now is the time since a fixed instant, the same for all calls. With Unix times, limiters in different
-// processes probe a shared upstream together. With other times, two limiters still find good limits, but many do not.
+// Enter takes a permit if a request of this class fits, and reports whether it fits. With force, it takes a permit
+// in any case. now is the time since a fixed instant, the same for all calls. With Unix times, limiters in
+// different processes probe a shared upstream together. With other times, two limiters of an upstream still find
+// good limits, but many do not.
 func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
 	for {
 		n := l.inFlight.Load()
@@ -142,7 +143,7 @@ func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) 
 			break
 		}
 	}
-	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // few answers to them are enough for a base: see the constant
+	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // few answers to these requests are enough for a base
 		l.pioneered.Store(now.Microseconds())
 	}
 	if !fits {
@@ -244,7 +245,7 @@ func (l *Limiter) refusals() (n int64) {
 	return n
 }
 
-// State is what people see of a limiter.
+// State is a snapshot of a limiter, for display.
 type State struct {
 	Limit    int64 // of normal requests
 	InFlight int64

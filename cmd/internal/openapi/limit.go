@@ -24,7 +24,7 @@ type limit struct {
 	notes     []string
 }
 
-// countBy is what a limit counts by.
+// countBy is the subject by which a limit counts.
 type countBy uint8
 
 const (

@@ -74,8 +74,8 @@ type Plan struct {
 	// ticks after the beginning of the tick in which it was taken, so that it counts for a whole period even if it was
 	// taken at the end of that tick. Span is 1 where windows are months of the calendar, which [Plan.WindowAt] numbers.
 	Span int64
-	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits,
-	// else the count.
+	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits, and otherwise
+	// the count.
 	Capacity int64
 	// Most is the most units that a state of the plan keeps: the level of a meter, the count of a window or a log. It
 	// is Capacity by default. It is larger if the plan shares states with plans of a larger Capacity, or if costs can
@@ -129,7 +129,7 @@ type Spec struct {
 	Burst int64
 	// Most is a lower bound of the plan's Most; 0 means none.
 	Most int64
-	// MonthDay, Sliding and Queue are those of the plan.
+	// MonthDay, Sliding and Queue become the plan's fields of the same names.
 	MonthDay       int
 	Sliding, Queue bool
 }

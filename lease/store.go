@@ -377,7 +377,7 @@ func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending *fetc
 		p.refuse(c, r, at)
 		return nil
 	case p.draining(at):
-		p.refused += c.Cost // counts as demand
+		p.refused += c.Cost // counted as demand
 		return nil
 	}
 	if s.fetchLocked(p, at, c.Cost); p.fetching == nil {
@@ -401,7 +401,7 @@ func (p *pool) refuse(c *sluice.Charge, r *sluice.Receipt, at int64) {
 		p.plan.Step(kernel.State{Tick: k.receipt.Tick, Used: k.receipt.Used, Prev: k.receipt.Prev}, now, 0, &last.Receipt)
 	case k.receipt.Used <= p.plan.Size:
 		return
-	default: // the state is above the limit
+	default: // the level is above the limit
 		last = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: drained(p.plan, k.receipt.Used, k.receipt.Now, now)}}
 	}
 	// The wait for a window or a debt may be longer than the time until the pool calls the store again.

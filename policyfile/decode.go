@@ -204,7 +204,7 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, what string) {
 	}
 }
 
-// item reads an item of a list. what is the name of the list.
+// item reads an item of the list named what.
 func (d *decoder) item(n *yaml.Node, v reflect.Value, what string) {
 	switch {
 	case v.Kind() == reflect.String:

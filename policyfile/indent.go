@@ -150,7 +150,7 @@ func balance(content string) int {
 	return strings.Count(content, "{") + strings.Count(content, "[") - strings.Count(content, "}") - strings.Count(content, "]")
 }
 
-// word returns what a line begins with: "- ", or a key.
+// word returns the first word of a line: "-", or a key.
 func word(content string) string {
 	if strings.HasPrefix(content, "- ") {
 		return "-"

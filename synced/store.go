@@ -29,8 +29,8 @@ const maxPools = 1 << 16
 
 const shards = 64
 
-// Store decides charges that are [sluice.Synced] by itself: see the package's documentation. It is a
-// failover.SharedEach, and safe for concurrent use.
+// Store decides [sluice.Synced] charges itself: see the package's documentation. It is a failover.SharedEach, and
+// safe for concurrent use.
 type Store struct {
 	shared Shared
 	base   time.Time // when clock was 0

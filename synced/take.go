@@ -35,7 +35,7 @@ type held struct {
 }
 
 // TakeWithin implements failover.Shared. Its errors have the methods NotCharged and Unreadable, which return the
-// same as those of the shared store's errors.
+// same as the methods of the shared store's errors.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if !slices.ContainsFunc(charges, func(c sluice.Charge) bool { return c.Consistency == sluice.Synced }) {
 		return s.shared.TakeWithin(ctx, wait, charges, receipts)

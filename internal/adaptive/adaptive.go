@@ -27,9 +27,9 @@
 //
 // # Classes
 //
-// The limit is that of normal requests. Sheddable requests have √limit less, and critical requests 2·√limit more. When
-// the limit falls, the limit of critical requests falls one window later, because other requests have ended by then.
-// Probes do not change the limit of critical requests.
+// The limit applies to normal requests. Sheddable requests have √limit less, and critical requests 2·√limit more.
+// When the limit falls, the limit of critical requests falls one window later, because other requests have ended by
+// then. Probes do not change the limit of critical requests.
 package adaptive
 
 import (
@@ -119,7 +119,7 @@ func (l *Limiter) SetConfig(c Config) {
 	l.publish()
 }
 
-// publish sets what Enter reads, and reports whether it has changed. The caller holds the lock.
+// publish sets the numbers that Enter reads, and reports whether they have changed. The caller holds the lock.
 func (l *Limiter) publish() (changed bool) {
 	for class := Sheddable; class <= Critical; class++ {
 		limit := l.knee.limitOf(class)

@@ -59,8 +59,8 @@ func (k *knee) limitOf(c Class) int64 {
 	return max(limit, least)
 }
 
-// set sets the limit within its bounds. When the limit falls, that of critical requests follows one window later,
-// because requests under way take time to end.
+// set sets the limit within its bounds. When the limit falls, the limit of critical requests follows one window
+// later, because requests under way take time to end.
 func (k *knee) set(limit int64) {
 	before := k.limit + k.headroom()*milli
 	k.limit = min(max(limit, k.least), k.most)

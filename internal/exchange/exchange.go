@@ -151,7 +151,7 @@ func (w *watched) read(p []byte) {
 	}
 }
 
-// Final reports whether a status is that of the response, and not of an informational one before it.
+// Final reports whether a status is the status of the response itself, and not of an informational one before it.
 func Final(status int) bool { return status >= 200 || status == http.StatusSwitchingProtocols }
 
 // head passes a status through the layers, the innermost first, and returns the status to send.

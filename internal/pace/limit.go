@@ -44,7 +44,7 @@ func (l *limit) take(now time.Time) {
 
 // tell records the state in the answer to a request. uncounted is the number of other requests that the server may
 // not have counted by then. Answers may overtake each other: only the answer to a request that was sent after the
-// latest state was known can raise what remains.
+// latest state was known can raise the number of remaining requests.
 func (l *limit) tell(s State, uncounted int64, sent, now time.Time) {
 	left := max(0, s.Left-uncounted)
 	newer := sent.After(l.told)

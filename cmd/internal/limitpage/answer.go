@@ -118,7 +118,7 @@ func exampleRequest(r *policy.Rule) policy.Request {
 	return out
 }
 
-// leastLeft returns what remains of the limit with the least.
+// leastLeft returns the remaining units of the limit with the fewest.
 func leastLeft(results []policy.Result) int64 {
 	least := int64(math.MaxInt64)
 	for i := range results {

@@ -149,7 +149,7 @@ func row(doc *policy.Document, r *policy.Rule, tiers []string) Limit {
 	return l
 }
 
-// names returns what the limits of a rule are called in answers.
+// names returns the names of the limits of a rule in answers.
 func names(r *policy.Rule) []string {
 	var plans []*sluice.Plan
 	for _, text := range r.Limits {

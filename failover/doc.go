@@ -25,9 +25,10 @@
 //
 // # Detection and recovery
 //
-// A decision waits for the shared store until the deadline, 50 ms by default. At most 1,024 decisions wait at the same
-// time. Further ones are decided locally at once, which bounds memory in the first moments of an outage. Denials from
-// the deny cache of the shared store need no wait, and do not prove that its server is alive.
+// A decision waits for the shared store until the deadline, 50 ms by default. At most 1,024 decisions wait at the
+// same time. Further ones are decided at once, from the shared store's memory or else locally. This bounds memory
+// in the first moments of an outage. Denials from the deny cache of the shared store need no wait, and do not prove
+// that its server is alive.
 //
 // Each part of the store (each master of a cluster) has a circuit breaker. It opens when half of at least 20 calls
 // within a second have failed, or when at least five calls over at least 300 ms have failed and none has succeeded.

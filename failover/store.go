@@ -19,8 +19,8 @@ type Config struct {
 	// Deadline is how long a decision may wait for the shared store. Zero is
 	// [DefaultDeadline].
 	Deadline time.Duration
-	// MaxCalls is how many decisions may wait for the shared store at the same time. Further ones are decided
-	// locally at once. Zero is [DefaultMaxCalls].
+	// MaxCalls is how many decisions may wait for the shared store at the same time. Further ones are decided at
+	// once, from the shared store's memory or else locally. Zero is [DefaultMaxCalls].
 	MaxCalls int
 	// Instances is the number of instances among which a limit is divided while the shared store is unavailable.
 	// Zero means the number at the last heartbeat: see [Shared]. If that is unknown, too, nothing is divided.

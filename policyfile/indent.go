@@ -192,8 +192,9 @@ func (x *indentation) line(n, column int, content string) (places []level, ok bo
 
 func (x *indentation) top() level { return x.open[len(x.open)-1] }
 
-// near returns the open lists or mappings that are at most farthest columns away, the nearest first, and of two
-// equally near ones the inner one. If the last line opens a level, that comes before them all.
+// near returns the open levels of the same kind, list or mapping, that are at most farthest columns away. The
+// nearest comes first, and of two equally near ones the inner one. If the last line opens a level, that comes
+// before them all.
 func (x *indentation) near(column int, list bool) (places []level) {
 	distance := func(l level) int { return max(l.column-column, column-l.column) }
 	for _, l := range slices.Backward(x.open) {

@@ -9,7 +9,7 @@
 // Answers are measured in windows of 250 ms or longer: the requests under way N, the answers a second X, and the
 // typical latency R, which is the mean of the fastest four fifths. The base is R without a queue. By Little's law,
 // X·(R−base) requests wait in the upstream, and N−X·(R−base) are worked on. While requests are refused, the limit
-// moves to 3/2 of those worked on, and √limit more. Nothing changes while all requests fit.
+// moves toward 3/2 of the requests that are worked on, plus √limit. Nothing changes while all requests fit.
 //
 // The first base is the latency of the first requests. While all requests fit, the base follows the latency slowly. In
 // an overload it rises only on evidence: if the latency does not fall when the requests under way are halved, there was

@@ -30,8 +30,8 @@ type Taker interface {
 
 // Bound bounds the time that a client may take to read.
 type Bound interface {
-	Begin() error // called before each write; an error prevents the write
-	End() error   // called after the write; returns an error if the handler took too long
+	Begin() error // called before each write or flush; an error prevents it
+	End() error   // called after it; returns an error if the handler took too long
 }
 
 // Exchange is the writer of a response. It wraps the server's writer, and like it is not safe for concurrent use.

@@ -74,8 +74,8 @@ const (
 func (p *Pacer) maxWait() time.Duration { return cmp.Or(p.MaxWait, defaultMaxWait) }
 
 // Wait waits until the known limits have room for a request, at most for MaxWait. If the wait would end after the
-// deadline of ctx, Wait returns at once, because an answer of the server is better than none. The error is that of
-// ctx.
+// deadline of ctx, Wait returns at once, because an answer of the server is better than none. The error is the
+// cause for which ctx has ended.
 func (p *Pacer) Wait(ctx context.Context, to Target) (*Pass, error) {
 	latest := p.latest(ctx, time.Now())
 	for {
@@ -164,7 +164,7 @@ func (p *Pacer) Again(ctx context.Context, pass *Pass, n int, promise time.Durat
 	return promise + p.random(spread), p.spend()
 }
 
-// Sleep waits between two attempts. The error is that of ctx.
+// Sleep waits between two attempts. The error is the cause for which ctx has ended.
 func Sleep(ctx context.Context, wait time.Duration) error { return sleep(ctx, wait, nil) }
 
 func sleep(ctx context.Context, wait time.Duration, news <-chan struct{}) error {

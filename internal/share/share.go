@@ -76,7 +76,7 @@ func (s Share) Cost(cost int64) int64 {
 func (s Share) Used(remaining int64) int64 {
 	switch {
 	case s.limit.Capacity < s.unit:
-		remaining = 0 // a part of the only unit
+		remaining = 0 // the limit has fewer units than there are parts
 	case s.Plan.Kernel != kernel.Meter:
 		remaining -= remaining % s.unit // counts stay whole units of the share
 	}

@@ -49,9 +49,9 @@ const (
 	SecondBegins = 54 * time.Minute
 	SecondRate   = 12
 
-	// While logins are attacked, each of the names in Attacked is guessed at LoginRate times a second, from some two
-	// thousand addresses: a hundred times the limit. The five in Mistyped enter a wrong password eight
-	// times within a minute.
+	// While logins are attacked, passwords of each name in Attacked are guessed LoginRate times a second, from some
+	// two thousand addresses: a hundred times the limit. The five in Mistyped enter a wrong password eight times
+	// within a minute.
 	LoginBegins, LoginEnds = 10 * time.Minute, 25 * time.Minute
 	LoginRate              = 10
 

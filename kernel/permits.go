@@ -41,8 +41,8 @@ func NewDistinct(values, span int64) (Plan, error) {
 // Permits has none. Permits must not be copied after first use, and are not safe for concurrent use.
 type Permits struct {
 	until map[uint64]int64 // when each taken permit expires, in microseconds since the Unix epoch
-	// No time in until is before first or after last. If permits that expire at first and at last are both held,
-	// all are, and until need not be searched.
+	// No time in until is before first or after last. If permits that expire at first and at last would both be
+	// held, all are held, and until need not be searched.
 	first, last int64
 	most        int // the largest number at a time: a map does not shrink
 }

@@ -31,7 +31,7 @@ func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int6
 	return b
 }
 
-// latest returns the latest time that the server's clock can show at at, a time by the clock of the Store.
+// latest returns the latest time that the server's clock can show when the clock of the Store shows at.
 func (b *batch) latest(at int64) int64 {
 	e := max(at, b.back) - b.sent
 	return b.now + e + e>>9 + 2 // clocks differ in speed, and count whole microseconds

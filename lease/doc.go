@@ -63,11 +63,11 @@
 //
 // # What it costs
 //
-// Reserved units that are not spent in time are lost, as if they had been admitted: those of a killed process, and
-// the rest when demand falls. An idle or closing process gives back what may still be spent, within the budget. If
-// a level is so low that units would drain before they are spent, a process first raises it, by at most half of the
-// free units. So a leased bucket far below its limit has a quarter to a half less left than its burst. Until the
-// level is that high, the store decides.
+// Reserved units that are not spent in time are lost, as if they had been admitted: the units of a killed process,
+// and the remaining ones when demand falls. An idle or closing process gives back the units that may still be
+// spent, within the budget. If a level is so low that units would drain before they are spent, a process first
+// raises it, by at most half of the free units. So a leased bucket far below its limit has a quarter to a half less
+// left than its burst. Until the level is that high, the store decides.
 //
 // The horizon of a limit is the time for which its units are reserved ([Ahead]): a quarter of the time in which a
 // full bucket drains, at most [Horizon].
@@ -77,8 +77,8 @@
 // reserved units as the remaining ones. For a window that is used up, the receipts have the wait of the store's
 // receipt. But the process tries again after at most a second, because others may have given back units.
 //
-// For a sliding window counter, the process tries again after a quarter of that time. Free units that are not taken
-// at once are lost later, so such a limit admits up to 3 % less. Near the end of a window, fewer units are
+// For a sliding window counter, the process tries again after a sixteenth of the horizon. Free units that are not
+// taken at once are lost later, so such a limit admits up to 3 % less. Near the end of a window, fewer units are
 // reserved.
 //
 // bench/RESULTS-fleet.md has the saved calls and the lost units, for 2 to 1,000 processes and several horizons.

@@ -165,8 +165,8 @@ func (l *Limiter) Fits(now time.Duration, class Class) bool {
 	return l.fits(now, l.inFlight.Load(), class)
 }
 
-// fits reports whether a request fits beside n requests under way. It removes expired orphans only if the request would
-// not fit otherwise.
+// fits reports whether a request fits in addition to n requests under way. It removes expired orphans only if the
+// request would not fit otherwise.
 func (l *Limiter) fits(now time.Duration, n int64, class Class) bool {
 	limit := l.caps[class].Load()
 	if n < l.least.Load() || n+l.orphans.n.Load() < limit {

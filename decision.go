@@ -18,10 +18,11 @@ type Decision struct {
 	// have given up.
 	Remaining int64
 	// RetryAfter of a denied cost is the exact time until it fits, in whole microseconds, provided that no other
-	// call takes or gives back units. One tick of the plan earlier, it would not fit. RetryAfter is [Never] if the
-	// cost can never fit. For an allowed cost, RetryAfter is the time until one more unit fits if nothing remains,
-	// and otherwise zero. It is a second for a charge that [Deny] refuses, because the end of an outage is unknown,
-	// and for permits in flight if all are taken. It is zero if this call took the last permit.
+	// call takes or gives back units. After a wait that is one tick of the plan shorter, it would not fit.
+	// RetryAfter is [Never] if the cost can never fit. For an allowed cost, RetryAfter is the time until one more
+	// unit fits if nothing remains, and otherwise zero. It is a second for a charge that [Deny] refuses, because
+	// the end of an outage is unknown, and for permits in flight if all are taken. If this call itself took the
+	// last permit, RetryAfter is zero.
 	RetryAfter time.Duration
 	// ResetAfter is the time until nothing is used. It is zero for permits in flight, because the time when they
 	// are given back is unknown.
@@ -34,7 +35,7 @@ type Decision struct {
 	Origin Origin
 	// Locked reports that a [Penalty] is in force: the key is denied, whatever remains.
 	Locked bool
-	// Early corrects the rounding of Delay to whole ticks: it is the level of the queue that drains between the
+	// Early corrects the rounding of Delay to whole ticks: it is how much of the queue's level drains between the
 	// exact time of the turn and the end of Delay. Callers do not need it; [Limiter.LeaveQueue] reads it to compute
 	// the turn.
 	Early int64

@@ -26,9 +26,9 @@ const (
 	// FixedWindow counts in windows aligned to the Unix epoch, or in months of the calendar. Up to twice Count can
 	// pass around the end of a window.
 	FixedWindow
-	// SlidingWindowCounter adds to the count of this window the part of the previous window's count that the last
-	// Period still covers, as if the previous window had been used evenly. Around Count pass in a Period, and
-	// nearly twice Count if a burst at the end of one window is followed by another at the end of the next.
+	// SlidingWindowCounter adds part of the previous window's count to the count of this window: the part that the
+	// last Period still covers, if the previous window was used evenly. Around Count pass in a Period, and nearly
+	// twice Count if a burst at the end of one window is followed by another at the end of the next.
 	SlidingWindowCounter
 	// SlidingWindowLog records the time of each unit, in two bytes a unit, so that no Period has more than Count.
 	// It rounds times to 2^-15 of the Period, always so that a unit counts for a little longer. Above a Count of

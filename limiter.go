@@ -8,9 +8,9 @@ import (
 )
 
 // Limiter applies one [Limit], or several together, to any number of keys. Limiters on one store share their counts
-// if they have the same Name and count in the same way, such as buckets of one rate or windows of one length: see
-// Fingerprint in [kernel.Plan]. They never share counts with the rules of a policy, whatever the names: to see a
-// rule's count, ask the policy's engine.
+// if they have the same Name and count in the same way, for example as buckets with the same rate or windows of the
+// same length: see Fingerprint in [kernel.Plan]. They never share counts with the rules of a policy, whatever the
+// names: to see a rule's count, ask the policy's engine.
 //
 // Errors match [ErrUsage] if the call is wrong. If Wait ends without its units, the error matches [ErrNever] or
 // [ErrTooLong], or is the context's. All other errors come from the store.

@@ -15,7 +15,7 @@ const (
 	// ByLocalShare: a local allowance of the limit decided, because the shared store does not answer.
 	ByLocalShare
 	// ByOnError: [Allow] or [Deny] decided, because the shared store does not answer. The receipt of an admitted
-	// charge describes the local allowance; the receipt of a refused charge has only the time.
+	// charge describes the local allowance; in the receipt of a refused charge, only Now and Origin are set.
 	ByOnError
 )
 

@@ -31,8 +31,8 @@ const (
 // Plan compiles a penalty to a plan of the [kernel.Lock] kernel. In a Take, put the penalty's [Charge] after the
 // charges of the limits that it guards, and give it the same Key: see [Offends]. Its Cost is 1 if the limits' cost
 // is above 0, and 0 for a peek. Any negative cost lifts the penalty, and forgets earlier ones. Changed settings
-// keep the penalties in force, with one exception: a penalty whose remaining time is more than twice its length by
-// the new settings is shortened to that length.
+// keep the penalties in force, with one exception: if the remaining time of a penalty is more than twice the length
+// that the new settings give it, it is shortened to that length.
 func (p Penalty) Plan() (*Plan, error) {
 	p, err := p.filled()
 	if err != nil {

@@ -40,7 +40,8 @@ func NewInFlight(permits int64) (*Plan, error) {
 // NewDistinct returns a plan that lets each key have at most Count different values within a Period. Count is from
 // 1 to 1,000. Charge.Permit is a hash of the value, of 64 bits; values with the same hash count as one. Using a
 // value that is already counted always fits, and keeps the value for another Period. If Count values are counted,
-// another one does not fit until the least recently used of them has expired, and is not remembered.
+// another value does not fit until the least recently used one has expired. A value that does not fit is not
+// remembered.
 //
 // A Cost of 1 uses the value, a negative Cost forgets it, 0 peeks, and [All] forgets all values of the key. A Take
 // has at most one value of a key. The limit has no Burst, no MonthDay and no Algorithm.
@@ -60,10 +61,10 @@ func NewDistinct(l Limit) (*Plan, error) {
 
 // NewOnce returns a plan that charges a repeated request only once. A Take includes a charge of this plan with a
 // Cost of 1, under a Key that identifies the request, and before the charges of penalties. The plan has room for
-// one unit within the given time. So if the charge does not fit, an earlier Take with the same Key has committed
-// its charges; the repeat changes nothing, and is not an offence (see [Offends]). A store that runs out of memory
-// evicts such a charge before any limit. While a shared store is unavailable, only the instance that allowed a
-// request recognizes a repeat of it.
+// one unit within the given time. If the charge does not fit, the Take is a repeat: an earlier Take with the same
+// Key has committed its charges. A repeat changes nothing, and is not an offence (see [Offends]). A store that runs
+// out of memory evicts such a charge before any limit. While a shared store is unavailable, only the instance that
+// allowed a request recognizes a repeat of it.
 func NewOnce(within time.Duration) (*Plan, error) {
 	p, err := NewPlan(Limit{Count: 1, Period: within})
 	if err != nil {
@@ -76,9 +77,9 @@ func NewOnce(within time.Duration) (*Plan, error) {
 }
 
 // WithMost returns a copy of p in which Most is units, or Capacity if that is larger. Most is the largest number of
-// units that a state keeps, including a debt: see [kernel.Plan]. If several plans share states, pass the largest
-// Capacity of these plans plus the debt that p allows. The copy has the Fingerprint of p. WithMost fails if the
-// copy could not be exact, for penalties, and for plans of [NewInFlight] and [NewDistinct].
+// units that a state keeps, including a debt: see [kernel.Plan]. If several plans share states, units should be the
+// largest Capacity of these plans plus the debt that p allows. The copy has the Fingerprint of p. WithMost fails if
+// the copy could not be exact, for penalties, and for plans of [NewInFlight] and [NewDistinct].
 func (p *Plan) WithMost(units int64) (*Plan, error) {
 	if p.Kernel == kernel.Lock || p.Kernel.Permits() {
 		return nil, usage("sluice: WithMost of a penalty, of permits in flight or of distinct values: only a limit by rate can hold more than it lets pass")

@@ -20,8 +20,9 @@ type Charge struct {
 	Shadow bool
 	// Owe marks a charge that is committed even if it does not fit, such as the rest of the cost of a request that
 	// has passed. Its Cost is above 0. Receipt.Fits reports as usual whether the charge fits. If it does not, units
-	// are committed until the state has the plan's Most; Receipt.Cut is the number of the others. The charge never
-	// refuses its Take, but if another charge does, it is not committed. Penalties and permits ignore Owe.
+	// are committed until the state has the plan's Most; Receipt.Cut is the number of units that were not
+	// committed. The charge never refuses its Take, but if another charge does, it is not committed. Penalties and
+	// permits ignore Owe.
 	Owe bool
 	// OnError decides this charge if the shared store is unavailable. Stores that cannot fail over ignore it.
 	OnError OnError

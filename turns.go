@@ -12,8 +12,8 @@ import (
 // Turns keeps the turn of a caller that leaves a queue early, and gives the turn to a later caller. The zero value
 // is empty and ready. Turns is safe for concurrent use.
 //
-// A store keeps one number for the queue of a [LeakyBucket]: the end of its last turn. Each charged unit moves the
-// end on, and only a reset moves it back, because the turns before it belong to other callers. So a turn belongs to
+// A store keeps one number for the queue of a [LeakyBucket]: the end of its last turn. Each charged unit moves that
+// end later. Only a reset moves it earlier, because all earlier turns belong to other callers. So a turn belongs to
 // the process that received it: to the caller that waits or, once that caller has left, to the Turns of the
 // process. No turn is given twice, however many processes share the store.
 //

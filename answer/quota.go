@@ -14,7 +14,7 @@ import (
 // Quota turns a into the answer to a client's query of its limits, and sets its fields in h. d is the result of
 // [policy.Engine.Quota], and is changed. The body is
 //
-//	{"limits":[{"name":"per-key","quota":100,"window":60,"remaining":0,"reset":1795219270,"retry_after":17}]}
+//	{"limits":[{"name":"per-key","quota":100,"window":60,"remaining":0,"reset":1795219270,"retry_after":1}]}
 //
 // It has the quota of units in a window of seconds, the remaining units, the time of the full reset in seconds
 // since 1970, and, if the described request does not fit, the seconds until it does. A debt of the client is in

@@ -19,7 +19,7 @@ const (
 	failureRate     = 0.5 // the rate, among at least minCalls in rateWindow, that opens the circuit
 	minCalls        = 20
 	rateWindow      = time.Second
-	maxInRow        = 5 // as many failures in silentFor without a success also open the circuit
+	maxInRow        = 5 // this many failures over silentFor or longer, without a success, also open the circuit
 	silentFor       = 300 * time.Millisecond
 	minDelay        = 400 * time.Millisecond
 	maxDelay        = 600 * time.Millisecond
@@ -27,7 +27,7 @@ const (
 	probePause      = 25 * time.Millisecond
 	minRecovery     = 60 * time.Millisecond // how long probes have to succeed before a shard is used again
 	maxRecovery     = 900 * time.Millisecond
-	flapping        = 5 * time.Second // if the circuit opens again so soon, probes have to succeed for longer
+	flapping        = 5 * time.Second // if the circuit opens again within this time, probes have to succeed for longer
 	settlingTime    = 2 * time.Second
 	maxProbeKeys    = 4096
 	maxShards       = 256
@@ -235,8 +235,8 @@ func (h *shard) probe(ctx context.Context) error {
 	return nil
 }
 
-// probeKey returns a key of this instance that the shard counts. Which keys it counts
-// may have changed since the last probe.
+// probeKey returns a key of this instance that the shard counts. The shard may count other keys than at the last
+// probe.
 func (h *shard) probeKey() string {
 	for n := 0; n < maxProbeKeys && (h.key == "" || h.s.shardOf(h.key) != h.index); n++ {
 		h.key = "failover/" + h.s.id + "/" + strconv.Itoa(n)
@@ -294,5 +294,5 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// jittered returns between half of d and one and a half of it.
+// jittered returns a random time from d/2 to 3·d/2.
 func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d) }

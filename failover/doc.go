@@ -25,9 +25,10 @@
 //
 // # Detection and recovery
 //
-// A decision waits for the shared store until the deadline, 50 ms by default. At most 1,024 decisions wait at the same
-// time. Further ones are decided locally at once, which bounds memory in the first moments of an outage. Denials from
-// the deny cache of the shared store need no wait, and do not prove that its server is alive.
+// A decision waits for the shared store until the deadline, 50 ms by default. At most 1,024 decisions wait at the
+// same time. Further ones are decided at once, from the shared store's memory or else locally. This bounds memory
+// in the first moments of an outage. Denials from the deny cache of the shared store need no wait, and do not prove
+// that its server is alive.
 //
 // Each part of the store (each master of a cluster) has a circuit breaker. It opens when half of at least 20 calls
 // within a second have failed, or when at least five calls over at least 300 ms have failed and none has succeeded.
@@ -67,9 +68,9 @@
 // this to each allowance, too. Debts that arise in an outage are charged to the shared store after it, in addition
 // to the units below, even if OnError is Deny or Allow.
 //
-// After an outage, the use of an allowance is written back: for each key at most the allowance of one burst, so at
-// most one burst from all instances, without units that have drained or expired since; and at most 500 keys a
-// second. A key that waits for its turn is decided locally, for at most two seconds. If the answer to a decision
+// After an outage, the use of allowances is written back, at most 500 keys a second. For each key, this is at most
+// the allowance of one burst, so at most one burst from all instances. Units that have drained or expired since are
+// left out. A key that waits for its turn is decided locally, for at most two seconds. If the answer to a decision
 // was lost, the decision counts in the allowance and is not written back, because the shared store may have counted
 // it, and nothing is charged twice. For the same reason a request that Deny denied after a lost or late answer may
 // have been counted, and nothing is given back. A key with only lost answers has one allowance until the shared
@@ -100,24 +101,26 @@
 // number of requested decisions that the store did not count, from its failure until the circuit opens: at most the
 // requests within a deadline, 300 ms and the probes in between, which is half a second with the default deadline.
 //
-// With two instances this is about one burst at worst. With more it is up to 2·(1 − 1/N) bursts: 1.33 with three, and
-// less than two with any number. It is less than one burst with any number if each instance sees each key, for example
-// behind a round-robin balancer. In tests it was 0 to 0.7 bursts with two instances, and 0 to 0.8 with up to five. A
-// shared store that loses its counts, such as Redis without persistence at a restart, allows one burst more.
+// With two instances this is about one burst at worst. With more it is up to 2·(1 − 1/N) bursts: 1.33 with three,
+// and less than two with any number. It is less than one burst with any number if each instance sees each key, for
+// example behind a round-robin balancer. In tests the excess was 0 to 0.7 bursts with two instances, and 0 to 0.8
+// with up to five. A shared store that loses its counts, such as Redis without persistence at a restart, allows one
+// burst more.
 //
-// Packages lease and synced decide without a call for each charge. They continue while the parts of the store are in
-// use, and for at most 300 ms after its last answer. [sluice.Leased] charges add nothing, because the store has counted
-// the units before they are spent; t is up to 250 ms longer for them. [sluice.Synced] charges add their excess with a
-// healthy store, (N − 1)·(B + 0.3 s·r), and the reports that are lost if the store fails while it receives them: at most
-// what each instance has allowed since its last report, in all N·(B + 0.3 s·r), and for even traffic what it allows in a
-// tenth of a second. Reports that were not yet sent are sent after the outage.
+// Packages lease and synced decide without a call for each charge. They continue while the parts of the store are
+// in use, and for at most 300 ms after its last answer. [sluice.Leased] charges add nothing, because the store has
+// counted the units before they are spent; t is up to 250 ms longer for them. [sluice.Synced] charges add two
+// terms. The first is their excess with a healthy store, (N − 1)·(B + 0.3 s·r). The second is the units in reports
+// that are lost if the store fails while it receives them: at most the units that each instance has allowed since
+// its last report, in all N·(B + 0.3 s·r). With even traffic, these are the units that it allows in a tenth of a
+// second. Reports that were not yet sent are sent after the outage.
 //
-// Of n permits in flight, up to n more may be given each time the store fails or recovers, until the earlier ones have
-// been taken again, by a [sluice.Holder] within two seconds. No request is ended for this; while too many are under way,
-// no other starts.
+// With a limit of n permits in flight, up to n more may be given each time the store fails or recovers, until the
+// earlier ones have been taken again. A [sluice.Holder] takes them again within two seconds. No request is ended
+// because of this; while too many are under way, no other starts.
 //
-// Of n distinct values, n more may be used in an outage, and again as many after it, because the store does not know
-// them.
+// With a limit of n distinct values, n more may be used in an outage, and n more after it, because the store does
+// not know the values of the outage.
 //
 // If the limit is less than N units, allowances of one unit each exceed the limit. With Allow the excess is unbounded.
 package failover

@@ -87,7 +87,8 @@ func (s *Store) sortOut(ctx context.Context, calls []sluice.TakeCall) *many {
 	return b
 }
 
-// askEach calls the shared store within the deadline, or beyond the cap for what it remembers.
+// askEach makes calls of the shared store within the deadline. Beyond MaxCalls, it only uses decisions from the
+// store's memory.
 func (s *Store) askEach(ctx context.Context, calls []sluice.TakeCall) {
 	defer s.calls.Add(-1)
 	if s.calls.Add(1) <= s.maxCalls {
@@ -102,7 +103,7 @@ func (s *Store) askEach(ctx context.Context, calls []sluice.TakeCall) {
 	}
 }
 
-// afterFailure decides call i of those that the shared store was asked for, which has failed.
+// afterFailure decides b.asked[i], a call for which the shared store has returned an error.
 func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Time) error {
 	c, shards := &b.asked[i], b.shards[i]
 	if _, odd := unreadable(c.Err); odd {
@@ -132,7 +133,7 @@ func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Tim
 	return s.insteadOfShared(ctx, c.Charges, c.Receipts, notCharged(c.Err))
 }
 
-// union appends the shards that are not there yet.
+// union appends the shards that all does not contain.
 func union(all, more []*shard) []*shard {
 	for _, h := range more {
 		if !slices.Contains(all, h) {

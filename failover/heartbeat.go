@@ -24,7 +24,7 @@ func (s *Store) watchIdle() {
 	}
 }
 
-// heartbeats is the knowledge from the heartbeats so far.
+// heartbeats has the results of the heartbeats so far.
 type heartbeats struct {
 	s           *Store
 	fewerSince  time.Time // when the number of instances last fell
@@ -36,7 +36,7 @@ func (b *heartbeats) beat() {
 	defer cancel()
 	n, err := b.s.shared.Heartbeat(ctx, b.s.id)
 	switch {
-	case !b.s.countInstances: // the heartbeat still lets others count this instance, and informs stores below
+	case !b.s.countInstances: // the heartbeat still lets others count this instance, and informs the wrapped stores
 	case err == nil:
 		if b.failedInRow >= warnAfter {
 			b.s.log.Info("the number of instances is known again", "instances", n)

@@ -26,7 +26,7 @@ type ledger struct {
 	serial  uint64       // of the last entry
 	swept   int64        // when full() last removed empty entries, in µs
 	owing   atomic.Int64 // entries that are pending
-	extra   int          // debts written out of turn, for which later turns write fewer
+	extra   int          // the number of debts written out of turn; later turns write as many fewer
 }
 
 // stateID identifies a state.
@@ -41,14 +41,14 @@ type stateID struct {
 // units that the shared store does not know of.
 type entry struct {
 	key                   string
-	shareKey, baselineKey string // in the fallback
+	shareKey, baselineKey string // the keys of both states in the fallback
 	shard                 *shard
 	limit                 *sluice.Plan       // nil for an entry that is used only once
 	consistency           sluice.Consistency // the consistency with which its debt is written back
-	share                 share.Share        // the share of the limit
+	share                 share.Share        // the local allowance
 	instances             int64              // the number of instances among which the limit is divided
 	touched               atomic.Int64       // µs since the epoch
-	pending               atomic.Bool        // a debt has to be written back; until then, the shared store does not decide the key
+	pending               atomic.Bool        // a debt has to be written back; until then, the key is decided locally
 	writing               bool               // the debt is being written; guarded by the ledger's lock
 
 	// unknownAt is the last time, by the clock of Store.recent, at which the entry was charged for a call whose
@@ -63,9 +63,9 @@ type batch struct {
 	entries  []*entry // the entry of each of the caller's charges; nil if Deny refuses it
 }
 
-// decideLocally decides charges without the shared store: all charges of a Take, or some of them. If owed, the
-// charges have certainly not reached the shared store, and are written back later. If a charge is denied, nothing
-// is taken, and the receipts of the others have the present state of their shares.
+// decideLocally decides charges without the shared store: all charges of a Take, or some of them. owed means that
+// the charges have certainly not reached the shared store, and are written back later. If a charge is denied,
+// nothing is taken, and the receipts of the other charges have the present state of their shares.
 func (s *Store) decideLocally(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
 	now := time.Now().UnixMicro()
 	denied, denying := deny(charges, receipts, now)
@@ -147,7 +147,7 @@ func (l *ledger) anyPending(charges []sluice.Charge) bool {
 	return false
 }
 
-// open is find, but creates and seeds missing entries. If there is no room for a key, it gets an entry that is used
+// open is find, but creates and seeds missing entries. A key for which there is no room gets an entry that is used
 // once and forgotten.
 func (s *Store) open(ctx context.Context, b *batch, charges []sluice.Charge, now int64) error {
 	l := &s.ledger

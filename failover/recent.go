@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// recent remembers the last states of keys, so that a local share starts at the level of the shared store. It is a
-// 4-way set-associative cache: a new key replaces the least recently seen key of its set.
+// recent remembers the last states of keys, so that a local allowance starts at the level of the shared store. It
+// is a 4-way set-associative cache: a new key replaces the least recently seen key of its set.
 type recent struct {
 	seed  maphash.Seed
 	base  time.Time

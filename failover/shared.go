@@ -35,8 +35,8 @@ type Shared interface {
 }
 
 // Overheard is a [Shared] that makes additional calls of its server, as a lease.Store does to reserve units.
-// Overhear registers a function that is called with the charges and receipts of these calls, so that local shares
-// start with the latest state. The function is called from any goroutine.
+// Overhear registers a function that is called with the charges and receipts of these calls, so that local
+// allowances start with the latest state. The function is called from any goroutine.
 type Overheard interface {
 	Overhear(heard func(c *sluice.Charge, r *sluice.Receipt))
 }
@@ -47,9 +47,9 @@ func overhear(shared Shared, heard func(c *sluice.Charge, r *sluice.Receipt)) {
 	}
 }
 
-// Uncharged is an error of a shared store that knows whether the charges of the Take may have been committed.
-// Charges that were certainly not committed are written back later. Charges that may have been are not, so that
-// nothing is charged twice. With any other error, the charges count as possibly committed.
+// Uncharged is an error of a shared store. NotCharged reports whether the charges of the Take were certainly not
+// committed. Such charges are written back later. Charges that may have been committed are not written back, so
+// that nothing is charged twice. With any other error, the charges count as possibly committed.
 type Uncharged interface {
 	error
 	NotCharged() bool

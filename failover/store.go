@@ -19,8 +19,8 @@ type Config struct {
 	// Deadline is how long a decision may wait for the shared store. Zero is
 	// [DefaultDeadline].
 	Deadline time.Duration
-	// MaxCalls is how many decisions may wait for the shared store at the same time. Further ones are decided
-	// locally at once. Zero is [DefaultMaxCalls].
+	// MaxCalls is how many decisions may wait for the shared store at the same time. Further ones are decided at
+	// once, from the shared store's memory or else locally. Zero is [DefaultMaxCalls].
 	MaxCalls int
 	// Instances is the number of instances among which a limit is divided while the shared store is unavailable.
 	// Zero means the number at the last heartbeat: see [Shared]. If that is unknown, too, nothing is divided.
@@ -146,7 +146,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 		return nil
 	}
 	if gone := ctx.Err(); gone != nil {
-		// That the caller did not wait proves little about the store, but is a reason to probe.
+		// The caller did not wait, which proves little about the store, but is a reason to probe.
 		suspect(shards)
 		return gone
 	}
@@ -217,7 +217,7 @@ func (s *Store) heard(shards []*shard, charges []sluice.Charge, receipts []sluic
 	return shards
 }
 
-// saw remembers the state of a key, with which a local share starts.
+// saw remembers the state of a key, with which a local allowance starts.
 func (s *Store) saw(c *sluice.Charge, r *sluice.Receipt) {
 	if r.Origin != sluice.ByStore && r.Origin != sluice.BySync { // the receipt of a lease has only the units of this instance
 		return

@@ -120,8 +120,8 @@ const (
 	maxComplaints = 10 // in that time
 )
 
-// complaints bounds the log lines about unreadable keys: now and then one line for each of a few keys, however
-// often they are used.
+// complaints bounds the log lines about unreadable keys: in each complainEvery, it allows one line for each of at
+// most maxComplaints keys.
 type complaints struct {
 	mu      sync.Mutex
 	began   time.Time

@@ -18,7 +18,7 @@ const (
 // debt has the units that a key has consumed and the shared store does not know of.
 type debt struct {
 	*entry
-	units int64 // units for which the limit had room
+	units int64 // the units that fit the limit
 	owed  int64 // owed units beyond that, which are due in any case
 }
 
@@ -58,7 +58,7 @@ func (s *Store) repay(d debt) {
 
 // debts returns up to n debts to shards that answer, less the debts written out of turn, and forgets entries
 // without a debt. It relies on the random order of the map to reach all entries. It skips a shard that fails while
-// its circuit is still closed, because its shares must not start from the beginning again.
+// its circuit is still closed, because its entries must not start again with a new allowance.
 func (s *Store) debts(n int) (debts []debt) {
 	l := &s.ledger
 	l.mu.Lock()

@@ -72,7 +72,8 @@ func (c *call) bound() (restart, release func()) {
 // lingering is how long the server continues to read the body of a denied request before it sends the answer.
 const lingering = 500 * time.Millisecond
 
-// linger sets the deadline for that. If the body has not ended by then, the server closes the connection.
+// linger sets the read deadline to lingering from now. If the body has not ended by then, the server closes the
+// connection.
 func (c *call) linger() {
 	if c.r.Body != nil && c.r.Body != http.NoBody {
 		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(lingering))
@@ -92,7 +93,7 @@ type replay struct {
 
 // peek reads the body, and returns it if it has at most limit bytes, and otherwise nil. length is its
 // Content-Length, or -1. The error is that of reading, or [policy.ErrBodyMemory]. Peek calls restart when it has
-// read firstPart bytes, and each time that this amount has doubled.
+// read firstPart bytes, and again each time the number of bytes read has doubled.
 func (b *replay) peek(length, limit int64, restart func()) ([]byte, error) {
 	most := limit + 1 // one more byte, to notice a longer body
 	if length >= 0 {

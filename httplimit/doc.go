@@ -15,9 +15,9 @@
 //
 // # Responses
 //
-// Every response to a counted request has the fields RateLimit-Policy, RateLimit and three X-RateLimit fields,
-// which are set before the handler runs. Denied requests are answered with one of these statuses, with a body in
-// JSON or text, and with Retry-After if the request may succeed later:
+// By default, every response to a counted request has the fields RateLimit-Policy, RateLimit and three X-RateLimit
+// fields. They are set before the handler runs. Denied requests are answered with one of these statuses, with a
+// body in JSON or text, and with Retry-After if the request may succeed later:
 //
 //   - 429: a limit is exceeded.
 //   - 503: the store does not answer and on_error is deny, the upstream is overloaded, or the process has no memory
@@ -32,8 +32,8 @@
 // limits. It overwrites those fields that can have only one value. A handler that sets these fields itself overrides
 // them. Wrap a reverse proxy in [Keep].
 //
-// If the policy has cors, pages of the listed origins may read denials. In each response that such a page may read, it
-// may also read the fields above. A handler that sets Access-Control-Expose-Headers should append to it.
+// If the policy has cors, pages of the listed origins may read denials. If such a page may read a response, it may
+// also read the fields above. A handler that sets Access-Control-Expose-Headers should append to it.
 //
 // # Queues
 //
@@ -53,9 +53,10 @@
 // # Outcomes
 //
 // A rule with the setting count, or with a cost from the response, is charged before the handler runs. The charge
-// is corrected (settled) when the response is known: by the status and the header before the client gets the head,
-// and by the length of the body or a trailer when the handler has returned. The RateLimit fields show the limits
-// before the charge is settled. A handler that calls [Settle] overrides the outcome. Without such a call:
+// is corrected (settled) when the response is known. Rules that need only the status and the header are settled
+// before the client gets the head. Rules that need the length of the body or a trailer are settled when the handler
+// has returned. The RateLimit fields show the limits before the charge is settled. A handler that calls [Settle]
+// overrides the outcome. Without such a call:
 //
 //   - If the handler panics before it has answered, the outcome is unknown: the request counts, and costs its estimate.
 //     The same is true if the client leaves and the handler therefore does not answer.
@@ -73,10 +74,11 @@
 //
 // # Requests in flight
 //
-// A rule with in_flight counts a request until its handler has returned, whether the handler answers, panics or takes the
-// connection over: a WebSocket counts for as long as the handler serves it. The permit is given back just before the
-// end of the response is sent, so that the client's next request finds the permit free. The exception is a handler that
-// itself flushes the last byte of a response with a Content-Length.
+// A rule with in_flight counts a request until its handler has returned, whether the handler answers, panics or
+// takes the connection over: a WebSocket counts for as long as the handler serves it. The permit is given back just
+// before the end of the response is sent, so that the client's next request finds the permit free. If a handler
+// itself flushes the last byte of a response with a Content-Length, the client may receive the end before the
+// permit is given back.
 //
 // # Requests
 //

@@ -33,16 +33,16 @@ type Config struct {
 	// RequestID returns the ID of a request for [Config.Policy], or "" if it has none. A repeated request with the
 	// same ID is not charged again: see [policy.Request] ID.
 	RequestID func(r *http.Request) string
-	// Door is the name of this integration for observers of the engine: "http" if empty.
+	// Door names this integration in the observations that observers of the engine receive: "http" if empty.
 	Door string
 	// TLSFingerprint returns the JA4 fingerprint of the client's TLS, or "" without TLS, for rules of
 	// [Config.Policy] with "key: [tls_fingerprint]". Compute it from the ClientHelloInfo given to
 	// [crypto/tls.Config.GetConfigForClient].
 	TLSFingerprint func(r *http.Request) string
 	// BodyTimeout is the time for reading the first 64 KiB of a body that rules count by, or of the body of a
-	// request in a queue. The time starts again each time the amount read has doubled: at 64 KiB, 128 KiB and so
-	// on. Zero means 10 s. A slower body counts as ambiguous, and the handler's reads of it fail, too. If the
-	// server has a ReadTimeout, that applies instead.
+	// request in a queue. The time starts again at 64 KiB, and each time the amount read has doubled: at 128 KiB,
+	// 256 KiB and so on. Zero means 10 s. A slower body counts as ambiguous, and the handler's reads of it fail,
+	// too. If the server has a ReadTimeout, that applies instead.
 	BodyTimeout time.Duration
 	// Refuse writes the answers to denied requests, in place of the middleware: see [Refusal].
 	Refuse Refusal

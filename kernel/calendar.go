@@ -17,7 +17,8 @@ const (
 // monthly reports whether the windows of p are months of the calendar.
 func (p *Plan) monthly() bool { return p.MonthDay > 0 }
 
-// month returns the number of the month that contains now, in microseconds: the first month that ends after now.
+// month returns the number of the month that contains now, a time in microseconds: the first month that ends after
+// it.
 func (p *Plan) month(now int64) int64 {
 	days := now / microsecondsPerDay
 	// Computed with months of average length, n is right or one too small.

@@ -8,7 +8,7 @@ const maxCounts = coarseParts + 1
 // counts are a [history] of few ticks: the number of units in each. A position is an index.
 type counts struct {
 	last int64
-	n    [maxCounts]uint32 // of the last ticks, the newest last; the newest is 0 only if all are
+	n    [maxCounts]uint32 // the units of the last ticks, the newest tick last; its count is 0 only if all are
 }
 
 func (c *counts) newest() (int64, bool) { return c.last, c.n[maxCounts-1] > 0 }

@@ -1,6 +1,6 @@
-// Package kernel has the integer arithmetic of limits: what a store does with the state of one key. Above it are
-// package sluice, which compiles a sluice.Limit to a [Plan] and derives a sluice.Decision from a [Receipt], and
-// the stores. It imports nothing of the module.
+// Package kernel has the integer arithmetic of limits: what a store does with the state of one key. The stores
+// import it, as does package sluice, which compiles a sluice.Limit to a [Plan] and derives a sluice.Decision from a
+// [Receipt]. It imports no other package of the module.
 //
 // Seven algorithms are parameters of five kernels:
 //
@@ -17,6 +17,7 @@
 // [Log] and [Permits] have Step methods of their own. Package storetest holds a store to the rest of the contract.
 //
 // Time is an argument, in microseconds since the Unix epoch. Every quantity of a plan stays below 2^51, so that
-// sums and differences stay below 2^53, where the doubles of a script, such as that of package redisstore,
-// agree with int64. There are no floats. Nothing here reads a clock, and only [Siblings] is safe for concurrent use.
+// sums and differences stay below 2^53. Up to there, the doubles of a script, such as that of package redisstore,
+// are as exact as int64. This package uses no floats. Nothing here reads a clock, and only [Siblings] is safe for
+// concurrent use.
 package kernel

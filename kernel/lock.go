@@ -6,7 +6,8 @@ import (
 )
 
 // Lockout has the terms of a [Lock], times in microseconds. The first penalty of a key lasts First, and each one
-// after it Factor times as long, up to Most. Forget after the end of a penalty, the next one is a first.
+// after it Factor times as long, up to Most. When Forget has passed since the end of a penalty, the next penalty is
+// a first one again.
 type Lockout struct{ First, Factor, Most, Forget int64 }
 
 // NewLock returns a plan of the [Lock] kernel. All its terms must be at least 1, Most at least First, and Factor times
@@ -51,7 +52,7 @@ func (p *Plan) Offend(s State, now int64, r *Receipt) State {
 }
 
 // locked returns s as of now: the empty state if the penalties are forgotten. If the clock has stepped back so far
-// that the end is more than two penalties ahead, the end moves back, too, and moved is true.
+// that the end is more than twice the penalty's length ahead, the end moves back, too, and moved is true.
 func (p *Plan) locked(s State, now int64) (_ State, moved bool) {
 	if s.Used == 0 || now >= s.Prev {
 		return State{}, false

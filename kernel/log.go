@@ -12,7 +12,7 @@ type history interface {
 	// since returns the position of the first unit after a tick, and the number of units from there on. The tick
 	// must not be more than a span before the newest unit.
 	since(tick int64) (first int, n int64)
-	// tick returns the tick of the nth unit, counted from 1, that starts at a position.
+	// tick returns the tick of the nth unit from a position on. The unit at the position is the first.
 	tick(first int, n int64) int64
 	// drop forgets the units before a position.
 	drop(first int)

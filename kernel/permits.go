@@ -41,8 +41,8 @@ func NewDistinct(values, span int64) (Plan, error) {
 // Permits has none. Permits must not be copied after first use, and are not safe for concurrent use.
 type Permits struct {
 	until map[uint64]int64 // when each taken permit expires, in microseconds since the Unix epoch
-	// All times in until are from first to last. While the permits at both ends are held, all are, and until need
-	// not be searched.
+	// No time in until is before first or after last. If permits that expire at first and at last would both be
+	// held, all are held, and until need not be searched.
 	first, last int64
 	most        int // the largest number at a time: a map does not shrink
 }
@@ -156,9 +156,9 @@ func (s *Permits) Bytes() int {
 	return 42*s.most + 96
 }
 
-// holds reports whether a permit that expires at until is held at now. It is free if until is so far ahead that the
-// clock must have stepped back by more than a permit lasts. So a jump of the clock does not block a permit for the
-// length of the jump.
+// holds reports whether a permit that expires at until is held at now. A permit is free if until is so far ahead
+// that the clock must have stepped back by more than the span of a permit. So a permit is not blocked for the
+// length of the clock's jump.
 func (p *Plan) holds(until, now int64) bool { return now < until && until-now <= 2*p.Span }
 
 // allHeld reports whether all permits are known to be held without a search of until.

@@ -74,8 +74,8 @@ type Plan struct {
 	// ticks after the beginning of the tick in which it was taken, so that it counts for a whole period even if it was
 	// taken at the end of that tick. Span is 1 where windows are months of the calendar, which [Plan.WindowAt] numbers.
 	Span int64
-	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits,
-	// else the count.
+	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits, and otherwise
+	// the count.
 	Capacity int64
 	// Most is the most units that a state of the plan keeps: the level of a meter, the count of a window or a log. It
 	// is Capacity by default. It is larger if the plan shares states with plans of a larger Capacity, or if costs can
@@ -96,7 +96,7 @@ type Plan struct {
 	Sliding bool
 	// MonthDay, from 1 to 31, means that windows are months that begin on this day. 0: they are not.
 	MonthDay int
-	// Queue means that a meter gives turns: what it admits waits until the level before it has drained.
+	// Queue means that a meter gives turns: an admitted charge waits until the level before it has drained.
 	Queue bool
 	// Once marks a plan of NewOnce in package sluice: of the Takes with a charge of the plan for the same key, only one
 	// within a Span is committed. If the charge does not fit, the Take is a repeat, which changes nothing and does not
@@ -110,7 +110,8 @@ type Plan struct {
 	// most does not prove that the clock has stepped back.
 	most, full int64
 	vague      bool
-	// rate is the rate of a meter with ticks of a microsecond. A level of 1 drains in part/rate.drain microseconds.
+	// rate is the rate that the meter would have with ticks of a microsecond. A level of 1 drains in
+	// part/rate.drain microseconds.
 	rate rate
 	part int64
 }
@@ -120,7 +121,7 @@ type rate struct{ unit, drain int64 }
 
 // Spec describes a limit by rate. Its fields are valid: the numbers are at least 1 where they have a meaning.
 type Spec struct {
-	// Kernel is Meter, Window, StampLog or ExactLog. A StampLog of more than FineLogCount becomes a CountLog.
+	// Kernel is Meter, Window, StampLog or ExactLog. A StampLog with a Count above FineLogCount becomes a CountLog.
 	Kernel Kind
 	// Count is the number of units per Period, in microseconds.
 	Count, Period int64
@@ -128,13 +129,13 @@ type Spec struct {
 	Burst int64
 	// Most is a lower bound of the plan's Most; 0 means none.
 	Most int64
-	// MonthDay, Sliding and Queue are those of the plan.
+	// MonthDay, Sliding and Queue become the plan's fields of the same names.
 	MonthDay       int
 	Sliding, Queue bool
 }
 
-// New returns the plan of a limit, by the finest tick of 1 µs, 1 ms or 1 s that lets its numbers be exact. It fails if
-// no tick is exact, or if the spec is not valid.
+// New returns the plan of a limit, with the finest tick (1 µs, 1 ms or 1 s) for which all numbers are exact. It
+// fails if no such tick exists, or if the spec is not valid.
 func New(s Spec) (p Plan, err error) {
 	if s.Count < 1 || s.Period < 1 || s.Kernel == Meter && s.Burst < 1 {
 		return Plan{}, errors.New("the count, the period and the burst of a limit are at least 1")
@@ -246,7 +247,7 @@ func (p *Plan) fingerprint() uint64 {
 	}
 	kernel := min(p.Kernel, StampLog) // the span distinguishes the kinds of logs
 	tick, span, unit := p.Tick, p.Span, p.rate
-	if kernel < StampLog { // in ticks of a microsecond, so that Tick does not matter
+	if kernel < StampLog { // converted to microseconds, so that the fingerprint does not depend on Tick
 		tick, span = 1, p.Span*p.Tick
 	}
 	fmt.Fprint(h, kernel, tick, unit.unit, unit.drain, span, p.Sliding || p.Kernel == ExactLog)

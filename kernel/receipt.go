@@ -22,9 +22,9 @@ type Receipt struct {
 	// the level at the end of a turn that is not the last of the queue, or 0. For a distinct value, it is when the
 	// value would have expired before the step, or 0.
 	Prev int64
-	// Wait is, for a log only, the tick at which the cost would fit, or, where it does fit, at which one more unit
-	// would. Zero means at once, or never. For distinct values, it is when a new value fits, or, if a new value
-	// fits now, when the least recently used value expires.
+	// Wait of a log is the tick at which the cost would fit or, if it fits now, the tick at which one more unit
+	// would. Zero means at once, or never. Wait of distinct values is when a new value fits or, if a new value fits
+	// now, when the least recently used value expires.
 	Wait int64
 	// Cut is the number of units of an owed cost that were not committed, because the state has reached the plan's
 	// Most. A fraction of a unit counts as one.
@@ -43,9 +43,9 @@ func (r *Receipt) TurnEnd() int64 {
 	return r.Used
 }
 
-// Answer returns what a receipt means: how many units remain, rounded down; how long it takes until nothing is
-// used, or a penalty is forgotten; and how long until the given units fit. The last is 0 if they fit now, if they
-// are more than Capacity, or if the time is unknown, as for permits.
+// Answer returns how many units remain, rounded down; the time until nothing is used, or a penalty is forgotten;
+// and the time until the given units fit. The last is 0 if they fit now, if they are more than Capacity, or if the
+// time is unknown, as for permits.
 func (p *Plan) Answer(r *Receipt, units int64) (remaining int64, resetAfter, fitsAfter time.Duration) {
 	tick, at := p.Ticks(r.Now), r.Wait
 	var reset int64
@@ -112,9 +112,9 @@ func (p *Plan) Owed(r *Receipt) int64 {
 	return max(0, r.Used-p.Capacity)
 }
 
-// Spend changes the receipt of a charge that took nothing to the receipt of a Take with the cost, which must fit.
-// Receipts of penalties stay. A receipt does not contain when the next units of a log expire, or which value is the
-// least recently used. For both, Spend assumes the worst case for the client.
+// Spend changes r, the receipt of a charge that took nothing, to the receipt after taking cost units, which must
+// fit. It does not change receipts of penalties. A receipt does not contain when the next units of a log expire, or
+// which value is the least recently used. For both, Spend assumes the worst case for the client.
 func (p *Plan) Spend(r *Receipt, cost int64) {
 	switch {
 	case p.Kernel == Lock, p.Queue && r.Prev > 0: // Prev: the charge takes a turn before the last

@@ -65,12 +65,12 @@ func (r *runs) push(tick, n int64) {
 	r.runs = append(r.runs, run{tick, sum})
 }
 
-// Up to few runs, moving them is faster than allocating more memory.
+// few is the number of elements up to which moving them is faster than allocating more memory.
 const few = 256
 
-// worthMoving reports whether the kept elements should move over the spare dropped ones. Otherwise the slice grows,
-// because many would move to gain little. So the cost of a push does not depend on the length of a log, and a log
-// takes at most twice the memory of its largest contents.
+// worthMoving reports whether a full slice should move its kept elements over the spare dropped ones. If few were
+// dropped, the slice grows instead, because many elements would move to gain little room. So the cost of a push
+// does not depend on the length of a log, and a log takes at most twice the memory of its largest contents.
 func worthMoving(spare, all int) bool { return spare > max(0, (all-few)/8) }
 
 func (r *runs) pop(n int64) {

@@ -1,8 +1,8 @@
 package kernel
 
 // Snapshot is the state of a key as far as a receipt shows it. As long as nothing is given back, the receipts of
-// later charges can be derived from it: units taken since then only add to those used, so a charge that the
-// snapshot refuses is refused.
+// later denied charges can be derived from it: units that were taken since then only add to the used ones, so the
+// store denies each charge that the snapshot denies.
 type Snapshot struct {
 	// Now is the time of the receipt, in microseconds since the Unix epoch.
 	Now int64
@@ -46,7 +46,8 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 // Receipt returns the receipt of a charge at now in a denied Take, as if nothing had happened since the snapshot,
 // and whether it is known. The plan must have the fingerprint of the plan that made the snapshot. A log whose
 // oldest unit is unknown is treated as if nothing had expired: its receipt is known if the charge fits. Permits are
-// treated as if none had become free and none were the one requested, so no charge may be denied on that receipt.
+// treated as if none had become free, and as if the requested permit were not held. So no charge may be denied
+// because of such a receipt.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Point is a time on the store's clock, to the fraction of a tick in which a unit of level drains.
+// Point is a time on the store's clock: a tick, and the fraction of it in which a level of Part drains.
 type Point struct {
 	Tick, Part int64 // 0 ≤ Part < Drain
 }
@@ -27,8 +27,8 @@ func (p Point) Ceil() int64 {
 // PointAt returns when a level at a tick will have drained. The level must not be negative.
 func (p *Plan) PointAt(tick, level int64) Point { return Point{tick + level/p.Drain, level % p.Drain} }
 
-// LevelAt returns the level that drains between a tick and a point, or MaxInt64 if it is more than that of Most
-// units.
+// LevelAt returns the level that drains between a tick and a point, or MaxInt64 if that is more than the level of
+// Most units.
 func (p *Plan) LevelAt(at Point, tick int64) int64 {
 	if at.Tick-tick > p.full {
 		return math.MaxInt64

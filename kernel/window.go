@@ -1,8 +1,8 @@
 package kernel
 
-// stepWindow is the window kernel. Windows are aligned to the epoch. The previous
-// window counts in proportion to what is left of this one; a fixed window keeps it
-// at 0. There is room for ⌊((Count − this)·Span − previous·left) / Span⌋ units.
+// stepWindow is the window kernel. Windows are aligned to the epoch. The previous window counts in proportion to
+// the rest of this one; for a fixed window, its count is always 0. There is room for ⌊((Count − this)·Span −
+// previous·left) / Span⌋ units.
 func (p *Plan) stepWindow(s State, tick, cost int64, r *Receipt) State {
 	w, moved := p.rolled(s, tick)
 	fits := cost <= 0 || cost <= p.Capacity && cost*p.Span <= p.windowRoom(w, tick)

@@ -21,8 +21,8 @@ type batch struct {
 	sent, back int64
 }
 
-// granted returns the batch of n units that a receipt grants. It was requested at sent and received at back, in the
-// time of the Store.
+// granted returns the batch of n units that a receipt grants. The batch was requested at sent and received at back,
+// both by the clock of the Store.
 func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int64) *batch {
 	b := &batch{grant: newGrant(p, n, others, r), level: r.Used, sent: sent - 1, back: back}
 	if p.Kernel != kernel.Meter {
@@ -31,7 +31,7 @@ func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int6
 	return b
 }
 
-// latest returns the latest time that the server's clock can show at a time of the Store.
+// latest returns the latest time that the server's clock can show when the clock of the Store shows at.
 func (b *batch) latest(at int64) int64 {
 	e := max(at, b.back) - b.sent
 	return b.now + e + e>>9 + 2 // clocks differ in speed, and count whole microseconds

@@ -23,7 +23,7 @@
 //	r + ⌊(W − G)/Drain⌋, and for [Horizon] at most
 //
 // where G is the most that all processes together can give back within the horizon: giving back is charged, in the
-// same Take, to a budget that holds, and refills, half of G.
+// same Take, to a budget. The budget holds half of G, and refills at most the other half within the horizon.
 //
 // Proof. Let L be the shared level, U what a unit adds to it, and N the number of units that are reserved and may
 // still be spent or given back. Of these, let W be the level beneath the unit that was reserved first, at r. All
@@ -38,19 +38,19 @@
 // The package's tests try all orders of these steps, with late and lost answers. They fail if units live a tick too
 // long, or if the budget is left out.
 //
-// So leased and strict processes may share a key, reservations need no additional room, and unspent units drain
-// like spent ones. A unit of a window may be spent as long as the server's time is certainly in its window: the
-// counts of the exact limiter are never above the shared counts, and the weight of the previous window only falls
-// with time.
+// So leased and strict processes may share a key, a reservation needs no room beyond the limit, and unspent units
+// drain like spent ones. A unit of a window may be spent as long as the server's time is certainly in its window:
+// the counts of the exact limiter are never above the shared counts, and the weight of the previous window only
+// falls with time.
 //
-// An earlier design reserved above the limit, with a time for each unit before which it could not be spent. Strict
-// processes took the room that it needed, and processes with little demand wasted their reservations.
+// An earlier design reserved units above the limit, and no unit could be spent before a time of its own. Strict
+// processes took the room that this design needed, and processes with little demand wasted their reservations.
 //
 // The bounds of the server's present time follow from a receipt: the server's time was Receipt.Now at some moment
-// between sending the request and receiving the receipt, by this machine's monotonic clock, whose speed is assumed
-// to be that of the server's clock to a part in 512. A unit is spent if the latest time that the server's clock may
-// show is early enough. This time is also the Now of the new receipt: the exact limiter, charged at the Nows of all
-// receipts, admits everything that all processes have admitted.
+// between sending the request and receiving the receipt. Since then, this machine's monotonic clock measures the
+// time. Its speed is assumed to differ from that of the server's clock by at most a part in 512. A unit is spent if
+// the latest time that the server's clock may show is early enough. This time is also the Now of the new receipt:
+// the exact limiter, charged at the Nows of all receipts, admits everything that all processes have admitted.
 //
 // A cost that is owed ([sluice.Charge].Owe) goes to the store, which may raise the level above the limit. It ends
 // the lease of its key in this process, which gives back its reserved units. Units are reserved only by Takes that
@@ -63,22 +63,22 @@
 //
 // # What it costs
 //
-// Reserved units that are not spent in time are lost, as if they had been admitted: those of a killed process, and
-// the rest when demand falls. An idle or closing process gives back what may still be spent, within the budget. If
-// a level is so low that units would drain before they are spent, a process first raises it, by at most half of the
-// free units: so a leased bucket far below its limit has a quarter to a half less left than its burst. Until the
-// level is that high, the store decides.
+// Reserved units that are not spent in time are lost, as if they had been admitted: the units of a killed process,
+// and the remaining ones when demand falls. An idle or closing process gives back the units that may still be
+// spent, within the budget. If a level is so low that units would drain before they are spent, a process first
+// raises it, by at most half of the free units. So a leased bucket far below its limit has a quarter to a half less
+// left than its burst. Until the level is that high, the store decides.
 //
 // The horizon of a limit is the time for which its units are reserved ([Ahead]): a quarter of the time in which a
 // full bucket drains, at most [Horizon].
 //
 // At its limit, a key is divided in lumps: a process that gets fewer units than it requested tries again a quarter
 // of the horizon later at the earliest, and denies until then. Its receipts have this time as the wait, and the
-// reserved units as the remaining ones. For a window that is used up, they have the wait of the store's receipt,
-// but the process tries again after at most a second, because others may have given back units.
+// reserved units as the remaining ones. For a window that is used up, the receipts have the wait of the store's
+// receipt. But the process tries again after at most a second, because others may have given back units.
 //
-// For a sliding window counter, the process tries again after a quarter of that time. Free units that are not taken
-// at once are lost later, so such a limit admits up to 3 % less. Near the end of a window, fewer units are
+// For a sliding window counter, the process tries again after a sixteenth of the horizon. Free units that are not
+// taken at once are lost later, so such a limit admits up to 3 % less. Near the end of a window, fewer units are
 // reserved.
 //
 // bench/RESULTS-fleet.md has the saved calls and the lost units, for 2 to 1,000 processes and several horizons.

@@ -9,14 +9,14 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// fetchFor is how long a reservation may take. Later units would expire almost at once.
+// fetchFor is how long a reservation may take. Units that arrive later would expire almost at once.
 const fetchFor = Horizon
 
 // turns is the number of turns in a horizon. A pool that has been refused tries again after a turn.
 const turns = 4
 
-// longestTurn is how long, in microseconds, a pool refuses charges after a refusal by the store. Others may have
-// given back units since.
+// longestTurn is the longest time, in microseconds, for which a pool refuses charges after a refusal by the store.
+// By then, others may have given back units.
 const longestTurn = 1_000_000
 
 // fetch reserves n units, or fewer if the store has fewer, but at least need. all is the number of wanted units.
@@ -86,7 +86,8 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 	return b, nil
 }
 
-// learn records the store's receipt for n units, requested at sent and received at back, in the time of the Store.
+// learn records the store's receipt for n units. The receipt was requested at sent and received at back, both by
+// the clock of the Store.
 func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +123,7 @@ func newFetching() *fetching { return &fetching{over: make(chan struct{})} }
 // that units drain on the way. Callers that waited for it call the store instead of waiting for another.
 var errDrained = errors.New("lease: what was reserved has drained on its way")
 
-// others is how many units all processes may give back in a horizon.
+// others returns how many units all processes together may give back in a horizon.
 func (p *pool) others() int64 {
 	if p.budget == nil {
 		return 0
@@ -130,8 +131,8 @@ func (p *pool) others() int64 {
 	return 2 * p.budget.Capacity
 }
 
-// fetched records the result of a reservation for which all units were wanted, need of them at once. It reports
-// whether too few units were left. p.mu is held.
+// fetched records the result of a reservation. all is the number of units that were wanted, and need the number
+// that is needed at once. fetched reports whether too few units were left. p.mu is held.
 func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained bool) {
 	at := s.now()
 	over := p.fetching
@@ -232,8 +233,8 @@ func (s *Store) sweep() {
 // keptFor is how long an unused pool is kept, in microseconds.
 const keptFor = 1_000_000
 
-// look reports whether a pool no longer pays off, and returns the batches to give back: all batches, if no request
-// has come for longer than six units usually take, which hardly ever happens by chance.
+// look reports whether a pool no longer pays off, and returns the batches to give back. It gives back all batches
+// if no request has come for the time in which six units are usually requested: such a pause is hardly ever chance.
 func (p *pool) look(at int64) (idle bool, old []*batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

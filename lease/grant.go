@@ -12,8 +12,8 @@ import (
 const Horizon = 250 * time.Millisecond
 
 // grant is a reservation of units by one Take, by its receipt. Units are numbered from 0 in the order in which they
-// are spent. Each may be spent up to a time of its own, which is never earlier than that of the unit before. Times
-// are the server's, in microseconds.
+// are spent. Each has a time up to which it may be spent; no unit's time is earlier than the time of the unit
+// before it. Times are the server's, in microseconds.
 type grant struct {
 	plan    *sluice.Plan
 	now     int64 // when the units were reserved
@@ -166,7 +166,7 @@ func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	r.Used = p.Capacity - left
 }
 
-// drained returns the level of a meter at now, if no units were taken since.
+// drained returns the level of a meter at now, given the level at since, if no units were taken in between.
 func drained(p *sluice.Plan, level, since, now int64) int64 {
 	ticks := max(0, now/p.Tick-since/p.Tick)
 	if ticks > math.MaxInt64/2/p.Drain {

@@ -154,8 +154,8 @@ func (s *Store) putBack(j *joint, receipts []sluice.Receipt) {
 	}
 }
 
-// tell raises the wait in the receipt of a charge that the shared store denied to the time for which this process
-// denies.
+// tell corrects the receipt of a charge that the shared store has denied. If this process will deny for longer than
+// the receipt shows, tell raises the wait.
 func (p *pool) tell(c *sluice.Charge, r *sluice.Receipt, at int64) {
 	if r.Fits || p.plan.Kernel != kernel.Meter || r.Origin != sluice.ByStore {
 		return

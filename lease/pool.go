@@ -31,9 +31,9 @@ type pool struct {
 	waiting  int64     // units that callers wait for
 	demand   int64     // units that are requested in a horizon
 	measured int64     // when demand was measured
-	before   int64     // units requested until then: see total
-	last     int64     // how many units were granted last, if fewer than wanted, else 0
-	again    int64     // until when the pool refuses without calling the store
+	before   int64     // units requested until measured: see total
+	last     int64     // how many units the last reservation brought if fewer than wanted, and otherwise 0
+	again    int64     // the time until which the pool refuses without calling the store
 	fetching *fetching // the reservation that is under way, or nil
 	old      []*batch  // batches that can only be given back
 	shallow  int64     // since when the level has been too low for reservations, or 0
@@ -132,12 +132,12 @@ func (p *pool) over(b *batch, at int64) bool {
 	return true
 }
 
-// cover is how many units to keep if others may need them: the demand of three quarters of the horizon, because
-// hardly any unit can be spent later.
+// cover returns how many units to keep if other processes may need them: the demand of three quarters of the
+// horizon, because hardly any unit can be spent later.
 func (p *pool) cover() int64 { return max(1, p.demand*3/4) }
 
-// mark is the number of remaining units at which the next reservation starts: the demand during twice the recent
-// duration of a reservation.
+// mark returns the number of remaining units at which the next reservation starts: the demand during twice the
+// recent duration of a reservation.
 func (p *pool) mark() int64 { return min(p.cover()/4, 1+2*p.latency*p.demand/p.horizon) }
 
 // spent returns how many units were spent. p.mu is held.
@@ -290,7 +290,7 @@ func (p *pool) room(at int64) int64 {
 	return p.plan.Decide(0, r).Remaining
 }
 
-// perTurn is about how many units the limit allows between two attempts of a pool that is being refused.
+// perTurn returns about how many units the limit allows between two attempts of a pool that the store refuses.
 func (p *pool) perTurn() int64 { return p.most }
 
 // rest returns the demand in the rest of a window, in units.
@@ -315,8 +315,8 @@ func (p *pool) plenty(room int64) bool {
 	return p.plan.Kernel == kernel.Meter && p.known.back != 0 && room > p.plan.Capacity/2
 }
 
-// part returns how much of the room one process may reserve: half of a bucket's, all of a window's. Room that is
-// free in a sliding window now may not be free later, so it is used at once.
+// part returns how much of the room one process may reserve: half of the room of a bucket, and all of the room of a
+// window. Room that is free in a sliding window now may not be free later, so it is used at once.
 func (p *pool) part(room int64) int64 {
 	if p.plan.Kernel == kernel.Meter {
 		return room / 2

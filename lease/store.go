@@ -149,7 +149,7 @@ func (s *Store) takeFast(c *sluice.Charge, r *sluice.Receipt) bool {
 	return true
 }
 
-// ask passes charges to the shared store.
+// ask calls the shared store.
 func (s *Store) ask(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if wait == unbounded {
 		return s.shared.Take(ctx, charges, receipts)
@@ -212,8 +212,8 @@ func (s *Store) remains(wait time.Duration, began int64) time.Duration {
 	return max(0, wait-time.Duration(s.now()-began)*time.Microsecond)
 }
 
-// drops ends the lease of each key that is refunded or owes, and reports whether any charge does so. The reserved units
-// of a key that owes are given back.
+// drops ends the lease of each key with a charge that gives back or is owed, and reports whether there is such a
+// charge. For a charge that is owed, it gives back the reserved units.
 func (s *Store) drops(charges []sluice.Charge) (any bool) {
 	for i := range charges {
 		c := &charges[i]
@@ -377,7 +377,7 @@ func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending *fetc
 		p.refuse(c, r, at)
 		return nil
 	case p.draining(at):
-		p.refused += c.Cost // counts as demand
+		p.refused += c.Cost // counted as demand
 		return nil
 	}
 	if s.fetchLocked(p, at, c.Cost); p.fetching == nil {
@@ -401,7 +401,7 @@ func (p *pool) refuse(c *sluice.Charge, r *sluice.Receipt, at int64) {
 		p.plan.Step(kernel.State{Tick: k.receipt.Tick, Used: k.receipt.Used, Prev: k.receipt.Prev}, now, 0, &last.Receipt)
 	case k.receipt.Used <= p.plan.Size:
 		return
-	default: // the state is above the limit
+	default: // the level is above the limit
 		last = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: drained(p.plan, k.receipt.Used, k.receipt.Now, now)}}
 	}
 	// The wait for a window or a debt may be longer than the time until the pool calls the store again.

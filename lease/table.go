@@ -86,7 +86,7 @@ func (s *Store) all() []*pool {
 func enough(p *sluice.Plan) int64 { return max(worth, 3*countFor/max(shortest, horizon(p))) }
 
 // asked counts requested units of a key without a pool, and reports whether there are enough. A counter belongs to
-// one key at a time; a key that is requested more often takes it over in the end.
+// one key at a time. A key that is requested more often eventually takes it over.
 //
 // A counter is 24 bits of a hash, 24 bits of the time, and 16 bits of units.
 func (s *Store) asked(hash uint64, cost, enough, at int64) bool {

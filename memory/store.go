@@ -38,8 +38,8 @@ const (
 	defaultBytes = 64 << 20
 	minBytes     = 64 << 10
 	maxStripes   = 1 << 16
-	// stripeBytes is the maximum size of a stripe's table, unless that makes too many stripes. The fewer stripes
-	// there are, the less their fill levels differ, and planes are made for the fullest stripe.
+	// stripeBytes is the maximum size of a stripe's table, unless that makes too many stripes. With few stripes,
+	// the fullest one is hardly fuller than the others. That matters because planes are sized for the fullest.
 	stripeBytes = 32 << 10
 )
 
@@ -159,8 +159,8 @@ func (s *Store) TakeOne(_ context.Context, key string, plan *sluice.Plan, cost i
 func (s *Store) now() int64 { return s.wall + int64(time.Since(s.base)/time.Microsecond) }
 
 // TakeAt does what Take does at the time now, in microseconds since the Unix epoch, from 1970 to 2112. It is for
-// replays, simulations and tests. The time may go back between calls; a state that had drained in the meantime may
-// then be empty, or as it was before. Do not use TakeAt and Take on the same store.
+// replays, simulations and tests. The time may go back between calls. A state that had drained before the time went
+// back may then be empty, or have its earlier count. Do not use TakeAt and Take on the same store.
 func (s *Store) TakeAt(_ context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if now < 0 || now >= maxTime {
 		return errTime
@@ -177,7 +177,8 @@ var (
 )
 
 // own stands for the time of the store's own clock. The clock is read after the states: if it were read before,
-// states changed by faster goroutines would look as if the clock had stepped back. takeClockFirst is the exception.
+// states changed by faster goroutines would look as if the clock had stepped back. Only takeClockFirst reads the
+// clock before the states.
 const own = -1
 
 // at returns now, or the time of the store's own clock if now is own.

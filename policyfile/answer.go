@@ -22,7 +22,7 @@ func (d *decoder) answer(n *yaml.Node, v reflect.Value, what string) {
 	d.fields(n, what, d.fieldsOf(v, ""))
 }
 
-// readBodies reads the bodies of doc that are in files. What cannot be read is complained about.
+// readBodies reads the bodies of doc that are in files. It adds a problem for each file that cannot be read.
 func (d *decoder) readBodies(doc *policy.Document, read func(path string) ([]byte, error)) {
 	for _, status := range slices.Sorted(maps.Keys(doc.Answers)) {
 		a := doc.Answers[status]

@@ -21,10 +21,10 @@ import (
 type decoder struct {
 	file     string
 	root     *yaml.Node // nil if nothing could be read
-	path     path       // of what is being read
+	path     path       // the path of the value that is being read
 	rule     string     // the name of the rule that is being read
 	problems policy.Errors
-	parts    map[string]part // the parts that were read, by the path of the value that each contains
+	parts    map[string]part // the parts that were read, each by the path of its value in the document
 
 	pricesFile string // the file of the prices, if it was read
 	pricesRoot *yaml.Node
@@ -86,8 +86,8 @@ func (d *decoder) version(n *yaml.Node) {
 	}
 }
 
-// fieldsOf returns a reader for each field of a struct. Its name is that of the field's JSON tag. Problems refer to the
-// field by the prefix and this name.
+// fieldsOf returns a reader for each field of a struct, under the name in the field's JSON tag. Problems refer to
+// the field by the prefix and this name.
 func (d *decoder) fieldsOf(v reflect.Value, prefix string) (all []field) {
 	for f, at := range v.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -204,7 +204,7 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, what string) {
 	}
 }
 
-// item reads an item of the list whose name is in what.
+// item reads an item of the list named what.
 func (d *decoder) item(n *yaml.Node, v reflect.Value, what string) {
 	switch {
 	case v.Kind() == reflect.String:
@@ -335,7 +335,7 @@ func (d *decoder) items(n *yaml.Node, what string) []*yaml.Node {
 	return nil
 }
 
-// text returns a scalar as it is written.
+// text returns the text of a scalar, as written.
 func (d *decoder) text(n *yaml.Node, what string) string {
 	switch {
 	case n.Kind != yaml.ScalarNode && len(n.Content) > 0:
@@ -359,11 +359,11 @@ func (d *decoder) tier(n *yaml.Node, v reflect.Value, what string) {
 
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
-// largest are the whole numbers that are not as large as they like.
+// largest has the upper bounds of the whole numbers that have one.
 var largest = map[string]int64{"ipv6_prefix": 128, "in_flight": 1 << 16, "in_flight.least": 1 << 16, "in_flight.most": 1 << 16, "penalty.factor": 1000, "status": math.MaxInt32}
 
-// integer returns a whole number. It leaves to the compiler what is out of range, but for 0,
-// which is there what is left out.
+// integer reads a whole number. It rejects 0, because the compiler takes 0 for a missing value, and numbers beyond
+// 64 bits. The compiler checks all other bounds.
 func (d *decoder) integer(n *yaml.Node, what string) int64 {
 	s := d.text(n, what)
 	if s == "" {

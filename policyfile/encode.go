@@ -26,7 +26,7 @@ func Encode(name string, doc policy.Document) ([]byte, error) {
 		return nil, err
 	}
 	if doc.Rules == nil {
-		doc.Rules = []policy.Rule{} // and not null
+		doc.Rules = []policy.Rule{} // instead of null
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -55,8 +55,8 @@ func encodeYAML(root *yaml.Node) ([]byte, error) {
 	return visible(b.Bytes(), false), err
 }
 
-// visible escapes the characters of YAML or JSON that reverse text, do not show or act on a terminal, so
-// that a policy reads as what it means. Characters beyond ASCII are all in double quotes.
+// visible escapes the characters of YAML or JSON that reverse text, are invisible or control a terminal, so that a
+// policy means what it looks like. The escapes are valid because all characters beyond ASCII are in double quotes.
 func visible(text []byte, isJSON bool) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range string(text) {
@@ -75,8 +75,8 @@ func visible(text []byte, isJSON bool) []byte {
 	return out
 }
 
-// dress makes nodes look as people write them: lists and mappings of single values on one line,
-// and text in quotes where it is not plain. It reports whether n is a single value.
+// dress sets the style of nodes to what people write: lists and mappings of single values are on one line, and text
+// is in quotes unless it is plain (see plainText). dress reports whether n is a single value.
 func dress(n *yaml.Node) (single bool) {
 	if n.Kind == yaml.ScalarNode {
 		if n.Tag == "!!str" && !plainText(n.Value) {
@@ -94,17 +94,16 @@ func dress(n *yaml.Node) (single bool) {
 	return false
 }
 
-// otherIn1 has what is text to YAML 1.2, and a truth value, a number such as 12:30 or a default to
-// readers of YAML 1.1, of which there are many.
+// otherIn1 matches texts of YAML 1.2 that are a truth value, a number such as 12:30 or a default in YAML 1.1, which
+// many readers still implement.
 var otherIn1 = regexp.MustCompile(`(?i)^([yn]|yes|no|on|off|true|false|=|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)$`)
 
-// plainText reports whether a text is one line of ASCII that begins and ends with a character, and
-// text to all readers.
+// plainText reports whether s is one line of ASCII without a space at its ends, and is text in YAML 1.1, too.
 func plainText(s string) bool {
 	return s != "" && printable.ASCII(s) && s[0] != ' ' && s[len(s)-1] != ' ' && !otherIn1.MatchString(s)
 }
 
-// writable returns an error for the first text at or below v that a file cannot have.
+// writable returns an error for the first text in v that a file cannot contain.
 func writable(v reflect.Value, path string) error {
 	switch v.Kind() {
 	case reflect.String:

@@ -83,7 +83,7 @@ var foreign = index([]mends{
 	{inOverride, "rate max count requests burst", `write it as one text, as in "limit: 100/minute burst 20"`},
 })
 
-// mends is what to write for any of keys.
+// mends has the hint for any of the keys, which are separated by spaces, in the mapping where.
 type mends struct{ where, keys, hint string }
 
 func index(all []mends) map[string]string {
@@ -96,7 +96,7 @@ func index(all []mends) map[string]string {
 	return byKey
 }
 
-// homes has the places of keys that may be misplaced.
+// homes has the mapping to which a key belongs, for keys that may be in another one.
 var homes = map[string]string{
 	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "body_limit": inDocument, "fields": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
 	"rules": inDocument, "version": inDocument,
@@ -105,7 +105,7 @@ var homes = map[string]string{
 	"until": inOverride, "reason": inOverride,
 }
 
-// meant returns what to write in place of an unknown key of a mapping.
+// meant returns a hint for an unknown key of a mapping.
 func meant(n *yaml.Node, what, key string, fields []field) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
@@ -134,7 +134,7 @@ func meant(n *yaml.Node, what, key string, fields []field) string {
 	return "its keys are " + strings.Replace(spelling.OneOf(names), " or ", " and ", 1)
 }
 
-// burstHint returns what to write for a burst beside a limit, or "" if that is not clear.
+// burstHint returns a hint for a burst that is not in the text of its limit, or "" if its numbers cannot be read.
 func burstHint(n *yaml.Node) string {
 	texts := map[string]string{"algorithm": "token_bucket"}
 	for _, key := range []string{"limit", "burst", "algorithm"} {
@@ -155,7 +155,7 @@ func burstHint(n *yaml.Node) string {
 	return fmt.Sprintf("write \"limit: %v\"", l)
 }
 
-// lists are lists as they should look.
+// lists has an example of each list.
 var lists = map[string]string{
 	"match": `"match: [GET /path]"`, "key": `"key: [client_ip]"`, "hosts": `"hosts: [example.com]"`,
 	"limits":       `"limits: [10/second, 1000/hour]"`,
@@ -176,7 +176,7 @@ func listHint(n *yaml.Node, what string) string {
 	return "write \"[one, two]\", or lines that start with \"- \""
 }
 
-// mappings are mappings as they should look.
+// mappings has an example of each mapping.
 var mappings = map[string]string{
 	"headers": `"headers: {X-Plan: pro}"`, "attributes": `"attributes: {plan: trial}"`, "body": `"body: {method: tools/call}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
 	inRule: `"- name: …", and the other keys aligned with "name"`, "count": `"count: {status: [401, 403]}" for the statuses that count, and "limit: 100/minute" for the number`,
@@ -194,7 +194,7 @@ func mappingHint(what string) string {
 	return "write \"name: value\" lines"
 }
 
-// textHint returns how to turn a node into a text.
+// textHint returns a hint for a node that must be a text.
 func textHint(n *yaml.Node, what string) string {
 	ofKey := what == "an entry of key" || what == "an entry of together" || what == "tiers.from" || what == "tiers.subject"
 	if ofKey && pairOfTexts(n) {
@@ -212,7 +212,8 @@ func textHint(n *yaml.Node, what string) string {
 	return "quote text that contains { } [ ] or \": \""
 }
 
-// pairOfTexts reports whether n is what the YAML of header:NAME is with a space behind the colon.
+// pairOfTexts reports whether n is a mapping of one text to another, such as header:NAME with a space after the
+// colon.
 func pairOfTexts(n *yaml.Node) bool {
 	return n.Kind == yaml.MappingNode && len(n.Content) == 2 && n.Content[0].Kind == yaml.ScalarNode && n.Content[1].Kind == yaml.ScalarNode
 }

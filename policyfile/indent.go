@@ -12,14 +12,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The YAML parser stumbles over a slip of the hand later than a reader does, and blames what
-// comes after it. So where it fails, the lines are looked at again for the slips that people
-// make. A slip is reported only if the parser gets past it once it is mended.
+// The YAML parser often fails some lines after a mistake, and reports the wrong line. So after a failure, slip
+// examines the document for common mistakes. It tries most corrections, and reports a mistake only if the parser
+// then accepts the lines.
 
 const (
-	maxMended  = 1 << 18 // the size of the largest document that is looked at again
-	maxGuesses = 20      // how many slips are tried
-	farthest   = 3       // how many columns a line is moved
+	maxMended  = 1 << 18 // the size of the largest document that is examined, in bytes
+	maxGuesses = 20      // the number of wrong guesses after which the search ends
+	farthest   = 3       // levels that are more columns away are not tried
 )
 
 var (
@@ -29,8 +29,8 @@ var (
 	textBelow  = regexp.MustCompile(`(^|\s)[|>][-+0-9]*$`)
 )
 
-// slip returns the line of the slip that made the parser fail at a line, and what to do
-// about it, or 0.
+// slip returns the line of the mistake that made the parser fail at line at, and a hint. It returns 0 if it finds
+// none.
 func slip(data []byte, at int, message string) (line int, hint string) {
 	if len(data) > maxMended {
 		return 0, ""
@@ -61,11 +61,11 @@ func slip(data []byte, at int, message string) (line int, hint string) {
 	return 0, ""
 }
 
-// draft is the lines of a document that the parser does not take.
+// draft is the lines of a document that the parser does not accept.
 type draft []string
 
-// mendedBy reports whether the parser takes the lines up to one, and what closes its brackets,
-// if and only if line n is another.
+// mendedBy reports whether the parser rejects the lines up to upTo, and accepts them after line n is replaced. If
+// line upTo opens brackets, the lines up to the closing ones are included.
 func (d draft) mendedBy(n int, line string, upTo int) bool {
 	for open := balance(d[upTo-1]); open > 0 && upTo < len(d); upTo++ {
 		open += balance(d[upTo])
@@ -92,24 +92,24 @@ func parses(lines []string) bool {
 type level struct {
 	column int
 	list   bool
-	line   int    // where it begins
-	word   string // with what
+	line   int    // the line in which the level begins
+	word   string // its first word: see the function word
 }
 
 // indentation follows the levels of a document, line by line.
 type indentation struct {
 	open   []level
-	opener bool // the line before has nothing behind its colon or dash, so that a level may begin
+	opener bool // the previous line has nothing after its colon or dash, so a new level may begin
 	last   level
 	// guesses counts the lines that seemed wrong and were not.
 	guesses int
 }
 
-// misindented returns the first line that begins in a column where nothing can begin, and
-// where to move it, or 0.
+// misindented returns the first line that begins in a column where nothing can begin, but parses in another column,
+// and a hint to move it there. It returns 0 if it finds none.
 func (d draft) misindented() (int, string) {
 	x := indentation{opener: true}
-	var text struct{ of, column int } // the columns of a key that has lines of text, and of these; 0 if not known
+	var text struct{ of, column int } // the least column of text below a key, and the column of its first line; 0 if unknown
 	brackets := 0                     // how many { and [ are open
 	for i, line := range d {
 		content := strings.TrimLeft(line, " ")
@@ -135,7 +135,7 @@ func (d draft) misindented() (int, string) {
 			if x.guesses++; x.guesses > maxGuesses {
 				return 0, ""
 			}
-			continue // it goes on with the text of the line before
+			continue // probably it continues the text of the previous line
 		}
 		brackets = balance(content)
 		if textBelow.MatchString(content) {
@@ -150,7 +150,7 @@ func balance(content string) int {
 	return strings.Count(content, "{") + strings.Count(content, "[") - strings.Count(content, "}") - strings.Count(content, "]")
 }
 
-// word returns what a line begins with: "- ", or a key.
+// word returns the first word of a line: "-", or a key.
 func word(content string) string {
 	if strings.HasPrefix(content, "- ") {
 		return "-"
@@ -159,8 +159,8 @@ func word(content string) string {
 	return key
 }
 
-// line takes a line. If nothing can begin in that column, it returns where the line may belong,
-// the most probable level first.
+// line records the line with number n, in which content begins in the given column. If nothing can begin there, it
+// returns the levels to which the line may belong, the most probable first.
 func (x *indentation) line(n, column int, content string) (places []level, ok bool) {
 	list := strings.HasPrefix(content, "- ") || content == "-"
 	was := slices.Clone(x.open)
@@ -192,8 +192,9 @@ func (x *indentation) line(n, column int, content string) (places []level, ok bo
 
 func (x *indentation) top() level { return x.open[len(x.open)-1] }
 
-// near returns the levels that are near to a column, the nearest first, the inner one of two,
-// and before them what the last line opens.
+// near returns the open levels of the same kind, list or mapping, that are at most farthest columns away. The
+// nearest comes first, and of two equally near ones the inner one. If the last line opens a level, that comes
+// before them all.
 func (x *indentation) near(column int, list bool) (places []level) {
 	distance := func(l level) int { return max(l.column-column, column-l.column) }
 	for _, l := range slices.Backward(x.open) {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonnode"
 )
 
-// parseJSON returns the one value in data as the YAML parser would, or nil.
+// parseJSON returns the JSON value in data as the nodes that the YAML parser would make, or nil after a problem.
 func (d *decoder) parseJSON(data []byte) *yaml.Node {
 	root, err := jsonnode.Read(data)
 	if wrong := new(jsonnode.Error); errors.As(err, &wrong) {

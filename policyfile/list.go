@@ -26,7 +26,7 @@ func (d *decoder) networks(n *yaml.Node, l *policy.List, what string) {
 	}
 }
 
-// readLists reads the lists of doc that are in files. What cannot be read is complained about.
+// readLists reads the lists of doc that are in files. It adds a problem for each file that cannot be read.
 func (d *decoder) readLists(doc *policy.Document, read func(path string) ([]byte, error)) {
 	for name, l := range doc.Lists {
 		if l.File == "" {

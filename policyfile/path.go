@@ -23,8 +23,8 @@ func (p path) field(name string) path { return append(p, step{name, -1}) }
 func (p path) item(i int) path        { return append(p, step{"", i}) }
 func (p path) up() path               { return p[:len(p)-1] }
 
-// String returns the path as [policy.Problem] has it. Free names, those of headers and the
-// like, are in quotes.
+// String returns the path in the form that [policy.Problem] uses. Arbitrary keys, such as names of headers, are in
+// quotes.
 func (p path) String() string {
 	var b strings.Builder
 	for i, s := range p {
@@ -44,11 +44,12 @@ func (p path) String() string {
 
 var plainName = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
-// free are the names of the mappings in rules, overrides and answers of which the keys are free,
-// as are those of the lists, the answers and the prices.
+// free has the names of the mappings in rules, overrides and answers that have arbitrary keys. Lists, answers and
+// prices have arbitrary keys, too.
 var free = map[string]bool{"headers": true, "attributes": true, "body": true, "response_json": true, "tiers": true, "key": true}
 
-// ancestors returns the paths of what the field of a path is in, and "" for the document.
+// ancestors returns the paths of the values that contain the field at a path. The first is "", which stands for the
+// document.
 func ancestors(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for rest := path; rest != ""; {
@@ -84,7 +85,8 @@ func cutStep(path string) (step, rest string) {
 	return step, strings.TrimPrefix(rest, ".")
 }
 
-// lineOf returns the line of a field, or of what is nearest to it of what it is in.
+// lineOf returns the line of the field at a path. If the field is missing, it returns the line of the innermost
+// ancestor that is there.
 func lineOf(root *yaml.Node, path string) int {
 	n, line := root, root.Line
 	for path != "" && n != nil {
@@ -98,10 +100,10 @@ func lineOf(root *yaml.Node, path string) int {
 			n, line = value(n, name, line)
 		default:
 			i, _ := strconv.Atoi(step[1 : len(step)-1])
-			if n.Kind == yaml.SequenceNode && i < len(n.Content) { // and not a list of one, without brackets
+			if n.Kind == yaml.SequenceNode && i < len(n.Content) { // otherwise the only item may be written without the list
 				n = n.Content[i]
 				line = n.Line
-			} else if n.Style&yaml.LiteralStyle != 0 { // a line of a text, which begins below the "|"
+			} else if n.Style&yaml.LiteralStyle != 0 { // the item is a line of a text, which begins below the "|"
 				line = n.Line + 1 + i
 			}
 		}

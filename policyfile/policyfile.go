@@ -43,16 +43,16 @@ func Parse(name string, data []byte) (*policy.Policy, error) {
 	return ParseWith(name, data, nil)
 }
 
-// ParseWith does what [Parse] does, for a policy that may have lists, or bodies of answers, in other files. read
-// returns the content of such a file, and is called once for each file. Its path is absolute, or relative to the
-// same directory as name.
+// ParseWith is like [Parse], for a policy that may have lists, or bodies of answers, in other files. read returns
+// the content of such a file, and is called once for each file. Its path is absolute, or relative to the same
+// directory as name.
 func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
 	return ParseTo(name, data, read, policy.CompileAt)
 }
 
-// ParseTo does what [ParseWith] does, with compile in place of [policy.CompileAt], for example to compile the
-// document together with another one. compile is also called if a part of the document could not be read; its
-// result is then ignored.
+// ParseTo is like [ParseWith], with compile in place of [policy.CompileAt], for example to compile the document
+// together with another one. compile is also called if a part of the document could not be read; its result is then
+// ignored.
 func ParseTo(name string, data []byte, read func(path string) ([]byte, error), compile Compiler) (*policy.Policy, error) {
 	d := newDecoder(name, data)
 	doc := d.document()
@@ -81,9 +81,9 @@ func Decode(name string, data []byte) (policy.Document, error) {
 	return doc, nil
 }
 
-// merge returns the problems of the decoder, and those of the compiler about what the decoder could read: a rule
-// with an unreadable part is not reported as incomplete. Problems in the file of that name come first, in the order
-// of the lines.
+// merge returns the problems of the decoder, and those of the compiler about values that the decoder could read. So
+// a rule with an unreadable part is not reported as incomplete. Problems in the file of that name come first, in
+// the order of the lines.
 func merge(unread, found policy.Errors, name string) policy.Errors {
 	doubtful := make(map[string]bool)
 	for _, p := range unread {

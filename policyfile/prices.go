@@ -21,8 +21,8 @@ func (d *decoder) models(n *yaml.Node, p *policy.Prices, what string) {
 	d.mapping(n, reflect.ValueOf(&p.Models).Elem(), what)
 }
 
-// readPrices reads the prices of doc that are in a file: a mapping, as it would be in the policy. What cannot be read
-// is complained about.
+// readPrices reads the prices of doc that are in a file: a mapping, as in the policy. It adds a problem if the file
+// cannot be read.
 func (d *decoder) readPrices(doc *policy.Document, read func(path string) ([]byte, error)) {
 	p := &doc.Prices
 	if p.File == "" {

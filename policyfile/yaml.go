@@ -48,7 +48,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	return doc.Content[0]
 }
 
-// syntax reports what the YAML parser did not like.
+// syntax adds a problem for an error of the YAML parser.
 func (d *decoder) syntax(data []byte, err error) {
 	d.problems = append(d.problems, YAMLProblem(d.file, data, err))
 }
@@ -68,7 +68,7 @@ func YAMLProblem(file string, data []byte, err error) policy.Problem {
 		switch n, err := strconv.Atoi(m[1]); {
 		case err != nil:
 			line = unnamedLine(data, message)
-		case parserError.MatchString(message): // these are counted from 0
+		case parserError.MatchString(message): // these errors count lines from 0
 			line = min(n+1, bytes.Count(data, []byte("\n"))+1)
 		default:
 			line = n
@@ -83,8 +83,8 @@ func YAMLProblem(file string, data []byte, err error) policy.Problem {
 	return policy.Problem{File: file, Line: line, Message: fmt.Sprintf("this is not YAML: %.200s", message), Hint: hint}
 }
 
-// unnamedLine returns the line of an error for which the parser names none: it is about a
-// byte, an anchor, or the first line.
+// unnamedLine returns the line of an error without a line: the line of the byte or the alias that the message is
+// about, or 1.
 func unnamedLine(data []byte, message string) int {
 	at := -1
 	if m := unknownAnchor.FindStringSubmatch(message); m != nil {
@@ -95,7 +95,8 @@ func unnamedLine(data []byte, message string) int {
 	return 1 + bytes.Count(data[:max(at, 0)], []byte("\n"))
 }
 
-// unreadable returns the index of the first byte that is no text, or -1.
+// unreadable returns the index of the first byte that is not UTF-8, or of the first character that YAML does not
+// allow, or -1.
 func unreadable(data []byte) int {
 	for i := 0; i < len(data); {
 		r, n := utf8.DecodeRune(data[i:])
@@ -107,7 +108,7 @@ func unreadable(data []byte) int {
 	return -1
 }
 
-// tabbedLine returns the first line from a line on with a tab in its indentation, or 0.
+// tabbedLine returns the number of the first line, not before from, that has a tab in its indentation, or 0.
 func tabbedLine(data []byte, from int) int {
 	n := 0
 	for line := range bytes.Lines(data) {

@@ -36,8 +36,8 @@ type denyCache struct {
 type cacheSet struct {
 	sync.RWMutex
 	entries [cacheWays]cacheEntry
-	// Answers to requests sent at or before floor make no new entry: a refund may have come after such an answer,
-	// and the entry of the refund may have been replaced.
+	// The answer to a request sent at or before floor adds no entry: it may be older than a refund whose entry was
+	// replaced.
 	floor int64
 }
 
@@ -49,7 +49,8 @@ type cacheEntry struct {
 	place           int // index of the request among those of its call
 	// The server answered between sent and back, in microseconds by the clock of denyCache.
 	sent, back int64
-	// counted is set for an unknown state if receipts of requests sent after sent are valid.
+	// counted reports that receipts of requests sent later than sent are valid. The state is unknown until such a
+	// receipt arrives.
 	counted bool
 }
 
@@ -141,7 +142,7 @@ func (d *denyCache) learn(r *request, charges []sluice.Charge, receipts []sluice
 }
 
 // note remembers the states of all charges if the request was denied, gives units back, or only peeked because
-// another slot refuses. Otherwise it only updates existing entries. oldest is as in request.
+// another slot refuses. Otherwise it only updates existing entries. oldest has the meaning of request.oldest.
 func (d *denyCache) note(k cacheEntry, looked bool, charges []sluice.Charge, receipts []sluice.Receipt, oldest []int64) {
 	d.makeTable()
 	all, back := looked || worthCaching(charges, receipts), givesBack(charges)

@@ -15,20 +15,21 @@
 //
 // Takes that arrive while calls of the script are running wait until one has returned, and are then sent together
 // in one call, which decides each of them separately. Batching adds no delay: a Take that arrives when no call is
-// running is sent at once. Identical Takes in a call are sent only once, with their number, so a hot key costs the
-// server little. The answers are the same as if they had been decided one after the other. Takes that charge a log
-// are not merged.
+// running is sent at once. Identical Takes in a call are sent as one, together with the number of Takes, so a hot
+// key costs the server little. The answers are the same as if they had been decided one after the other. Takes that
+// charge a log are not merged.
 //
 // # Denials
 //
 // The store remembers the server's answer to a denied request for at most a second. Other processes can only add to
 // the units in use, unless they give units back. So the store can compute whether a later request, of any cost, is
 // certain to be denied, and then denies it without a call: a client that keeps retrying costs the server one call a
-// second in each process. For a log, the server is called again as soon as a unit has expired. It is also called if
-// the answer depends on when another unit expires. For permits in flight, the server is always called, because they
-// are given back all the time. If another limit of the request denies, the receipt has the number of permits at the
-// last call. Receipts from memory may lack the units that other processes have taken since, mostly from the limits
-// that do not deny.
+// second in each process. For a log, the store calls the server again as soon as a unit has expired. It also calls
+// the server for a request that has to wait for a unit to expire if the store does not know when that unit expires.
+// For permits in flight, the server is always called, because they are given back all the time. If another limit of
+// the request denies, the receipt has the number of permits at the last call. Receipts from memory may not include
+// the units that other processes have taken since. Usually, the missing units belong to limits that do not deny the
+// request.
 //
 // Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
 // within milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds
@@ -40,8 +41,8 @@
 // of these cases is an error:
 //
 //   - The server has lost its counts.
-//   - After a refund, more than ten times its units remain. The refund is not published, because its key was probably
-//     not being denied.
+//   - After a refund, more than ten times the refunded units are free. The refund is not published, because its key
+//     was probably not being denied.
 //   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at once
 //     and then less often, down to every half minute; or the user lacks the permissions (see [Store.Dangers]); or a
 //     proxy in front of the server does not support subscriptions.
@@ -50,13 +51,13 @@
 // # Keys
 //
 // A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
-// charge's key: see [Config]. It expires when it is equal to the empty state, or somewhat later: by up to an eighth
-// of the limit's period, or of the time that a full bucket takes to drain. If more than half of a window or log is
-// used, its state stays longer, so that volatile-ttl does not evict it before other keys: a fixed window by an
-// eighth of its period, a sliding window by nine eighths, and a log by its period. The state of permits in flight
-// and of distinct values is a sorted set: the members are the numbers of the permits or values (8 bytes each), and
-// the scores are the times when they expire, in microseconds. The set expires [kernel.PermitLasts], or the period
-// of the values, after the last of these times.
+// charge's key: see [Config]. It expires when nothing of its count is left, or later by up to an eighth of the
+// limit's period or of the time to drain a full bucket. If more than half of a window or log is used, its state
+// stays longer, so that volatile-ttl does not evict it before other keys: a fixed window by an eighth of its
+// period, a sliding window by nine eighths, and a log by its period. The state of permits in flight and of distinct
+// values is a sorted set: the members are the numbers of the permits or values (8 bytes each), and the scores are
+// the times when they expire, in microseconds. A set of permits expires [kernel.PermitLasts] after the last of
+// these times. A set of values expires a period after it.
 //
 // # Posts
 //

@@ -25,9 +25,10 @@ func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 	return false, failed
 }
 
-// Kept returns the longest time for which the server keeps a key of p: first is the time after a key has used one
-// unit, and last is the time after it has used all of its units. On a server with volatile-ttl and full memory, new
-// keys of plan A evict used-up keys of plan B if first of A is longer than last of B.
+// Kept returns the longest time for which the server keeps a key of p: first is how long the key is kept after it
+// has used one unit, and last is how long it is kept after it has used all of its units. If the memory of a server
+// with volatile-ttl is full, new keys of a plan A evict used-up keys of a plan B if first of A is longer than last
+// of B.
 func Kept(p *sluice.Plan) (first, last time.Duration) {
 	switch {
 	case p.Kernel == kernel.Meter:

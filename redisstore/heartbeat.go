@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// heartbeat adds an instance, deletes those without a heartbeat for five seconds, and returns the number of the
-// others. It also deletes heartbeats in the future: they were written before the clock was set back.
+// heartbeat adds an instance, deletes those without a heartbeat for five seconds, and returns the number of those
+// that remain, including this instance. It also deletes heartbeats in the future: they were written before the
+// clock was set back.
 const heartbeat = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

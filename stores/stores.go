@@ -148,14 +148,14 @@ type closer interface {
 	Close() error
 }
 
-// layered is a shared store with what counts before it.
+// layered is a shared store behind the layers that count in this process: synced and lease.
 type layered struct {
 	*synced.Store
 	leased *lease.Store
 	shared *redisstore.Store
 }
 
-// layer puts what counts before a shared store.
+// layer puts these layers in front of a shared store.
 func layer(shared *redisstore.Store) *layered {
 	leased := lease.New(shared)
 	return &layered{synced.New(leased), leased, shared}
@@ -168,7 +168,7 @@ func (l *layered) Close() error {
 	return l.shared.Close()
 }
 
-// reach opens the shared store, or has that done later.
+// reach opens the shared store. If it is unavailable but not required, the store that reach returns opens it later.
 func (s *Store) reach(ctx context.Context, config redisstore.Config, required bool) (closer, error) {
 	shared, err := config.Open(ctx)
 	if err == nil {

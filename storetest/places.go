@@ -152,8 +152,8 @@ func testPermitsBeside(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	})
 }
 
-// testPlacesOfMany takes permits from many callers: never are more held than the limit allows, and at the end all
-// are free.
+// testPlacesOfMany takes permits from many callers: at no time are more held than the limit allows, and at the end
+// all are free.
 func testPlacesOfMany(t *testing.T, s takes) {
 	ofPermits(t, s, testPermitsOfMany)
 }

@@ -1,6 +1,6 @@
-// Package synced lets each process count for itself and report to the others ten times a second. Of the three ways to
-// count it is the least exact, and calls the shared store least. Package failover wraps it, and it wraps package lease or
-// redisstore.
+// Package synced lets each process count for itself and report to the others ten times a second. Of the three ways
+// to count, it is the least exact, and makes the fewest calls of the shared store. Package failover wraps it, and
+// it wraps package lease or redisstore.
 //
 // A [Store] wraps a shared store, such as Redis, and is wrapped by a failover.Store:
 //
@@ -34,12 +34,12 @@
 // last 200 ms.
 //
 // Proof. When a process i allows a unit, the level that i knows is at most the limit. That level consists of all
-// reports until τ, the time of i's last answer, and of i's own units. i does not know the units that another process j
-// had not reported at τ, or has allowed since. When j reports p units at σ, the level V that it receives is at least p;
-// until its next report it allows at most Size − V and what drains. So the units that j reports after τ, or has allowed
-// and not reported, are at most Size and what drains in A: B + r·A units. Reporting units later than they were allowed
-// never lowers the level, so the exact level is at most the level that i knows plus, for each other process, these B +
-// r·A units. ∎
+// reports until τ, the time of i's last answer, and of i's own units. i does not know the units that another
+// process j had not reported at τ, or has allowed since. When j reports p units at σ, the level V that it receives
+// is at least p; until its next report it allows at most Size − V plus what drains. So the units that j reports
+// after τ, or has allowed and not reported, are at most Size plus what drains in A: B + r·A units. Reporting units
+// later than they were allowed never lowers the level, so the exact level is at most the level that i knows plus,
+// for each other process, these B + r·A units. ∎
 //
 // Units above the limit are reported as well, as costs that are owed ([sluice.Charge].Owe), and all requests are denied
 // until they have drained: over a longer time no more is allowed than the limit. If another process counts a plan
@@ -48,12 +48,12 @@
 //
 // # Clocks that step back
 //
-// When the clock of the store steps back, a bucket looks fuller than it is, by what drains in the length of the step.
-// Its level is cut to the sum of the burst, the allowed debt, and the [Excess] for the processes that share the store.
-// No key waits longer than this level takes to drain. The number of processes comes from the heartbeats, which a
-// failover.Store sends every second. A process that has just started assumes at least 4 for three seconds. It takes a
-// second until all processes know of a new one. Until then, the level may be cut to the sum for the earlier number of
-// processes.
+// When the clock of the store steps back, a bucket looks fuller than it is: by as much as drains in the time by
+// which the clock has stepped back. Its level is cut to the sum of the burst, the allowed debt, and the [Excess]
+// for the processes that share the store. No key waits longer than this level takes to drain. The number of
+// processes comes from the heartbeats, which a failover.Store sends every second. A process that has just started
+// assumes at least 4 for three seconds. It takes a second until all processes know of a new one. Until then, the
+// level may be cut to the sum for the earlier number of processes.
 //
 // A process can also deny slightly too much. Units of the last 100 ms drain from the time of their report, so a process
 // may deny a request although as many units are free as drain in 100 ms. Limits with a burst of less than twice that,

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// A lower number of instances counts after fewerFor. Until then it may be wrong: a store that was restarted, or
-	// whose clock was set, learns of the instances one heartbeat at a time.
+	// A lower number of instances takes effect after fewerFor. Until then it may be wrong: a store that was
+	// restarted, or whose clock was set, learns of the instances one heartbeat at a time.
 	fewerFor = 10 * time.Second
 	// settlesIn is the time in which a process learns of instances that were started at the same time. Until then,
 	// it assumes at least startWith instances.
@@ -18,10 +18,10 @@ const (
 
 // fleet is the number of instances that share the store.
 type fleet struct {
-	instances atomic.Int64 // by the heartbeats; 0: unknown
+	instances atomic.Int64 // from the heartbeats; 0: unknown
 
 	mu   sync.Mutex
-	many time.Duration // when at least this many were last counted
+	many time.Duration // when a heartbeat last counted at least this many
 }
 
 // counted records a number of instances.

@@ -8,20 +8,20 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// pool is the local knowledge of a key: the shared store's last receipt, and what this process has taken since.
-// This may exceed the limit, so a plan with more room counts it.
+// pool is the local state of a key. It combines the shared store's last receipt and the units that this process has
+// taken since. Together these may exceed the limit, so wide, a plan with more room, counts them.
 type pool struct {
 	mu         sync.Mutex
 	serial     int64
 	plan, wide *sluice.Plan
-	instances  int // the number that wide is for
+	instances  int // the number of instances for which wide has room
 
-	// state includes everything that is known. It is as of now or later; now is a time of the store's clock, in
-	// microseconds since the Unix epoch.
+	// state includes all known units. Its time is now or later; now is a time of the store's clock, in microseconds
+	// since the Unix epoch.
 	state kernel.State
 	now   int64
-	// The store's last answer was given between sent and back, by the clock of the Store; if back is 0, there was
-	// none. Its receipt had Now said and Used used.
+	// The store's last answer was given between sent and back, by the clock of the Store; back is 0 before the
+	// first answer. said and used are the Now and the Used of its receipt.
 	sent, back time.Duration
 	said, used int64
 
@@ -58,7 +58,7 @@ func (p *pool) look(at time.Duration) (r sluice.Receipt) {
 	return r
 }
 
-// step takes or gives back units, whatever the limit.
+// step takes or gives back units, even above the limit.
 func (p *pool) step(at time.Duration, cost int64, r *sluice.Receipt) {
 	now := p.clock(at)
 	p.roll(now)
@@ -93,8 +93,8 @@ func (p *pool) take(at time.Duration, cost int64, owe bool) sluice.Receipt {
 	return r
 }
 
-// heard records the store's receipt of a charge that was sent at sent, and returns the receipt plus the units that
-// the store does not know.
+// heard records the store's receipt of a charge that was sent at sent, and returns a receipt that adds the units
+// that the store does not know of.
 func (p *pool) heard(at time.Duration, r *sluice.Receipt, sent time.Duration) sluice.Receipt {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Shared is what a [Store] needs of the store that it wraps. The methods have the contract of failover.Shared. It
-// may have a TakeEachWithin, too.
+// Shared is a store that a [Store] can wrap. The methods have the contract of failover.Shared. A Shared may also
+// have the method TakeEachWithin of failover.SharedEach.
 type Shared interface {
 	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
 	Shard(key string) int
@@ -29,11 +29,11 @@ const maxPools = 1 << 16
 
 const shards = 64
 
-// Store decides charges that are [sluice.Synced] by itself: see the package's documentation. It is a
-// failover.SharedEach, and safe for concurrent use.
+// Store decides [sluice.Synced] charges itself: see the package's documentation. It is a failover.SharedEach, and
+// safe for concurrent use.
 type Store struct {
 	shared Shared
-	base   time.Time // time 0 of clock
+	base   time.Time // when clock was 0
 	seed   maphash.Seed
 	tables [shards]table
 	pools  atomic.Int64 // in the tables
@@ -130,7 +130,8 @@ type counted struct {
 	wide atomic.Pointer[wide]
 }
 
-// wide is a plan with room for the units that instances can allow above the most units of its states.
+// wide is a plan with room for most units, which its states keep anyway, and for the units that the instances can
+// allow above them.
 type wide struct {
 	instances int
 	most      int64

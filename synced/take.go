@@ -31,11 +31,11 @@ type held struct {
 	before kernel.State // state of the pool before the charge
 	after  kernel.State
 	asked  bool // the store was asked for the state in this Take
-	passed bool // in rest, too: the charge gives back more units than are unreported, and the shared store gives back the others
+	passed bool // the charge is in rest, too: the shared store gives back the units beyond the unreported ones
 }
 
 // TakeWithin implements failover.Shared. Its errors have the methods NotCharged and Unreadable, which return the
-// same as those of the shared store's errors.
+// same as the methods of the shared store's errors.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if !slices.ContainsFunc(charges, func(c sluice.Charge) bool { return c.Consistency == sluice.Synced }) {
 		return s.shared.TakeWithin(ctx, wait, charges, receipts)
@@ -166,8 +166,8 @@ func (k *take) end() {
 
 var errNoWait error = &failure{err: context.DeadlineExceeded, uncharged: true}
 
-// ask reads the states that are too old to decide by from the shared store. If that fails, it sets the Err of the
-// calls.
+// ask requests new states from the shared store if the known ones are too old to decide from. If that fails, it
+// sets the Err of the calls.
 func (s *Store) ask(ctx context.Context, wait time.Duration, calls []sluice.TakeCall, takes []*take) {
 	type asked struct{ call, charge int }
 	var which []asked
@@ -346,7 +346,8 @@ func (h *held) putBack(at time.Duration, r *sluice.Receipt) {
 	r.Fits, r.Origin = fits, origin
 }
 
-// finish copies the receipts of the shared store.
+// finish gives back the units taken here if the shared store has failed or denied the Take. Unless it has failed,
+// finish copies its receipts.
 func (k *take) finish(s *Store, c *sluice.TakeCall, sent time.Duration, err error) error {
 	at := s.clock()
 	if !k.refused && (err != nil || !sluice.Admitted(k.rest, k.got)) {

@@ -33,8 +33,8 @@ func (s *Store) keepTelling(ctx context.Context) {
 	}
 }
 
-// tellAll sends reports about all pools in use. From shards that did not answer, it first reads one key each, so
-// that no report to them is lost.
+// tellAll sends reports about all pools in use. For each shard that did not answer, it first only reads one key,
+// because a report could be lost.
 func (s *Store) tellAll(ctx context.Context, away map[int]bool) {
 	if len(away) > 0 {
 		calls, news := s.news(func(shard int) (ask, tell bool) {

@@ -9,7 +9,7 @@
 // Answers are measured in windows of 250 ms or longer: the requests under way N, the answers a second X, and the
 // typical latency R, which is the mean of the fastest four fifths. The base is R without a queue. By Little's law,
 // X·(R−base) requests wait in the upstream, and N−X·(R−base) are worked on. While requests are refused, the limit
-// moves to 3/2 of those worked on, and √limit more. Nothing changes while all requests fit.
+// moves toward 3/2 of the requests that are worked on, plus √limit. Nothing changes while all requests fit.
 //
 // The first base is the latency of the first requests. While all requests fit, the base follows the latency slowly. In
 // an overload it rises only on evidence: if the latency does not fall when the requests under way are halved, there was
@@ -27,9 +27,9 @@
 //
 // # Classes
 //
-// The limit is that of normal requests. Sheddable requests have √limit less, and critical requests 2·√limit more. When
-// the limit falls, the limit of critical requests falls one window later, because other requests have ended by then.
-// Probes do not change the limit of critical requests.
+// The limit applies to normal requests. Sheddable requests have √limit less, and critical requests 2·√limit more.
+// When the limit falls, the limit of critical requests falls one window later, because other requests have ended by
+// then. Probes do not change the limit of critical requests.
 package adaptive
 
 import (
@@ -73,7 +73,7 @@ const (
 type Limiter struct {
 	inFlight atomic.Int64
 	least    atomic.Int64
-	caps     [Critical + 1]atomic.Int64 // requests under way at which a class is refused
+	caps     [Critical + 1]atomic.Int64 // the number of requests under way at which a class is refused
 	denied   [Critical + 1]atomic.Int64
 	since    atomic.Int64 // first refusal of the episode, in ns
 	last     atomic.Int64 // latest refusal, in ns
@@ -87,7 +87,7 @@ type Limiter struct {
 	stepped int64 // µs: time of the latest step
 
 	pioneers  atomic.Int64 // number of requests since the start, counted up to 2·few
-	pioneered atomic.Int64 // when the last of these came, in µs
+	pioneered atomic.Int64 // when the last of these requests came, in µs
 	skipped   int          // answers to later requests before there was a base
 }
 
@@ -119,7 +119,7 @@ func (l *Limiter) SetConfig(c Config) {
 	l.publish()
 }
 
-// publish sets what Enter reads, and reports whether it has changed. The caller holds the lock.
+// publish sets the numbers that Enter reads, and reports whether they have changed. The caller holds the lock.
 func (l *Limiter) publish() (changed bool) {
 	for class := Sheddable; class <= Critical; class++ {
 		limit := l.knee.limitOf(class)
@@ -128,9 +128,10 @@ func (l *Limiter) publish() (changed bool) {
 	return changed
 }
 
-// Enter takes a permit if a request of this class fits, and reports whether it fits. With force, it takes a permit in
-// any case. now is the time since a fixed instant, the same for all calls. With Unix times, limiters in different
-// processes probe a shared upstream together. With other times, two limiters still find good limits, but many do not.
+// Enter takes a permit if a request of this class fits, and reports whether it fits. With force, it takes a permit
+// in any case. now is the time since a fixed instant, the same for all calls. With Unix times, limiters in
+// different processes probe a shared upstream together. With other times, two limiters of an upstream still find
+// good limits, but many do not.
 func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
 	for {
 		n := l.inFlight.Load()
@@ -142,7 +143,7 @@ func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) 
 			break
 		}
 	}
-	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // few answers to them are enough for a base: see the constant
+	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // few answers to these requests are enough for a base
 		l.pioneered.Store(now.Microseconds())
 	}
 	if !fits {
@@ -164,8 +165,8 @@ func (l *Limiter) Fits(now time.Duration, class Class) bool {
 	return l.fits(now, l.inFlight.Load(), class)
 }
 
-// fits reports whether a request fits beside n requests under way. It removes expired orphans only if the request would
-// not fit otherwise.
+// fits reports whether a request fits in addition to n requests under way. It removes expired orphans only if the
+// request would not fit otherwise.
 func (l *Limiter) fits(now time.Duration, n int64, class Class) bool {
 	limit := l.caps[class].Load()
 	if n < l.least.Load() || n+l.orphans.n.Load() < limit {
@@ -244,7 +245,7 @@ func (l *Limiter) refusals() (n int64) {
 	return n
 }
 
-// State is what people see of a limiter.
+// State is a snapshot of a limiter, for display.
 type State struct {
 	Limit    int64 // of normal requests
 	InFlight int64

@@ -8,7 +8,7 @@ const (
 	checkAfter = 2_000_000  // µs
 	patience   = 4          // slots after which a probe without a result ends
 	tolerated  = 50         // failures in addition to the usual ones, in thousandths of the answers
-	deep       = 3          // if requests wait longer than so many times the base, the limit falls fast
+	deep       = 3          // if requests wait longer than this multiple of the base, the limit falls fast
 )
 
 // A knee finds the limit. Numbers of requests are in thousandths, times in µs.
@@ -26,10 +26,10 @@ type knee struct {
 	next        int64   // time of the next probe
 	usual       int64   // failures that half the limit does not reduce, in thousandths of the answers
 	failed      int64   // failures when they exceeded the usual ones, or 0
-	from        int64   // limit at that time
+	from        int64   // limit when failed was set
 	served      int64   // requests under way without a refusal or a queue, in thousandths
-	before      measure // window that later ones are compared with, if it has a latency
-	half        measure // windows of the present probe so far, and of those before without a result
+	before      measure // the window with which later ones are compared, if it has a latency
+	half        measure // the windows of the present probe so far, and of earlier probes without a result
 }
 
 // sqrt returns the root of n, rounded down.
@@ -59,8 +59,8 @@ func (k *knee) limitOf(c Class) int64 {
 	return max(limit, least)
 }
 
-// set sets the limit within its bounds. When the limit falls, that of critical requests follows one window later,
-// because requests under way take time to end.
+// set sets the limit within its bounds. When the limit falls, the limit of critical requests follows one window
+// later, because requests under way take time to end.
 func (k *knee) set(limit int64) {
 	before := k.limit + k.headroom()*milli
 	k.limit = min(max(limit, k.least), k.most)
@@ -76,8 +76,9 @@ func (k *knee) slot() int64 {
 	return d
 }
 
-// due returns the time from which few samples are enough for a window: always for the first window, before a queue
-// grows, and later from the time of the next probe, if one is scheduled.
+// due returns the time from which few samples are enough for a window. For the first window, that is any time,
+// before a queue grows. For later windows, it is the time of the next probe, or never if there is no window to
+// compare them with.
 func (k *knee) due() int64 {
 	switch {
 	case k.base == 0:
@@ -88,7 +89,7 @@ func (k *knee) due() int64 {
 	return k.next
 }
 
-// schedule sets the time of the next probe: a multiple of its period from a time on.
+// schedule sets the time of the next probe to the first multiple of period after from.
 func (k *knee) schedule(from, period int64) { k.next = (from/period + 1) * period }
 
 // step learns from a window that ends at a time.
@@ -134,8 +135,9 @@ func (k *knee) step(m measure, at int64) {
 	}
 }
 
-// learn learns the base: at once from a lower latency in a probe, by half at most in a full window, and slowly while
-// all requests fit, because they may cost less or more than those of an overload.
+// learn updates the base. In a probe, a lower latency becomes the base at once. In a full window, the base falls by
+// half at most. While all requests fit, it changes slowly, because these requests may cost less or more than those
+// of an overload.
 func (k *knee) learn(m measure) {
 	switch low := m.latency + 2*m.err; {
 	case k.base == 0:
@@ -181,7 +183,7 @@ func (k *knee) remember(m measure, steady bool) {
 	}
 }
 
-// A verdict is what two windows show together.
+// A verdict is the result of comparing two windows.
 type verdict int
 
 const (
@@ -191,7 +193,7 @@ const (
 	free                   // both have the same latency: no requests waited
 )
 
-// compare compares a window with the one before.
+// compare compares a window with k.before.
 func (k *knee) compare(m measure) verdict {
 	a, b := k.before, m
 	if a.inFlight < b.inFlight {
@@ -212,9 +214,8 @@ func (k *knee) compare(m measure) verdict {
 	return unclear
 }
 
-// conclude ends a probe. A latency that does not fall with fewer requests under way is the least that the base can
-// be. If there is still a queue at half the limit, or was one by the old base, another probe halves the limit
-// again.
+// conclude ends a probe. A latency that does not fall with fewer requests under way is a lower bound of the base.
+// If there is still a queue at half the limit, or was one by the old base, another probe halves the limit again.
 func (k *knee) conclude(m measure, failing bool, at int64) {
 	old, slot := k.probed, k.slot()
 	if m.cut || failing {

@@ -2,11 +2,12 @@ package adaptive
 
 import "sync/atomic"
 
-// orphans counts requests without a client, which the upstream may still work on. Otherwise clients that give up and
-// retry could fill an upstream that does not notice. An orphan counts for as long as its client waited, up to 4 s.
+// orphans counts requests without a client, on which the upstream may still work. Without this count, clients that
+// give up and retry could fill an upstream that does not notice. An orphan counts for as long as its client waited,
+// up to 4 s.
 type orphans struct {
 	n    atomic.Int64
-	slot int64 // time in terms of grid, up to which orphans are gone
+	slot int64 // the time, in units of grid, up to which orphans were removed
 	ends [16]int64
 }
 

@@ -23,13 +23,13 @@ func middle(b int) int64 {
 	return int64(b-shift<<fine)<<shift + int64(1)<<shift>>1
 }
 
-// A window collects what is measured between two steps of the limit.
+// A window collects the answers between two steps of the limit.
 type window struct {
-	from     int64 // µs: requests sent before do not count, because the limit was another
-	open     int64 // µs: answers before do not count, because most are missing of the requests sent since from
+	from     int64 // µs: requests sent before this time do not count, because the limit was different
+	open     int64 // µs: answers before this time do not count, because most answers to requests sent since from are still missing
 	end      int64 // µs
 	seen     int64 // µs: latest answer
-	exact    bool  // it ends at end, with as few samples as there are
+	exact    bool  // the window ends at end, however few samples it has
 	answers  int64
 	failed   int64
 	lost     int64 // samples that would have been longer
@@ -41,7 +41,7 @@ type window struct {
 
 const (
 	grid    = 250_000   // µs: windows end at multiples of it, so that those of several limiters end together
-	longest = 3_000_000 // µs: then few samples are enough
+	longest = 3_000_000 // µs: after this time, few samples are enough
 	enough  = 100
 	few     = 10
 )
@@ -50,7 +50,7 @@ const (
 func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, latency int64) {
 	took := (now - sent).Microseconds()
 	fast := o != OK && (latency == 0 || took < latency)
-	if o == Abandoned { // at two times the base there was a queue, however much longer it was of late
+	if o == Abandoned { // a wait of twice the base shows a queue, even if the latest latency is longer
 		fast = base == 0 || took < min(latency, 2*base)
 	}
 	if sent.Microseconds() < w.from || now.Microseconds() < w.open || o == Abandoned && fast {
@@ -74,7 +74,8 @@ func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, l
 	}
 }
 
-// complete reports that a window has enough samples. Of a long queue, and when a probe is due, few are enough.
+// complete reports that a window has enough samples. Fewer are enough if most show a long queue, if a probe is due,
+// or after a long time.
 func (w *window) complete(at, due, latency int64) bool {
 	n := max(w.n, w.failed)
 	switch {
@@ -89,7 +90,7 @@ func (w *window) complete(at, due, latency int64) bool {
 // stale reports a long time without answers. The first answers after it are from the fastest requests, and not typical.
 func (w *window) stale(at, latency int64) bool { return at-max(w.seen, w.open) > max(longest, latency) }
 
-// start begins another window. If the limit has changed, it waits until answers have the new latency.
+// start begins another window. If the limit has changed, the window opens only when answers have the new latency.
 func (w *window) start(at int64, changed bool, base, latency int64) {
 	*w = window{from: w.from, open: at, seen: at}
 	if changed {
@@ -99,7 +100,7 @@ func (w *window) start(at int64, changed bool, base, latency int64) {
 	w.end = (w.open/grid + 1) * grid
 }
 
-// A measure is what a window has shown.
+// A measure is the result of a window.
 type measure struct {
 	span     int64 // µs
 	answers  int64
@@ -121,7 +122,7 @@ func (w *window) measure(at int64, full bool) measure {
 	return m
 }
 
-// and returns what two windows have shown together. Of the first, it keeps no more than a certain weight.
+// and returns the measure of two windows together. It bounds the weight of the first one.
 func (m measure) and(n measure) measure {
 	a, b := min(m.answers, 6*enough), max(n.answers, 1)
 	mean := func(x, y int64) int64 { return (x*a + y*b) / (a + b) }
@@ -148,7 +149,7 @@ func (w *window) typical() (mean, err int64) {
 		}
 	}
 	mean = sum / keep
-	center, unit := (sum+(w.n-keep)*last)/w.n, last>>12+1 // of deviations, whose squares then fit
+	center, unit := (sum+(w.n-keep)*last)/w.n, last>>12+1 // the unit of deviations; their squares fit into an int64
 	n = 0
 	for b := 0; n < keep; b++ {
 		c := min(int64(w.hist[b]), keep-n)

@@ -1,9 +1,9 @@
-// Package exchange has what the handlers around one HTTP request share: the writer of its response, and what the
-// first of them has found out about the request. Package httplimit, the gateway, auth requests and tracing import
-// it. It imports only internal/clientip and the standard library.
+// Package exchange has the data that the handlers of one HTTP request share: the writer of its response, and what
+// the first handler has found out about the request. Package httplimit, the gateway, auth requests and tracing
+// import it. It imports only internal/clientip and the standard library.
 //
-// However many handlers look at a response, one [Exchange] is around the ResponseWriter of the server: each handler
-// adds a [Layer] to it.
+// However many handlers change or read a response, a single [Exchange] wraps the server's ResponseWriter. Each
+// handler adds a [Layer] to it.
 package exchange
 
 import (
@@ -16,10 +16,10 @@ import (
 	"net/netip"
 )
 
-// Layer is what one handler does with a response.
+// Layer lets a handler change the status of a response, or withhold the response.
 type Layer interface {
 	// Head is called before the head of the response is sent, and before each informational one, and returns the
-	// status to send. After a 0 nothing is sent, and the layer, a [Taker], gets the body.
+	// status to send. If it returns 0, nothing is sent, and the layer, which must be a [Taker], gets the body.
 	Head(status int) int
 }
 
@@ -30,24 +30,24 @@ type Taker interface {
 
 // Bound bounds the time that a client may take to read.
 type Bound interface {
-	Begin() error // before a write, which an error prevents
-	End() error   // after it; it returns an error if the handler took too long
+	Begin() error // called before each write or flush; an error prevents it
+	End() error   // called after it; returns an error if the handler took too long
 }
 
-// Exchange is the writer of a response, around that of the server. Like that, it is not safe for concurrent use.
+// Exchange is the writer of a response. It wraps the server's writer, and like it is not safe for concurrent use.
 type Exchange struct {
 	http.ResponseWriter
 	Request *http.Request // as the first handler got it
 
-	// Default is the status where the handler sets none: 200 if zero.
+	// Default is the status if the handler sets none. Zero means 200.
 	Default int
-	// Length, if positive, is that of a body. Its last byte is written separately, and stays in the server's buffer
-	// until the handler has returned.
+	// Length, if positive, is the length of the body. Its last byte is written separately, and stays in the
+	// server's buffer until the handler has returned.
 	Length int64
-	Bytes  int64 // of the body that were written
+	Bytes  int64 // the bytes of the body that were written
 	Bound  Bound // nil: none
 
-	// What the gateway knows of the request; Client is invalid elsewhere.
+	// The gateway sets the following fields. In other programs, Client is invalid.
 	Client    netip.Addr
 	Peer      netip.Addr
 	Trusted   bool      // the peer is a trusted proxy
@@ -56,21 +56,22 @@ type Exchange struct {
 	// be.
 	Cleaned bool
 	Fault   string
-	Passed  bool // to the upstream
+	Passed  bool // the request was passed to the upstream
 	// Lost is set if the upstream has received the request, and its response was not awaited: the body is the
 	// gateway's own.
 	Lost bool
 	// Own is set if the gateway answers for reasons that are not the upstream's, such as a body that broke off.
 	Own bool
 
-	watched *watched // nil: nothing watches
+	watched *watched // nil without watchers
 	layers  []Layer  // the outermost first
 	room    [4]Layer
 	begun   bool
-	taker   Taker // of the response, once a layer has kept it back
+	taker   Taker // the layer that withholds the response, or nil
 }
 
-// Join returns the exchange that w is, or else own, or a new one, around w, and adds a layer to it, if that is not nil.
+// Join returns w if it is an Exchange. Otherwise it makes own, or a new Exchange if own is nil, wrap w, and returns
+// that. It adds l to the layers, unless l is nil.
 func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Exchange {
 	x, joined := w.(*Exchange)
 	if !joined {
@@ -86,8 +87,8 @@ func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Excha
 	return x
 }
 
-// Leave removes the layer that was added last, unless the exchange is own: what is still written there comes too late,
-// and the layer hears of it.
+// Leave passes the rest of the body to the watchers, and removes the layer that was added last. If x is own, the
+// layer stays, and still sees a head that is written later.
 func (x *Exchange) Leave(own *Exchange) {
 	x.watched.sent()
 	if x != own {
@@ -95,8 +96,8 @@ func (x *Exchange) Leave(own *Exchange) {
 	}
 }
 
-// Watch passes the body to w. Each piece is passed after it has been sent, and small ones several at a time. The last
-// is passed before the layer leaves.
+// Watch passes the body to w, each piece after it was sent, and several small pieces at a time. The last piece is
+// passed before the layer leaves.
 func (x *Exchange) Watch(w io.Writer) {
 	if x.watched == nil {
 		x.watched = new(watched)
@@ -105,8 +106,8 @@ func (x *Exchange) Watch(w io.Writer) {
 	x.watched.by = append(x.watched.by, w)
 }
 
-// watched has the watchers of a body, and buffers bytes that these have not read. Whatever runs behind the flush of an
-// event may keep the client from the processor, so watchers read several events at a time.
+// watched has the watchers of a body, and buffers the bytes that they have not read. Work after the flush of an
+// event may take processor time from the client, so watchers read several events at a time.
 type watched struct {
 	by    []io.Writer
 	room  [2]io.Writer
@@ -150,10 +151,10 @@ func (w *watched) read(p []byte) {
 	}
 }
 
-// Final reports whether a status is that of the response, and not of an informational one before it.
+// Final reports whether a status is the status of the response itself, and not of an informational one before it.
 func Final(status int) bool { return status >= 200 || status == http.StatusSwitchingProtocols }
 
-// head asks the layers, the innermost first.
+// head passes a status through the layers, the innermost first, and returns the status to send.
 func (x *Exchange) head(status int) int {
 	x.begun = Final(status)
 	for i := len(x.layers) - 1; i >= 0 && status != 0; i-- {
@@ -170,7 +171,7 @@ func (x *Exchange) Begin() {
 		return
 	}
 	status := x.head(cmp.Or(x.Default, http.StatusOK))
-	if status != 0 && status != http.StatusOK { // which the server sends by itself
+	if status != 0 && status != http.StatusOK { // the server sends 200 by itself
 		x.ResponseWriter.WriteHeader(status)
 	}
 }
@@ -228,10 +229,10 @@ func (x *Exchange) Write(p []byte) (int, error) {
 	return n + wrote, err
 }
 
-// whole reports whether the server may get what is written as it comes.
+// whole reports whether writes may go to the server as they are.
 func (x *Exchange) whole() bool { return x.Length <= 0 && x.plain() }
 
-// plain reports whether the bytes of the body need not be seen.
+// plain reports whether nothing in the exchange reads, takes or times the body.
 func (x *Exchange) plain() bool { return x.Bound == nil && x.taker == nil && x.watched == nil }
 
 // WriteString is for io.WriteString.
@@ -286,7 +287,7 @@ func (x *Exchange) CloseNotify() <-chan bool {
 	return left
 }
 
-// Hijack is for WebSockets: the connection is taken over, and nothing more is seen of it.
+// Hijack is for WebSockets: the caller takes over the connection, and the exchange sees nothing more of it.
 func (x *Exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
 	if err == nil && !x.begun {

@@ -7,17 +7,17 @@ import (
 	"github.com/sluicehq/sluice/internal/clientip"
 )
 
-// maxConnection is the most bytes of a Connection field, of which each may be a name.
+// maxConnection bounds the bytes of the Connection fields, and so the number of names in them.
 const maxConnection = 1000
 
-// DropNominated removes the fields that Connection names. A proxy behind this one does so before it passes the
-// request on, and a field that no server reads is no key of a limit.
+// DropNominated removes the fields that Connection names. A proxy behind this one would remove them, too, and a
+// field that no server reads must not be a key of a limit.
 //
-// Fields that are about this connection stay, and so do those that proxies in front of us
-// write, of which forwarded may name another one: the limits read them, and a client must not
-// take them away.
+// Fields about this connection stay. The fields that proxies in front of this one write also stay, because the
+// limits read them and a client must not be able to remove them. forwarded is the name of another such field, or
+// "".
 //
-// It returns what is wrong with Connection, or "". With too many names it removes none.
+// If Connection is too long, DropNominated removes nothing, and returns the reason.
 func DropNominated(h http.Header, forwarded string) (fault string) {
 	lines := h["Connection"]
 	size := len(lines)

@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// State is what an answer tells of one limit.
+// State is the state of one limit, as an answer reports it.
 type State struct {
-	Name   string        // tells limits of a server apart
-	Left   int64         // how many more requests may be made
-	Reset  time.Duration // for how long no more than that
-	Quota  int64         // how many requests there are in a window, 0 if that is not told
+	Name   string        // distinguishes the limits of a server
+	Left   int64         // the number of requests that may still be made
+	Reset  time.Duration // the time until more may be made
+	Quota  int64         // the number of requests per Window; 0 if unknown
 	Window time.Duration
 }
 
 const (
-	// maxStates bounds how many limits of one answer are looked at.
+	// maxStates bounds the limits of one answer that are read.
 	maxStates = 16
-	// maxField bounds the bytes of a field that are read, and so what is kept of names: net/http
-	// takes heads of megabytes, of which a list would take hundreds.
+	// maxField is the largest field that is read, in bytes. It bounds the names that are kept, and the memory for
+	// parsing: net/http accepts heads of several megabytes, and a parsed list of that length would take hundreds.
 	maxField = 4 << 10
 )
 
-// States returns what the fields of an answer tell, by the dialect that tells most: the RateLimit
-// fields of the drafts from 8 on, of draft 7, of drafts 3 to 6, or what people send as X-RateLimit.
-// A field of more than 4 KiB is as if it were not there.
-// An answer out of a cache, which has an Age, tells nothing. The fields are named as net/http
-// names them.
+// States returns the states of limits that the header of an answer reports. It reads the most detailed dialect that
+// is present: the RateLimit fields of the drafts from 8 on, of draft 7, of drafts 3 to 6, or the common X-RateLimit
+// fields. It ignores fields of more than 4 KiB, and answers from a cache, which have an Age. The keys of h must be
+// in the canonical form of net/http.
 func States(h http.Header, now time.Time) []State {
 	if age := first(h, "Age"); age != "" && age != "0" {
 		return nil
@@ -68,7 +67,7 @@ func named(field string, h http.Header) (states []State) {
 	return states
 }
 
-// name returns the name of a policy, which some write as a token.
+// name returns the name of a policy, which some servers write as a token.
 func (m *member) name() (name string, ok bool) {
 	if t, isToken := m.value.(token); isToken {
 		return string(t), true
@@ -86,7 +85,7 @@ func find(policies []member, name string) *member {
 	return nil
 }
 
-// quota reads the quota of `"per-ip";q=100;w=60`, and reports whether it is one of requests.
+// quota reads the quota of `"per-ip";q=100;w=60`, and reports whether it counts requests.
 func (s *State) quota(p *member) bool {
 	q, _ := p.parameter("q").(int64)
 	w, _ := p.parameter("w").(int64)
@@ -143,14 +142,14 @@ func (s *State) window(quota int64, policies string) {
 	}
 }
 
-// names are those of three fields.
+// names has the names of the three fields of a dialect.
 type names struct{ limit, remaining, reset string }
 
-// triples are the dialects that have a field each for the limit, for what is left of it and for the
-// time at which all is there again.
+// triples are the dialects with separate fields for the limit, the remaining requests and the reset. The first one
+// present counts.
 var triples = [...]names{
 	{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset"},
-	{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset-After"}, // Discord's, before its clock
+	{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset-After"}, // Discord's time from now, preferred to its absolute time
 	{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"},
 	{"X-Rate-Limit-Limit", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset"},
 	{"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"},
@@ -177,7 +176,7 @@ func triple(h http.Header, n names, now time.Time) (s State, ok bool) {
 	return s, true
 }
 
-// first returns the first value of a field, or "", as for one that is too long.
+// first returns the first value of a field, or "" if it is missing or too long.
 func first(h http.Header, name string) string {
 	if values := h[name]; len(values) > 0 && len(values[0]) <= maxField {
 		return strings.TrimSpace(values[0])
@@ -185,7 +184,7 @@ func first(h http.Header, name string) string {
 	return ""
 }
 
-// joined returns the values of a field as one list, or "", as for one that is too long.
+// joined returns the values of a field as one list, or "" if it is missing or too long.
 func joined(h http.Header, name string) string {
 	size := 0
 	for _, v := range h[name] {
@@ -196,15 +195,16 @@ func joined(h http.Header, name string) string {
 	return strings.Join(h[name], ",")
 }
 
-// A reset that is a number is in seconds from now as long as that is less than three years, in
-// seconds since 1970 below the year 5138, and else in milliseconds.
+// A numeric reset is in seconds from now if it is less than mostDelta, which is about three years. Otherwise it is
+// in seconds since 1970 if it is less than mostUnix, which is in the year 5138, and in milliseconds since 1970 if
+// not.
 const (
 	mostDelta = 1e8
 	mostUnix  = 1e11
 )
 
-// reset reads how long it is until a time: a number as above, perhaps with decimals, a duration
-// such as 6m0s, or a time of RFC 3339 or of HTTP. What has passed is zero.
+// reset returns the time until a reset. The text is a number as above, which may have decimals, a duration such as
+// 6m0s, or a date of RFC 3339 or HTTP. For a date in the past, reset returns 0.
 func reset(text string, now time.Time) (d time.Duration, ok bool) {
 	n, isNumber := decimal(text)
 	switch {
@@ -229,8 +229,9 @@ func resetText(text string, now time.Time) (d time.Duration, ok bool) {
 	return max(0, at.Sub(now)), ok
 }
 
-// RetryAfter returns how long an answer asks to wait, and whether it does. A date is read by the
-// server's clock, if the answer has the Date. Decimals, which some servers send, are seconds, too.
+// RetryAfter returns the time in the Retry-After of an answer, and whether there is a valid one. A date is relative
+// to the server's clock if the answer has a Date, and otherwise to now. A number may have decimals, because some
+// servers send them.
 func RetryAfter(h http.Header, now time.Time) (d time.Duration, ok bool) {
 	text := first(h, "Retry-After")
 	if n, isNumber := decimal(text); isNumber {
@@ -243,7 +244,7 @@ func RetryAfter(h http.Header, now time.Time) (d time.Duration, ok bool) {
 	return max(0, at.Sub(clock(h, now))), true
 }
 
-// clock returns what time it is for the server.
+// clock returns the server's time: the Date of the answer, or now.
 func clock(h http.Header, now time.Time) time.Time {
 	if at, ok := parseDate(first(h, "Date")); ok {
 		return at
@@ -251,7 +252,7 @@ func clock(h http.Header, now time.Time) time.Time {
 	return now
 }
 
-// parseDate reads a date of HTTP, also where it ends in UTC, as that of a careless server in Go.
+// parseDate reads a date of HTTP. It also accepts one that ends in UTC, which some servers in Go send by mistake.
 func parseDate(text string) (at time.Time, ok bool) {
 	if utc, found := strings.CutSuffix(text, " UTC"); found {
 		text = utc + " GMT"
@@ -260,22 +261,22 @@ func parseDate(text string) (at time.Time, ok bool) {
 	return at, err == nil
 }
 
-// decimal reads digits, perhaps with a point and more digits.
+// decimal reads a number of digits, with or without a fraction.
 func decimal(text string) (n float64, ok bool) {
 	whole, part, _ := strings.Cut(text, ".")
 	if whole == "" || strings.Trim(whole+part, "0123456789") != "" {
 		return 0, false
 	}
-	n, _ = strconv.ParseFloat(text, 64) // after an error it is infinite
+	n, _ = strconv.ParseFloat(text, 64) // infinite if it is too large
 	return n, true
 }
 
-// longest replaces longer times, for which no caller waits.
+// longest is the upper bound of all times: no caller waits longer.
 const longest = 100 * 365 * 24 * time.Hour
 
 func seconds(n int64) time.Duration { return fraction(float64(n)) }
 
-// fraction is n seconds.
+// fraction returns n seconds as a duration, at most longest.
 func fraction(n float64) time.Duration {
 	if n >= longest.Seconds() {
 		return longest

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// limit is what is known of a limit of a server.
+// limit is the known state of a limit of a server.
 type limit struct {
-	left  int64         // how many requests may be sent before until
-	until time.Time     // from then on there is one each time, until the server tells more
-	each  time.Duration // each if the rate of the server is unknown
-	since time.Time     // when it became known
-	told  time.Time     // when the latest news came
+	left  int64         // the number of requests that may be sent before until
+	until time.Time     // from then on, one request may be sent in each interval, until the server reports more
+	each  time.Duration // that interval; 0: the constant each
+	since time.Time     // when the limit became known
+	told  time.Time     // when the latest state or refusal was recorded
 
-	width  int // how many are tried at a time since it has refused without telling a state; 0: any
-	passed int // of these
+	width  int // after an unexplained refusal, how many requests are tried at a time; 0: any number
+	passed int // how many of these have been allowed
 
-	always  bool   // every answer that told of limits has told of this one
-	route   uint64 // one that it holds for
-	several bool   // and it holds for others, too
+	always  bool   // every answer with states has contained this limit
+	route   uint64 // a route to which it applies
+	several bool   // it applies to other routes, too
 }
 
-// each is the time between two requests when nothing is known.
+// each is the time between two requests if the server's rate is unknown.
 const each = time.Second
 
 // wait returns how long a request has to wait.
@@ -44,7 +44,7 @@ func (l *limit) take(now time.Time) {
 
 // tell records the state in the answer to a request. uncounted is the number of other requests that the server may
 // not have counted by then. Answers may overtake each other: only the answer to a request that was sent after the
-// latest state was known can raise what remains.
+// latest state was known can raise the number of remaining requests.
 func (l *limit) tell(s State, uncounted int64, sent, now time.Time) {
 	left := max(0, s.Left-uncounted)
 	newer := sent.After(l.told)
@@ -60,7 +60,8 @@ func (l *limit) tell(s State, uncounted int64, sent, now time.Time) {
 	}
 }
 
-// refuse notes a refusal without a state: nothing for so long, and then one request to try.
+// refuse records a refusal that no state explains: no request is sent for the promised time, and then one as a
+// trial.
 func (l *limit) refuse(promise time.Duration, now time.Time) {
 	l.width, l.passed, l.left, l.told = 1, 0, 0, now
 	if until := now.Add(promise); until.After(l.until) {
@@ -68,11 +69,11 @@ func (l *limit) refuse(promise time.Duration, now time.Time) {
 	}
 }
 
-// widest is the number under way from which no request is delayed.
+// widest is the largest width. Above it, requests are no longer delayed.
 const widest = 32
 
-// pass notes that a request was let through that was sent at some time. After a refusal it makes
-// room for the next, and when all that may be under way have passed, for one more.
+// pass records that the server has allowed a request, which was sent at sent. After a refusal, this makes room for
+// another request, and for one more when as many requests as the width have been allowed.
 func (l *limit) pass(sent, now time.Time) {
 	if l.width == 0 || !sent.After(l.told) {
 		return

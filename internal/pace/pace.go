@@ -2,9 +2,9 @@
 // request. Packages client and grpclimit import it. It does not use connections.
 //
 // An answer reports the state of the limits that it names. A request waits for the limits in the last answer on its
-// route; on a route without an answer, for those in every answer of the server, on at least two routes. After the
-// reset of a limit with nothing remaining, one request is sent in each window/quota, and all others as soon as an
-// answer shows that they fit.
+// route. On a route without an answer, it waits for the limits that every answer of the server has contained, if
+// these answers were on at least two routes. After the reset of a limit with nothing remaining, one request is sent
+// in each window/quota, and all others as soon as an answer shows that they fit.
 package pace
 
 import (
@@ -19,24 +19,24 @@ import (
 
 // Pacer paces requests. The zero value is ready, and safe for concurrent use.
 type Pacer struct {
-	MaxWait    time.Duration                     // the longest wait that is promised to a request: a minute if zero
-	MaxRetries int                               // of one request: 4 if zero, none if negative
-	Random     func(time.Duration) time.Duration // from 0 to below the given; nil: at random
+	MaxWait    time.Duration                     // the longest wait for a limit, and the longest promise before a retry; zero: a minute
+	MaxRetries int                               // the retries of one request; zero: 4, negative: none
+	Random     func(time.Duration) time.Duration // returns a time from 0 to below its argument; nil: a random one
 
 	mu    sync.Mutex
 	peers map[uint64]*peer
-	debt  int // of retries, in tenths
+	debt  int // the spent part of the budget of retries, in tenths of a retry
 }
 
 // Target is where a request goes.
 type Target struct {
-	Peer  uint64 // requests of one peer may share limits
-	Route uint64 // those of one route of a peer share all of them
+	Peer  uint64 // requests to one peer may share limits
+	Route uint64 // requests on one route of a peer share all limits
 }
 
 var seed = maphash.MakeSeed()
 
-// Hash returns a part of a [Target], which keeps no name and no secret.
+// Hash returns a hash for a field of a [Target], so that a pacer keeps no names and no secrets.
 func Hash(parts ...string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -50,18 +50,18 @@ func Hash(parts ...string) uint64 {
 type Answer struct {
 	States  []State
 	Refused bool
-	Promise time.Duration // after a refusal, how long until it is worth to ask again; 0: unknown
+	Promise time.Duration // after a refusal, the time until another attempt may succeed; 0: unknown
 }
 
 // Pass is a request that may be sent.
 type Pass struct {
 	to     Target
 	at     time.Time
-	limits []*limit // that were known to hold for it
+	limits []*limit // the limits that were known to apply to it
 }
 
-// under reports whether a request counts under a limit that holds for a route, which may not have
-// been known when it was sent.
+// under reports whether a request counts under l, which applies to a route. l may not have been known when the
+// request was sent.
 func (p *Pass) under(l *limit, route uint64) bool {
 	return slices.Contains(p.limits, l) || p.to.Route == route && !p.at.After(l.since)
 }
@@ -74,8 +74,8 @@ const (
 func (p *Pacer) maxWait() time.Duration { return cmp.Or(p.MaxWait, defaultMaxWait) }
 
 // Wait waits until the known limits have room for a request, at most for MaxWait. If the wait would end after the
-// deadline of ctx, Wait returns at once, because an answer of the server is better than none. The error is that of
-// ctx.
+// deadline of ctx, Wait returns at once, because an answer of the server is better than none. The error is the
+// cause for which ctx has ended.
 func (p *Pacer) Wait(ctx context.Context, to Target) (*Pass, error) {
 	latest := p.latest(ctx, time.Now())
 	for {
@@ -91,7 +91,7 @@ func (p *Pacer) Wait(ctx context.Context, to Target) (*Pass, error) {
 	}
 }
 
-// latest returns when a request is to be sent at the latest.
+// latest returns the time at which a request must be sent at the latest.
 func (p *Pacer) latest(ctx context.Context, now time.Time) time.Time {
 	latest := now.Add(p.maxWait())
 	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(latest) {
@@ -100,8 +100,8 @@ func (p *Pacer) latest(ctx context.Context, now time.Time) time.Time {
 	return latest
 }
 
-// take lets a request pass if it need not wait, or cannot. Else the channel is closed when it may
-// pass earlier.
+// take lets a request pass if it need not wait, or if the wait would not end before latest. Otherwise it returns
+// the wait, and a channel that is closed when the request may pass earlier.
 func (p *Pacer) take(to Target, now, latest time.Time) (pass *Pass, wait time.Duration, news <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,11 +142,11 @@ func (p *Pacer) Done(pass *Pass) {
 	}
 }
 
-// Again reports whether to send a request again that was denied for the nth time, counted from 0, and after which
-// wait: the promised time and a random part, so that clients that were denied together do not return together. The
-// deadline of ctx has to leave time for the wait, and for another attempt as long as this one. All requests of a
-// pacer share a budget of retries, fifty and one for each ten requests, so that a server that denies everything
-// gets hardly more than a tenth more requests.
+// Again reports whether to repeat a request that was denied for the nth time, counted from 0. It returns the wait
+// before that: the promised time plus a random time, so that clients that were denied together do not return
+// together. The deadline of ctx has to leave time for the wait, and for another attempt as long as this one. All
+// requests of a pacer share a budget of retries: fifty, and one for each ten requests. So a server that denies
+// everything gets hardly more than a tenth more requests.
 func (p *Pacer) Again(ctx context.Context, pass *Pass, n int, promise time.Duration) (wait time.Duration, ok bool) {
 	retries := cmp.Or(p.MaxRetries, defaultMaxRetries)
 	if n >= retries || promise > p.maxWait() {
@@ -164,7 +164,7 @@ func (p *Pacer) Again(ctx context.Context, pass *Pass, n int, promise time.Durat
 	return promise + p.random(spread), p.spend()
 }
 
-// Sleep waits between two attempts. The error is that of ctx.
+// Sleep waits between two attempts. The error is the cause for which ctx has ended.
 func Sleep(ctx context.Context, wait time.Duration) error { return sleep(ctx, wait, nil) }
 
 func sleep(ctx context.Context, wait time.Duration, news <-chan struct{}) error {
@@ -190,7 +190,8 @@ func (p *Pacer) random(d time.Duration) time.Duration {
 	return rand.N(d)
 }
 
-// The budget of retries: one for each ten requests, of which so many can be saved up.
+// The budget of retries is at most fifty, and grows by one for each ten requests. Both constants are in tenths of a
+// retry.
 const (
 	perRetry = 10
 	savings  = 50 * perRetry

@@ -2,33 +2,33 @@ package pace
 
 import "time"
 
-// What is remembered is bounded; what was not used for longest goes first, or nearly.
+// These bounds limit the remembered entries: a new entry replaces one that was not used for long.
 const (
 	maxPeers  = 256
 	maxRoutes = 256
 	maxLimits = 64
 )
 
-// peer is what is known of a server, as one of its clients.
+// peer is the known state of a server, from the view of one client.
 type peer struct {
 	limits   map[string]*remembered
 	routes   map[uint64]*route
 	underWay map[*Pass]struct{}
-	answers  int           // that have told of limits
+	answers  int           // the number of answers with states
 	changed  chan struct{} // closed when a limit has more room; nil without waiting requests
 	used     time.Time
 }
 
 type remembered struct {
 	limit
-	answer int // the number of the latest that has told of it
+	answer int // the number of the latest answer that contained the limit
 	used   time.Time
 }
 
-// route is what is known of a route.
+// route is the known state of a route.
 type route struct {
-	limits []*limit // those that the last answer has told of
-	own    limit    // by refusals that have named none
+	limits []*limit // the limits in the last answer with states
+	own    limit    // inferred from refusals that no state explains
 	used   time.Time
 }
 
@@ -57,7 +57,8 @@ func (p *peer) route(key uint64, now time.Time) *route {
 	return one
 }
 
-// forget makes room for one more.
+// forget makes room for an entry if there are already as many as most: it removes the least recently used of 16
+// random ones.
 func forget[K comparable, V any](all map[K]*V, most int, used func(*V) time.Time) {
 	if len(all) < most {
 		return
@@ -65,7 +66,7 @@ func forget[K comparable, V any](all map[K]*V, most int, used func(*V) time.Time
 	var oldest K
 	var at time.Time
 	n := 0
-	for k, v := range all { // in an order of chance
+	for k, v := range all { // in random order
 		if u := used(v); n == 0 || u.Before(at) {
 			oldest, at = k, u
 		}
@@ -76,7 +77,7 @@ func forget[K comparable, V any](all map[K]*V, most int, used func(*V) time.Time
 	delete(all, oldest)
 }
 
-// limitsOf returns the limits that hold for a route.
+// limitsOf returns the limits that apply to a route.
 func (p *peer) limitsOf(key uint64, now time.Time) (limits []*limit) {
 	known := p.routes[key]
 	if known != nil {
@@ -125,7 +126,7 @@ func (p *peer) tell(pass *Pass, a Answer, now time.Time) {
 	}
 }
 
-// tellStates reports whether there is more room than before.
+// tellStates records the states in an answer, and reports whether a limit has more room than before.
 func (p *peer) tellStates(r *route, pass *Pass, states []State, now time.Time) (more bool) {
 	p.answers++
 	r.limits = r.limits[:0]
@@ -142,8 +143,9 @@ func (p *peer) tellStates(r *route, pass *Pass, states []State, now time.Time) (
 	return more
 }
 
-// uncounted returns how many requests under a limit the server may not have counted when it answered
-// to pass: those under way, but for such as were sent so long before that they will have arrived.
+// uncounted returns how many other requests under a limit the server may not have counted when it answered pass:
+// those under way, except the ones sent before pass by more than the time that its answer took, because they have
+// probably arrived.
 func (p *peer) uncounted(l *limit, pass *Pass, now time.Time) (n int64) {
 	since := pass.at.Add(-now.Sub(pass.at))
 	for other := range p.underWay {

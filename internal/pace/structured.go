@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// member is one of a list or a dictionary of structured fields (RFC 9651). No field about limits has
-// inner lists, dates or display strings: a field with one counts as malformed.
+// member is a member of a list or a dictionary in a structured field (RFC 9651). Fields about limits have no inner
+// lists, dates or display strings, so a field with one counts as malformed.
 type member struct {
 	key        string // in a dictionary
 	value      any    // int64, float64, string, token, []byte or bool
@@ -21,7 +21,7 @@ type parameter struct {
 
 type token string
 
-// parameter returns the one of that name, of several the last, or nil.
+// parameter returns the value of the last parameter with the key, or nil.
 func (m *member) parameter(key string) (value any) {
 	for _, p := range m.parameters {
 		if p.key == key {
@@ -31,7 +31,7 @@ func (m *member) parameter(key string) (value any) {
 	return value
 }
 
-// parseList reads a list. It is not ok as a whole if anything in it is not.
+// parseList reads a list. ok is false if any member is malformed.
 func parseList(s string) (list []member, ok bool) {
 	return parseMembers(s, func(r *reader) (m member, ok bool) {
 		m.value, m.parameters, ok = r.member()
@@ -39,7 +39,8 @@ func parseList(s string) (list []member, ok bool) {
 	})
 }
 
-// parseDictionary reads a dictionary. Of members of one key the last counts, and all are there.
+// parseDictionary reads a dictionary. If several members have the same key, it returns all of them, and the last
+// one counts.
 func parseDictionary(s string) (dictionary []member, ok bool) {
 	return parseMembers(s, func(r *reader) (m member, ok bool) {
 		if m.key, ok = r.key(); !ok {
@@ -77,10 +78,10 @@ func parseMembers(s string, one func(*reader) (member, bool)) (all []member, ok 
 	return all, true
 }
 
-// reader reads what is left of a text.
+// reader reads a text.
 type reader struct{ rest string }
 
-// next returns the next byte, or 0 at the end.
+// next returns the next byte without reading it, or 0 at the end.
 func (r *reader) next() byte {
 	if r.rest == "" {
 		return 0
@@ -96,7 +97,7 @@ func (r *reader) skip(c byte) bool {
 	return true
 }
 
-// while takes the bytes that are of the kind.
+// while reads the bytes up to the first one that is not of the kind.
 func (r *reader) while(kind func(byte) bool) string {
 	n := 0
 	for n < len(r.rest) && kind(r.rest[n]) {

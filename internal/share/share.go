@@ -10,15 +10,15 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Share is one instance's part of a limit that several instances divide while they cannot count
-// together. It counts with the limit's own algorithm and charges each unit once for every part, which
-// divides any rate exactly, even 7 per second by two. A share is at least one unit.
+// Share is one instance's part of a limit that several instances divide while they cannot count together. It counts
+// with the limit's own algorithm, and a unit costs as many units as there are parts. This divides any rate exactly,
+// even 7 per second by two. A share is at least one unit.
 type Share struct {
 	// Plan counts the share.
 	Plan *sluice.Plan
 
 	limit *sluice.Plan
-	unit  int64 // what a unit of limit costs in Plan
+	unit  int64 // the cost in Plan of a unit of limit
 }
 
 // Of returns one of n parts of the plan's limit; n must be at least 1. A penalty is not divided.
@@ -50,7 +50,7 @@ func dividable(p *sluice.Plan, n int64) *sluice.Plan {
 	}
 	d, err := sluice.NewPlan(l)
 	if err != nil {
-		return p // one unit takes all there is
+		return p // one unit costs the whole capacity
 	}
 	if owed, err := d.WithMost(d.Capacity + p.Most - p.Capacity); p.Most > p.Capacity && err == nil {
 		return owed
@@ -58,7 +58,7 @@ func dividable(p *sluice.Plan, n int64) *sluice.Plan {
 	return d
 }
 
-// Cost returns what a charge of cost units of the limit costs in the share.
+// Cost converts the cost of a charge from units of the limit to units of the share.
 func (s Share) Cost(cost int64) int64 {
 	switch {
 	case s.limit.Kernel.Permits():
@@ -71,29 +71,29 @@ func (s Share) Cost(cost int64) int64 {
 	return cost * s.unit
 }
 
-// Used returns the cost to charge an empty share with, so that what it has left is its part of the
-// units that remain of the whole limit.
+// Used returns the cost with which to charge an empty share, so that it keeps its part of the units that remain of
+// the whole limit.
 func (s Share) Used(remaining int64) int64 {
 	switch {
 	case s.limit.Capacity < s.unit:
-		remaining = 0 // a part of the only unit
+		remaining = 0 // the limit has fewer units than there are parts
 	case s.Plan.Kernel != kernel.Meter:
 		remaining -= remaining % s.unit // counts stay whole units of the share
 	}
 	return s.Plan.Capacity - remaining
 }
 
-// Ahead returns how many more units of the limit r has taken than baseline, two receipts of the share
-// for the same time. It is at most the limit's capacity.
+// Ahead returns how many more units of the limit are used in r than in baseline, rounded up. Both are receipts of
+// the share for the same time. The result is at most the limit's capacity.
 func (s Share) Ahead(r, baseline sluice.Receipt) int64 {
 	more := s.Plan.Decide(0, baseline).Remaining - s.Plan.Decide(0, r).Remaining
 	return min(max(0, (more+s.unit-1)/s.unit), s.limit.Capacity)
 }
 
 // Receipt turns the share's receipt of a charge into one from which the limit's own plan derives the share's
-// decision. Cost is in units of the limit. A receipt of the whole limit cannot express all of a share, so one value
-// is exact: the delay, for a request admitted to a queue; the wait, if less than the cost remains (for a sliding
-// window counter it may be slightly too long); otherwise what remains.
+// decision. Cost is in units of the limit. A receipt of the whole limit cannot express everything about a share, so
+// only one value is exact: the delay, for a request admitted to a queue; the wait, if less than the cost remains
+// (for a sliding window counter it may be slightly too long); otherwise the remaining units.
 func (s Share) Receipt(cost int64, r sluice.Receipt) sluice.Receipt {
 	p, plan := s.limit, s.Plan
 	switch {
@@ -127,8 +127,7 @@ func (s Share) Receipt(cost int64, r sluice.Receipt) sluice.Receipt {
 	return r
 }
 
-// slidingCounts returns counts for the whole limit under which need units fit at the time when they
-// fit in the share.
+// slidingCounts returns counts of the whole limit with which need units fit at the same time as in the share.
 func (s Share) slidingCounts(need int64, r *sluice.Receipt) (used, prev int64) {
 	p, plan, cost := s.limit, s.Plan, s.Cost(need)
 	room := plan.Capacity - r.Used - cost
@@ -171,17 +170,17 @@ func ticksUntil(p *sluice.Plan, now int64, d time.Duration) int64 {
 	return ceilDiv(now+d.Microseconds(), p.Tick) - now/p.Tick
 }
 
-// Owes returns the cost in the share of units that are due in any case: as [Share.Cost], but not limited to what
-// the share holds, so that a receipt shows how much of it was cut.
+// Owes is like [Share.Cost] for units that are owed. It is not limited to the Most of the share's plan, so that a
+// receipt shows how much was cut.
 func (s Share) Owes(units int64) int64 {
-	const most = 1 << 51 // no state holds as much
+	const most = 1 << 51 // more than any state contains
 	if units > most/s.unit {
 		return most
 	}
 	return units * s.unit
 }
 
-// Units returns how many units of the limit so much is in the share, rounded up.
+// Units converts a cost from units of the share to units of the limit, rounded up.
 func (s Share) Units(cost int64) int64 { return ceilDiv(cost, s.unit) }
 
 // ceilDiv returns a/b rounded up, for a ≥ 0 and b > 0.

@@ -52,7 +52,7 @@ type File struct {
 	forced bool  // apply or refuse once more, even if nothing has changed
 }
 
-// files are those that a policy is made of, by their paths.
+// files has the states of the files of a policy, by their paths.
 type files map[string]state
 
 // state identifies the content of a file, to notice changes.
@@ -139,7 +139,7 @@ func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*p
 		defer watcher.Close()
 		notes, faults = watcher.Events, watcher.Errors
 	}
-	quiet := time.NewTimer(0) // looks once at once: it may have changed since Load
+	quiet := time.NewTimer(0) // expires at once, because the file may have changed since Load
 	defer quiet.Stop()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
@@ -150,7 +150,7 @@ func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*p
 		case <-notes:
 			quiet.Reset(settle)
 			continue
-		case <-faults: // notes were lost
+		case <-faults: // notifications were lost
 			quiet.Reset(settle)
 			continue
 		case <-reload:
@@ -171,7 +171,7 @@ func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*p
 // look applies a change if two consecutive looks have read the same content. It reports whether another look is needed
 // for that.
 func (f *File) look(w *fsnotify.Watcher, apply func(*policy.Policy)) bool {
-	f.follow(w) // what the last look has found as well
+	f.follow(w) // including the files that the last look has found
 	if !f.forced && maps.Equal(f.seen, f.done) && !f.changed() {
 		return false
 	}
@@ -179,7 +179,7 @@ func (f *File) look(w *fsnotify.Watcher, apply func(*policy.Policy)) bool {
 	stable := maps.Equal(read, f.seen)
 	f.seen = read
 	switch {
-	case !f.forced && maps.Equal(read, f.done): // it is as it was, after all
+	case !f.forced && maps.Equal(read, f.done): // the content is the same again
 		return false
 	case !stable:
 		return true
@@ -209,7 +209,7 @@ func (f *File) follow(w *fsnotify.Watcher) {
 	}
 	for _, old := range w.WatchList() {
 		if !slices.Contains(dirs, old) {
-			_ = w.Remove(old) // gone already, if it fails
+			_ = w.Remove(old) // fails if the directory no longer exists
 		}
 	}
 	for _, dir := range dirs {

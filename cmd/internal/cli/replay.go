@@ -140,8 +140,8 @@ func (q *replaySettings) run(c *cobra.Command, args []string) error {
 // maxNodes bounds --nodes.
 const maxNodes = 1000
 
-// compare sets the policy or the number of instances to compare with. The two exclude each other: a flag on the
-// command line overrides the other one if that comes from the environment.
+// compare sets the policy or the number of instances to compare with. Only one of them may be set on the command
+// line. It overrides the other one if that was set in the environment.
 func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error {
 	f := c.Flags()
 	nodes, against := command.FromCommandLine(f, "nodes") != "", command.FromCommandLine(f, "against") != ""
@@ -169,8 +169,8 @@ func (s replayStore) Evicted() int64 { return s.Losses().Evicted }
 // replayFormats are the formats of a report by the values of --output and by file extension.
 var replayFormats = map[string]string{"text": "text", "json": "json", "html": "html", ".json": "json", ".html": "html"}
 
-// reportTo parses --output. HTML needs a file: with "html", it is the first argument that ends in .html. logs are
-// the other arguments.
+// reportTo parses --output. HTML needs a file: with "html", the file is the first argument that ends in .html. logs
+// are the other arguments.
 func reportTo(output string, args []string) (to destination, logs []string, err error) {
 	to, err = destinationOf(output, replayFormats, "text, json or html, or a file that ends in .html or .json")
 	if err != nil || to.format != "html" || to.file != "" {

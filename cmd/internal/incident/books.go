@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// sent is what the script knows of a request that it sends.
+// sent describes a request that the script sends.
 type sent struct {
 	who      string // the group that sent it
 	address  string
@@ -27,8 +27,8 @@ type entry struct {
 	seenBy    []string // rules that counted it
 }
 
-// Books are what the script has sent, and what it was answered. They are counted one by one, without any
-// bound, from the decisions.
+// Books has every request that the script has sent, and its decision. It counts the decisions one by one, without
+// any bound.
 type Books struct {
 	began time.Time
 	all   []entry
@@ -46,13 +46,13 @@ func (b *Books) enter(at time.Duration, what sent, d *policy.Decision) {
 	b.all = append(b.all, e)
 }
 
-// Tally is what was counted of some requests.
+// Tally has the counts of some requests.
 type Tally struct{ Asked, Refused, Blocked uint64 }
 
-// Share is how much of what was asked was refused.
+// Share returns the fraction of requests that were refused.
 func (t Tally) Share() float64 { return float64(t.Refused) / float64(max(t.Asked, 1)) }
 
-// between calls f for each entry from one time to before another.
+// between calls f for each entry at or after from and before to.
 func (b *Books) between(from, to time.Duration, f func(*entry)) {
 	first, _ := slices.BinarySearchFunc(b.all, from, func(e entry, at time.Duration) int { return cmp.Compare(e.at, at) })
 	for i := first; i < len(b.all) && b.all[i].at < to; i++ {

@@ -11,7 +11,7 @@
 //		…
 //	})
 //
-// A page that shows the hour needs no virtual time of its own: the View stays as it is once it is made.
+// A test of a page that shows the hour need not run in virtual time: a View does not change after it was made.
 package incident
 
 import (
@@ -38,7 +38,7 @@ import (
 
 // The script. Times count from the beginning of the hour; the process has run for Lead before it.
 const (
-	Lead = 30 * time.Minute // of nothing but ordinary traffic
+	Lead = 30 * time.Minute // with only ordinary traffic
 
 	// ScraperBegins is when one address begins to ask for ScraperRate pages a second. From ScraperBlocked on, the rule
 	// per-address blocks it, and it keeps asking.
@@ -49,9 +49,9 @@ const (
 	SecondBegins = 54 * time.Minute
 	SecondRate   = 12
 
-	// While logins are attacked, each of the names in Attacked is guessed at LoginRate times a second, from some two
-	// thousand addresses: a hundred times the limit. The five in Mistyped enter a wrong password eight
-	// times within a minute.
+	// While logins are attacked, passwords of each name in Attacked are guessed LoginRate times a second, from some
+	// two thousand addresses: a hundred times the limit. The five in Mistyped enter a wrong password eight times
+	// within a minute.
 	LoginBegins, LoginEnds = 10 * time.Minute, 25 * time.Minute
 	LoginRate              = 10
 
@@ -80,7 +80,7 @@ const (
 const (
 	Scraper = "203.0.113.7"
 	Second  = "203.0.113.99"
-	Office  = "198.51.100.20" // of the three customers in Hurt
+	Office  = "198.51.100.20" // the address of the three customers in Hurt
 )
 
 var (
@@ -100,7 +100,7 @@ const (
 	LoginLimit, LoginRaised     = 6, 8
 )
 
-// Document is the policy at a time of the hour.
+// Document returns the policy at a time of the hour.
 func Document(at time.Duration) policy.Document {
 	address, login := AddressLimit, LoginLimit
 	if at >= Raised {
@@ -158,7 +158,7 @@ func client(i int) ordinary {
 	return c
 }
 
-// Hour is the traffic that is played.
+// Hour plays the traffic.
 type Hour struct {
 	Engine   *policy.Engine
 	Store    *failover.Store
@@ -188,7 +188,7 @@ type actor struct {
 	next     func(h *Hour, q *policy.Request) sent
 }
 
-// act is what an operator does.
+// act is something that an operator does at a time.
 type act struct {
 	at time.Duration
 	do func()
@@ -374,7 +374,7 @@ func (h *Hour) PlayTo(at time.Duration) {
 	time.Sleep(time.Until(h.began.Add(at).Add(-tick / 2)))
 }
 
-// send has the engine decide about a request, and enters it in the books.
+// send asks the engine for the decision about a request, and records it in the books.
 func (h *Hour) send(a *actor, now time.Duration) {
 	q := &h.request
 	*q = policy.Request{Method: http.MethodGet, Door: "gateway", Header: http.Header{}, Ends: true}
@@ -396,7 +396,7 @@ func (h *Hour) send(a *actor, now time.Duration) {
 	}
 }
 
-// flapping is a shared store that does not answer while it is away.
+// flapping is a shared store that can be made unavailable.
 type flapping struct {
 	store *memory.Store
 	away  atomic.Bool

@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Example is a refusal as it is sent.
+// Example is a denial, as a client receives it.
 type Example struct {
 	Status int
 	Header http.Header
@@ -44,7 +44,7 @@ func (e *Example) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// still is a store at a time that stands still, so that a policy always has the same page.
+// still is a store whose clock stands still, so that a policy always has the same page.
 type still struct{ *memory.Store }
 
 var exampleTime = time.Date(2027, time.January, 4, 12, 0, 0, 0, time.UTC).UnixMicro()
@@ -53,10 +53,11 @@ func (s still) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 	return s.TakeAt(ctx, exampleTime, charges, receipts)
 }
 
-// mostRequests is how many it can take until a rule refuses: the largest in_flight and one more.
+// mostRequests is the largest number of requests that a rule needs before it denies one: the largest in_flight,
+// plus one.
 const mostRequests = 1<<16 + 1
 
-// happen uses up the limits of a rule, and returns the fields of the first answer and the refusal.
+// happen makes requests until a rule denies one, and returns the header of the first answer and the denial.
 func happen(ctx context.Context, r *policy.Rule, client answer.Client) (passed http.Header, refused *Example, err error) {
 	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty, Answer: r.Answer}
 	switch {
@@ -66,7 +67,7 @@ func happen(ctx context.Context, r *policy.Rule, client answer.Client) (passed h
 		alone.Limits = r.LimitTexts()
 	}
 	var prices policy.Prices
-	if r.Cost.USD != "" { // whatever tokens cost: the example has its cost
+	if r.Cost.USD != "" { // any price will do, because each request sets its cost
 		alone.Cost.USD, prices.Models = r.Cost.USD, map[string]policy.Price{"*": {Input: "1", Output: "1"}}
 	}
 	if r.Cost.Tokens != "" {
@@ -104,7 +105,7 @@ func happen(ctx context.Context, r *policy.Rule, client answer.Client) (passed h
 	return nil, nil, errors.New("rule " + r.Name + " refuses nothing")
 }
 
-// exampleRequest returns a request for which a refusal of the rule has the form that clients get.
+// exampleRequest returns a request for which a denial by the rule has the form that clients get.
 func exampleRequest(r *policy.Rule) policy.Request {
 	out := policy.Request{Method: http.MethodPost, Path: "/", Ends: r.InFlight != policy.InFlight{}}
 	if len(r.Match) > 0 && strings.Contains(r.Match[0], "/v1/messages") {
@@ -117,7 +118,7 @@ func exampleRequest(r *policy.Rule) policy.Request {
 	return out
 }
 
-// leastLeft returns what remains of the limit with the least.
+// leastLeft returns the remaining units of the limit with the fewest.
 func leastLeft(results []policy.Result) int64 {
 	least := int64(math.MaxInt64)
 	for i := range results {
@@ -178,7 +179,7 @@ func meanings(headers ...http.Header) (all []Meaning) {
 	return all
 }
 
-// knownMembers are those of the bodies that are built in.
+// knownMembers are the members of the built-in bodies.
 var knownMembers = []Meaning{
 	{"type", "The type of the problem (RFC 9457)."},
 	{"title", "The status in words."},
@@ -189,7 +190,7 @@ var knownMembers = []Meaning{
 	{"retry_after", "The seconds of Retry-After."},
 }
 
-// membersOfError are the members of errors that SDKs of models and clients of MCP read.
+// membersOfError are the members of errors that SDKs for language models and MCP clients read.
 var membersOfError = []Meaning{
 	{"type", "The kind of error, as a word for programs."},
 	{"code", "The reason, for programs."},

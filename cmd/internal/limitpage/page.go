@@ -1,6 +1,6 @@
-// Package limitpage renders the page that tells API clients their limits, from the policy (sluice describe). It leaves
-// out what concerns other clients, and how the API guards itself. Packages cli and console import it (console describes
-// limits with the same words); it imports packages answer, memory and policy.
+// Package limitpage renders the page that tells API clients their limits, from the policy (sluice describe). It
+// leaves out limits of other clients, and how the API guards itself. Packages cli and console import it (console
+// describes limits with the same words); it imports packages answer, memory and policy.
 package limitpage
 
 import (
@@ -23,7 +23,7 @@ import (
 // Page is the contents of a page.
 type Page struct {
 	Tiers    []string // the names of the columns of limits
-	Costs    bool     // whether any limit counts a request as more than one
+	Costs    bool     // a limit may count a request as more than one unit
 	Limits   []Limit
 	Further  bool     // there are limits that are not listed
 	Lockouts []string // the names of limits with a lockout
@@ -33,7 +33,7 @@ type Page struct {
 	Example  *Example  // nil if nothing is listed
 }
 
-// Limit is a row.
+// Limit is a row of the page's table of limits.
 type Limit struct {
 	Name    string
 	For     Text
@@ -48,7 +48,7 @@ type Text []Piece
 // Piece is a part of a text.
 type Piece struct {
 	Text string
-	Code bool // it stands in a request or a response as it is
+	Code bool // a request or a response contains the text literally
 }
 
 // Meaning is a name and its meaning.
@@ -149,7 +149,7 @@ func row(doc *policy.Document, r *policy.Rule, tiers []string) Limit {
 	return l
 }
 
-// names returns what the limits of a rule are called in answers.
+// names returns the names of the limits of a rule in answers.
 func names(r *policy.Rule) []string {
 	var plans []*sluice.Plan
 	for _, text := range r.Limits {

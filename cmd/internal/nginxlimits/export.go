@@ -6,8 +6,8 @@
 // prints.
 //
 // [Import] translates a configuration to a policy (sluice import nginx). A location has either its own limits or
-// those of its server, but in a policy all rules that match apply. So before the patterns that it counts, a rule
-// has a pattern for each location that it leaves out, and an override that exempts this route.
+// those of its server, but in a policy all rules that match apply. So for each location that a rule leaves out, it
+// has a pattern, before the patterns that it counts, and an override that exempts this route.
 package nginxlimits
 
 import (

@@ -80,7 +80,7 @@ func (r *reader) importRules(im *Imported) {
 // tooMany is the default status of a denial.
 const tooMany = 429
 
-// status sets the status of denials to that of nginx, if it is the same for all rules.
+// status sets the status of denials to nginx's status, if all rules have the same one.
 func (im *Imported) status(all []importedRule) {
 	if len(all) == 0 {
 		return

@@ -14,7 +14,7 @@ type reader struct {
 	zones       []*zoneDefinition
 	servers     []*server
 	trusted     []string
-	proxies     *conf.Directive   // set_real_ip_from, the last one of trusted
+	proxies     *conf.Directive   // the last set_real_ip_from in trusted
 	realHeaders []*conf.Directive // real_ip_header
 	recursive   bool              // real_ip_recursive
 	notes       []string          // directives that are not translated
@@ -124,7 +124,7 @@ func (r *reader) trustForwarded() {
 	if r.proxies == nil {
 		return
 	}
-	at, header := r.proxies, "X-Real-IP" // without the directive
+	at, header := r.proxies, "X-Real-IP" // nginx's default
 	if len(r.realHeaders) > 0 {
 		odd := slices.IndexFunc(r.realHeaders, func(d *conf.Directive) bool { return !strings.EqualFold(d.Args[0], "X-Forwarded-For") })
 		if odd < 0 {

@@ -347,7 +347,8 @@ func (r *reader) targets(g *group, servers []*server, one *importedRule) (all []
 	return simplified(all), true
 }
 
-// hosted returns targets for each name of a server, followed by one for all its other paths, which is out.
+// hosted returns the given targets for each name of a server. After the targets of a name comes one that is out,
+// for all other paths of that host.
 func hosted(s *server, paths []target) (all []target) {
 	for _, h := range s.names {
 		for _, t := range paths {

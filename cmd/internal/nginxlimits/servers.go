@@ -88,7 +88,7 @@ func (r *reader) addServer(s *server) {
 	}
 }
 
-// markUsed marks the zones of limits that are left out with a comment.
+// markUsed marks the zones of limits that are left out, so that they are not reported as unused.
 func (r *reader) markUsed(s *scope) {
 	for _, u := range s.uses() {
 		if z := r.zone(u.at.Name+"_zone", u.zone); z != nil {

@@ -135,7 +135,7 @@ func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
 	return z, nil
 }
 
-// maxRate is the largest accepted number, which is above what any limit needs.
+// maxRate is the largest accepted number. No limit needs a larger one.
 const maxRate = 1 << 31
 
 // rateOfText returns a rate of nginx in the form of a policy's limit.

@@ -102,7 +102,7 @@ func (d *Document) check() *policy.Problem {
 	return nil
 }
 
-// leave adds a problem because of which an operation or a path is left out.
+// leave adds a problem that causes an operation or a path to be left out.
 func (d *Document) leave(line int, hint, format string, args ...any) {
 	d.Left = append(d.Left, policy.Problem{File: d.File, Line: line, Message: fmt.Sprintf(format, args...), Hint: hint})
 }

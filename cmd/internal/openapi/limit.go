@@ -24,7 +24,7 @@ type limit struct {
 	notes     []string
 }
 
-// countBy is what a limit counts by.
+// countBy is the criterion by which a limit counts requests.
 type countBy uint8
 
 const (
@@ -229,7 +229,8 @@ func periodOf(fields map[string]*yaml.Node) string {
 	return period(number, unit)
 }
 
-// namesUnit reports whether a field has the name of a unit, or a text other than what the limit counts.
+// namesUnit reports whether the field unit or timeunit has a text other than the name of a count, such as
+// "requests".
 func namesUnit(fields map[string]*yaml.Node) bool {
 	unit := folded(cmp.Or(text(fields["unit"]), text(fields["timeunit"])))
 	return unit != "" && !slices.Contains(countFields, unit)

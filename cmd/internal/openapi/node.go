@@ -36,7 +36,7 @@ func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
 		if to, known := d.targets[first]; known {
 			return to
 		}
-		d.targets[first] = nil // until the pointer leads to a node: that of a loop never does
+		d.targets[first] = nil // until the pointer leads to a node; a pointer in a loop never does
 		n = d.resolve(d.pointer(ref, hops+1), hops+1)
 		d.targets[first] = n
 		return n

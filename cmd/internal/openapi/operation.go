@@ -102,8 +102,8 @@ type base struct {
 	path string // without a slash at the end
 }
 
-// bases returns the places where an operation is offered: by its own servers, or those of its path, or those of the
-// document.
+// bases returns the places where an operation is offered: by its own servers if it has any, otherwise by the
+// servers of its path, and otherwise by the servers of the document.
 func (d *Document) bases(item, node *yaml.Node) (all []base) {
 	if d.swagger {
 		return []base{{hostOf(text(d.field(d.root, "host"))), cleanBase(text(d.field(d.root, "basePath")))}}

@@ -281,7 +281,7 @@ func appendNew[T comparable](all []T, values ...T) []T {
 	return all
 }
 
-// quotaShare is what one request costs in a metric.
+// quotaShare is the cost of one request in a metric.
 type quotaShare struct {
 	metric string
 	cost   int64

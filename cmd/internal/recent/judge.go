@@ -18,7 +18,7 @@ type judge struct {
 	seed   maphash.Seed
 	schema *schema
 	doc    policy.Document
-	// moved is true if the other policy determines the addresses of clients differently.
+	// moved is true if the policy to try determines the addresses of clients differently from the policy in force.
 	moved bool
 }
 
@@ -115,7 +115,7 @@ func (j *judge) hasField(name string, cost bool) bool {
 	return slices.ContainsFunc(j.schema.fields, func(f policy.RequestField) bool { return f.Name == name && (f.Cost || !cost) })
 }
 
-// lacksOpen is lacks for values that a rule needs, if the records have only hashes of them.
+// lacksOpen does what lacks does, for values that a rule needs and that the records contain only as hashes.
 func (j *judge) lacksOpen(r *policy.Rule) (need, why string) {
 	const hidden = "Only hashes of %s are recorded, and %s needs the values."
 	hides := func(part string) bool { return j.schema.hides(policy.PartID(part)) }

@@ -490,7 +490,8 @@ type CheckResponse struct {
 	Blocked    string                 `protobuf:"bytes,9,opt,name=blocked,proto3" json:"blocked,omitempty"`  // the rule that blocks the request
 	Missing    string                 `protobuf:"bytes,10,opt,name=missing,proto3" json:"missing,omitempty"` // what the request lacks for a decision, such as a key part
 	// A check with this id was allowed before, so nothing was charged. Exception: if the request's turn in a queue has
-	// passed, or was given by another instance, this check has taken a new turn, which is charged.
+	// passed, or was given by another instance, this check has taken a new turn, which is charged. The
+	// HTTP API calls this field "repeated".
 	Known bool   `protobuf:"varint,11,opt,name=known,proto3" json:"known,omitempty"`
 	Body  []byte `protobuf:"bytes,12,opt,name=body,proto3" json:"body,omitempty"` // the body of a denial, to send to the client; headers contain its type
 	// In a batch, why this check is invalid. It was not charged, and no other field is set.

@@ -142,7 +142,8 @@ func (r *reader) readClient() {
 }
 
 func (r *reader) readPart(p *schemaPart) {
-	v := value{Reading: policy.Reading{State: policy.ReadingState(r.number())}}
+	number := r.number()
+	v := value{Reading: policy.Reading{State: policy.ReadingState(number >> 1)}}
 	switch {
 	case v.State == policy.Faulty:
 		v.Value = r.text()
@@ -150,7 +151,10 @@ func (r *reader) readPart(p *schemaPart) {
 	case p.show != whole:
 		v = r.hidden(r.text())
 	default:
-		v.Value, v.shown, _ = strings.Cut(r.text(), "\x00")
+		v.Value = r.text()
+		if number&1 == 1 {
+			v.shown = r.text()
+		}
 	}
 	r.values = append(r.values, v)
 	if name, is := strings.CutPrefix(p.id, "attr:"); is && v.State == policy.Present {

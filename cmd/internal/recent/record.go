@@ -1,6 +1,7 @@
 package recent
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/maphash"
 	"strconv"
@@ -14,9 +15,9 @@ import (
 // parts and the fields of the schema. Numbers are varints. A text is written as a number, twice its length, and its
 // bytes. If the chunk already has the text, only a number is written: twice the position of that text, plus one.
 //
-// A part has its state and, if it is present, a text. If the schema hides the part, the text is a hash of the value in
-// 8 bytes, and the visible form of the value. Otherwise, the text is the value. If the value is a folded name, a zero
-// byte and the original spelling follow. A field has the number of its values, and then each value: a number n as n+1,
+// A part has a number and, if it is present, a text. The number is twice its state, plus one if the value is a folded
+// name. If the schema hides the part, the text is a hash of the value in 8 bytes, and the visible form of the value.
+// Otherwise, the text is the value, and the text of the original spelling follows a folded name. A field has the number of its values, and then each value: a number n as n+1,
 // and any other value as zero and a hash.
 //
 // The record of an outcome has flags, time, the ID of the request or 0, status, length of the body, verdict and cost,
@@ -78,7 +79,7 @@ func (w *writer) measure(o *policy.Observation, s *schema) int {
 	for i := range s.parts {
 		r := o.Reading(s.parts[i].at)
 		w.read = append(w.read, r)
-		n += 2*number + min(len(r.Value)+len(r.Sent), 2*maxText) + maxShown
+		n += 3*number + min(len(r.Value), maxText) + min(len(r.Sent), maxText) + maxShown
 	}
 	return n
 }
@@ -211,20 +212,18 @@ func (w *writer) client(o *policy.Observation, s *schema) {
 }
 
 func (w *writer) part(p *schemaPart, r *policy.Reading) {
-	w.number(uint64(r.State))
+	w.number(uint64(r.State)<<1 | flagIf(r.Sent != "", 1))
 	switch {
 	case r.State == policy.Faulty:
 		w.text(r.Value)
 	case r.State != policy.Present:
-	case p.show != whole && r.Sent != "":
-		w.hidden(r.Value, r.Sent, p.show)
 	case p.show != whole:
-		w.hidden(r.Value, r.Value, p.show)
-	case r.Sent == "":
-		w.text(r.Value)
+		w.hidden(r.Value, cmp.Or(r.Sent, r.Value), p.show)
 	default:
-		w.value = append(append(append(w.value[:0], r.Value...), 0), r.Sent...)
-		w.text(text(w.value))
+		w.text(r.Value)
+		if r.Sent != "" {
+			w.text(r.Sent)
+		}
 	}
 }
 
@@ -234,7 +233,8 @@ const maxShown = 128
 // hidden appends the hash of a value and its visible form.
 func (w *writer) hidden(value, sent string, s show) {
 	h := maphash.String(w.seed, value)
-	if w.again(h) {
+	key := h ^ uint64(s)<<positionBits // that of no text in the open
+	if w.again(key) {
 		return
 	}
 	var raw [hashLen]byte
@@ -243,7 +243,7 @@ func (w *writer) hidden(value, sent string, s show) {
 	if s == short {
 		shown = policy.Shorten(sent)
 	}
-	w.literal(h, text(raw[:]), shown[:min(len(shown), maxShown)])
+	w.literal(key, text(raw[:]), shown[:min(len(shown), maxShown)])
 }
 
 func (w *writer) field(f *policy.RequestField, values []string) {

@@ -255,6 +255,39 @@ func TestHiddenKeys(t *testing.T) {
 	}
 }
 
+// A text can be in the open and hidden in one record, such as a key that is also the path, and a value has any bytes.
+func TestTextsOfRecords(t *testing.T) {
+	t.Parallel()
+	const text = "rules: [{name: key, key: [api_key], limit: %[1]s/day, show_key: hash}, {name: path, match: /v, limit: 9/day}, {name: user, key: [attr:user], limit: %[1]s/day, show_key: whole}]"
+	for _, c := range []struct {
+		paths []string
+		want  map[string]int // denied requests by rule
+	}{
+		{[]string{"/v", "/v", "/v", "/v"}, map[string]int{"path": 3}}, // the path comes first
+		{[]string{"/w", "/v", "/w", "/v"}, map[string]int{"key": 2, "path": 1}},
+	} {
+		doc := decode(t, fmt.Sprintf(text, "9"))
+		engine := engineOf(t, doc)
+		ring := Watch(engine, LeastBytes)
+		for i, path := range c.paths {
+			engine.Decide(t.Context(), &policy.Request{
+				Path: path, Header: http.Header{"X-Api-Key": {"/v"}}, Attributes: map[string]string{"user": fmt.Sprint("a\x00", i)},
+			})
+		}
+		got, err := ring.Try(t.Context(), doc, decode(t, strings.Replace(fmt.Sprintf(text, "2"), "9/day", "1/day", 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		denied := map[string]int{}
+		for _, r := range got.Rules {
+			denied[r.Rule] = int(r.Newly)
+		}
+		if !maps.Equal(denied, c.want) {
+			t.Errorf("%v: %v, want %v", c.paths, denied, c.want)
+		}
+	}
+}
+
 // A subject is shown in the form of the stricter policy, also if it is a part of every record.
 func TestHiddenPaths(t *testing.T) {
 	t.Parallel()

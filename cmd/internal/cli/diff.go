@@ -75,7 +75,7 @@ func writeDiff(w io.Writer, d *control.PolicyDiff) {
 	}
 }
 
-// restarted describes a limit whose counts start from zero.
+// restarted describes a limit that starts to count from zero.
 func restarted(r control.Restart) string {
 	from := ""
 	if r.From != "rule" {

@@ -14,7 +14,7 @@ import (
 // alerts has the present alerts and the silences.
 type alerts struct{ control.AlertList }
 
-// alerts returns the present alerts and the silences. Without telemetry there are no alerts.
+// alerts returns the present alerts and the silences. Without telemetry, it returns no alerts.
 func (c *call) alerts() (a alerts, err error) {
 	list, err := c.s.Control.Alerts(c.caller)
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *alerts) others(first string) (all []control.Alert) {
 	return all
 }
 
-// quiet returns the alerts that are silenced, including those whose cause is over.
+// quiet returns the alerts that are silenced, even if their cause is over.
 func (a *alerts) quiet() (all []control.Alert) {
 	for i := range a.Silences {
 		name := a.Silences[i].Alert

@@ -51,7 +51,7 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 	if !c.policy.Database {
 		if ends, err := policy.ParseUntil(until); until != policy.ShadowAlways && (err != nil || !ends.After(time.Now())) {
 			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "The end must be a day in the future.")
-			return e, nil // the form may not be valid yet, so there is no text to paste
+			return e, nil // no text to paste, because the form may not be valid yet
 		}
 		e.How = "The policy is a file, which this page cannot change. Add this at the top of the file on every instance; changes are loaded automatically."
 		e.Paste = "shadow: " + until + "\n"

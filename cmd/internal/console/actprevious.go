@@ -59,7 +59,7 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 	return e, nil
 }
 
-// restartWords returns sentences about limits whose counters start again.
+// restartWords returns sentences about limits that start to count from zero.
 func restartWords(all []control.Restart) (notes []string) {
 	for _, r := range all {
 		notes = append(notes, fmt.Sprintf("Counts for %s start at zero: %s becomes %s.", r.Rule, r.Was, r.Is))
@@ -109,7 +109,7 @@ func (e *effect) previousFile(p *control.Previous) error {
 	return nil
 }
 
-// partText returns a row of the database as YAML, or "" if there is no row.
+// partText returns a row of the database as YAML, or "" without a row.
 func partText(kind, target string, row source.Row) (string, error) {
 	if row == "" || row == "null" {
 		return "", nil

@@ -69,7 +69,7 @@ func (e *effect) pasteRule(before, after *policy.Rule) error {
 	return nil
 }
 
-// ruleState has whether a rule is enforced, and for whom.
+// ruleState has whether a rule is enforced, and for which subjects.
 type ruleState struct {
 	Shadow  bool
 	Enforce string // the share of subjects for which the rule is enforced, such as "10%"

@@ -36,7 +36,7 @@ func (c *call) rulesInForce() map[string]*policy.Rule {
 	return byName
 }
 
-// lastAudits returns the latest entries of the audit log. Without a database there are none.
+// lastAudits returns the latest entries of the audit log. Without a database, it returns none.
 func (s *server) lastAudits(c *call) []source.Entry {
 	all, _ := s.known.audits.get(c.caller.Role.May(source.Operator), 3*time.Second, func() ([]source.Entry, error) {
 		ctx, cancel := context.WithTimeout(c.Context(), callTime) // the context of a stream has no deadline

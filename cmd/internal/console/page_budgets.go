@@ -20,7 +20,7 @@ type budgetsShown struct {
 	Limited bool // the store did not answer for all spenders in time
 }
 
-// budgetRow is a rule whose cost is read from responses.
+// budgetRow is a rule that reads its cost from responses.
 type budgetRow struct {
 	ruleLine
 	unit      policy.Unit
@@ -67,7 +67,7 @@ type budgetLimit struct {
 // Spent returns the used part of the limit, without the debt.
 func (l budgetLimit) Spent() string { return l.Amount(min(l.Used, l.Capacity)) }
 
-// Debt returns the debt of the subject, or "" if there is none.
+// Debt returns the debt of the subject, or "" without a debt.
 func (l budgetLimit) Debt() string {
 	if l.Owed() == 0 {
 		return ""

@@ -17,7 +17,7 @@ import (
 const (
 	maxRows    = 12 // rows of the table of rules
 	maxWho     = 10
-	maxLooked  = 20 // denied subjects whose limits are looked up
+	maxLooked  = 20 // lookups of the limits of denied subjects
 	maxChanges = 5
 )
 

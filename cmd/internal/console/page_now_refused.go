@@ -145,7 +145,7 @@ func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []wh
 	return rows
 }
 
-// harmedTier returns the row of the denied customers of a tier. The result some is false if there are none.
+// harmedTier returns the row of the denied customers of a tier. Without such customers, some is false.
 func (s *server) harmedTier(c *call, tier *telemetry.Tier, w telemetry.Window) (row harmedRow, some bool) {
 	row = harmedRow{Name: tier.Name, Kind: "tier"}
 	if tier.Name == "" {

@@ -71,7 +71,7 @@ func (s *server) policyApply(c *call) error {
 	if err != nil {
 		return err
 	}
-	if !d.Plan.Good() { // somebody else's change came first
+	if !d.Plan.Good() { // another change came first
 		return s.showPolicy(c, d.Plan.status(), d)
 	}
 	var said []string

@@ -55,12 +55,12 @@ type found struct {
 	More int // hits that are not shown
 	// Unseen are possible subjects without counts and settings.
 	Unseen []hit
-	// Forms are the rules whose keys have more parts than the one value of the query.
+	// Forms are the rules with keys that have more parts than the one value of the query.
 	Forms []keyForm
 	Rules []string // the rules with a key, for a form that chooses one
 	// RequestID reports whether the query may be the ID of a request.
 	RequestID bool
-	Seen      []topRow // if there is no query: the subjects with the most denials lately
+	Seen      []topRow // without a query: the subjects with the most denials lately
 }
 
 type hit struct {
@@ -171,7 +171,7 @@ func fits(part, value string) bool {
 	return true
 }
 
-// searchSeen adds the subjects in the lists of telemetry whose shown keys contain the text.
+// searchSeen adds the subjects with the text in their shown keys from the lists of telemetry.
 func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 	known := map[string]bool{}
 	for _, h := range out.Hits {
@@ -320,7 +320,7 @@ func (s *server) subject(c *call, ref *subjectRef) error {
 }
 
 // withoutKey returns the page that shows a subject by its ID instead of its key. It returns "" if the rule shows
-// whole keys, or if there is no such page.
+// whole keys, or if the subject has no such page.
 func (c *call) withoutKey(v *telemetry.View, ref *subjectRef) string {
 	seen := seenSubject(v, ref.Rule.Name, ref.Text)
 	if ref.ID != "" || ref.Whole || seen == nil || seen.ID == "" {

@@ -21,7 +21,7 @@ type policyPlan struct {
 	Warnings []lineProblem
 	Changes  []ruleChange
 	Notes    []string
-	Diff     []diffLine // the changes of the whole text, if there is no database to change
+	Diff     []diffLine // the changes of the whole text, without a database to change
 	LastHour *lastHour
 	Same     bool
 }
@@ -285,7 +285,7 @@ func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 		switch {
 		case r.Problem != nil:
 			r.Problem.Errors = append(r.Problem.Errors, control.Wrong{Detail: w.Detail})
-		case refused.Status == http.StatusPreconditionFailed: // somebody else's change came first
+		case refused.Status == http.StatusPreconditionFailed: // another change came first
 			r.Problem = control.Problemf(refused.Status, "%s", refused.Detail)
 		default:
 			r.Problem = control.Problemf(refused.Status, "%s", w.Detail)

@@ -17,7 +17,7 @@ type route struct {
 	handle func(*server, *call) error
 }
 
-// liveRoute is the route of the stream, whose requests last.
+// liveRoute is the route of the stream. Its requests last.
 const liveRoute = "GET /live"
 
 // routes returns all routes, except for those of assets and of signing in.

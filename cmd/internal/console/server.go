@@ -61,7 +61,7 @@ func (s *server) handler() http.Handler {
 // view returns the counts up to now.
 func (c *call) view() *telemetry.View {
 	v, err := c.s.Control.View(c.caller)
-	if err != nil || v.At.IsZero() { // there are no counts
+	if err != nil || v.At.IsZero() { // no counts
 		return &telemetry.View{At: time.Now()}
 	}
 	return v

@@ -98,7 +98,7 @@ func (c *call) subjectByID(id string) (*subjectRef, error) {
 }
 
 // link returns the telemetry of a subject, or nil, and the URL of its page. The URL never contains a key that the
-// caller must not see; it is "" if there is no such URL.
+// caller must not see; without another URL, it is "".
 func (c *call) link(v *telemetry.View, rule string, key map[string]string) (seen *telemetry.Subject, link string) {
 	name, err := c.s.Control.OverrideName(c.caller, rule, key)
 	if err != nil || name.Text == "" {

@@ -106,8 +106,8 @@ func (v *verdict) firstTen() string {
 	return plural(v.Refused, "subject", "subjects")
 }
 
-// sharesInWords writes the verdict for rules whose requests cannot be compared with a limit: limits of requests in
-// flight, and rules that no longer exist.
+// sharesInWords writes the verdict for rules without a limit to compare requests with: limits of requests in flight,
+// and rules that no longer exist.
 func (v *verdict) sharesInWords() {
 	first, ten := v.Shares[0].Of, v.Shares[min(1, len(v.Shares)-1)].Of
 	switch {

@@ -55,8 +55,8 @@ func conflicts(err error) error {
 	return Problemf(http.StatusConflict, "%s", plain(err))
 }
 
-// putBlock blocks a subject by an override for this subject only, whose key may have another spelling. It does not
-// replace an override that does not block.
+// putBlock blocks a subject by an override for this subject only. The key of the override may have another spelling.
+// It does not replace an override that does not block.
 func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) (*BlockedRule, error) {
 	if hashed := s.Hashed(); len(hashed) > 0 {
 		return nil, Problemf(http.StatusConflict, "the %s of this subject is too long for an override: block it by a rule", hashed[0])

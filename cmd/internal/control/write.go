@@ -128,7 +128,7 @@ func (c *Control) Put(ctx context.Context, who Caller, id string, document any, 
 	return out, c.because(w, err)
 }
 
-// because returns the errors in the document of a failed change. If there are none, it returns err. Errors in the
+// because returns the errors in the document of a failed change, or err if the document has no errors. Errors in the
 // document are more useful: they point into it, but errors of the database only name rows.
 func (c *Control) because(w *writing, err error) error {
 	if err == nil {

@@ -44,7 +44,7 @@ func (e *Example) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// still is a store whose clock stands still, so that a policy always has the same page.
+// still is a store with a clock that stands still, so that a policy always has the same page.
 type still struct{ *memory.Store }
 
 var exampleTime = time.Date(2027, time.January, 4, 12, 0, 0, 0, time.UTC).UnixMicro()

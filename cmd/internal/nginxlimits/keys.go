@@ -83,7 +83,7 @@ func (k *zoneKey) add(part, variable string) {
 	}
 }
 
-// clientPart returns the part for a variable whose value may be empty.
+// clientPart returns the part for a variable that may be empty.
 func clientPart(name string) string {
 	if rest, ok := strings.CutPrefix(name, "http_"); ok {
 		return "header:" + headerName(rest)

@@ -84,7 +84,7 @@ func byNetwork(values map[netip.Prefix]string, other string, pieces func(string)
 	return append(out, rest), nil
 }
 
-// branchOf returns the branch with a value, and appends one if there is none.
+// branchOf returns the branch with a value, and appends it if it is missing.
 func branchOf(all *[]branch, value []piece) (*branch, error) {
 	i := slices.IndexFunc(*all, func(b branch) bool { return slices.Equal(b.value, value) })
 	if i < 0 {
@@ -273,7 +273,7 @@ func splitByAddress(entries []entry, other string) ([]branch, error) {
 	return byNetwork(values, other, piecesOf)
 }
 
-// splitByText returns a branch for each value of a map whose entries are texts, and one for the default. is and
+// splitByText returns a branch for each value of a map with texts as entries, and one for the default. is and
 // isNot add a text to a condition.
 func splitByText(entries []entry, other string, is func(*condition, string), isNot func(*condition, string) error) ([]branch, error) {
 	var out []branch

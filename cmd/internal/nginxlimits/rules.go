@@ -57,7 +57,7 @@ func (r *reader) groups() (all []*group) {
 	return all
 }
 
-// groupOf returns the group of a use, and adds one if there is none. It returns nil for an undefined zone.
+// groupOf returns the group of a use, and adds it if it is missing. It returns nil for an undefined zone.
 func (r *reader) groupOf(all *[]*group, u use) *group {
 	kind := u.at.Name + "_zone"
 	z := r.zone(kind, u.zone)

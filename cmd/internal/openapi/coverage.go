@@ -55,7 +55,7 @@ func Cover(rules *policy.Document, d *Document) (*Coverage, error) {
 	return c, nil
 }
 
-// matcher finds the rules whose patterns and hosts match an operation. Its engine has copies of the rules without
+// matcher finds the rules with patterns and hosts that match an operation. Its engine has copies of the rules without
 // their other conditions.
 type matcher struct {
 	engine     *policy.Engine

@@ -57,7 +57,7 @@ type writer struct {
 	value  []byte
 }
 
-// slot is a text of the chunk: the upper 46 bits of its hash, and its position. Two texts whose 46 bits are equal are
+// slot is a text of the chunk: the upper 46 bits of its hash, and its position. Two texts with the same 46 bits are
 // taken to be equal. A comparison of the texts would be slow, because they are seldom in the processor's cache.
 type slot uint64
 

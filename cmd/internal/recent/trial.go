@@ -38,7 +38,7 @@ type Change struct {
 	Freed int64 `json:"no_longer_refused"`
 }
 
-// RuleTrial is the effect of the change under one rule on requests whose limits have one source.
+// RuleTrial is the effect of the change under one rule on requests with limits from one source.
 type RuleTrial struct {
 	Rule string `json:"rule"`
 	// From is the source: "rule", "tier:pro", "override" or "block".

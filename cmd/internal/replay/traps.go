@@ -15,7 +15,7 @@ import (
 
 // traps are the properties of a log that limit the trust in a report.
 type traps struct {
-	ended      int64 // requests whose start is unknown, but not their end
+	ended      int64 // requests with a known end, but an unknown start
 	noPath     int64 // requests that the server could not read
 	noClient   int64
 	proxies    int64 // requests of a trusted proxy without the client's address

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// firstRequest returns a command that sends a request to the gateway, or to the JSON API if there is no gateway. A
+// firstRequest returns a command that sends a request to the gateway or, without a gateway, to the JSON API. A
 // console without any counts shows the command. It is "" if neither is served. The function address returns the
 // address of a listener by its flag, or nil.
 func firstRequest(address func(flag string) net.Addr, s *settings) string {

@@ -20,7 +20,7 @@ const (
 )
 
 // exchangeDemand sends the demand of tenants for shared limits to the instances that share the store, and receives
-// theirs, until the context ends. While there is no demand, it sends nothing.
+// theirs, until the context ends. Without demand, it sends nothing.
 func exchangeDemand(ctx context.Context, engine *policy.Engine, board *stores.Board, log *slog.Logger) {
 	if board == nil {
 		return

@@ -10,7 +10,7 @@ import (
 )
 
 // Replace makes the database equal to a document, and deletes everything else. Afterwards, the rules have all
-// limits of tiers, and there are no tier rows. Equal rows are not written.
+// limits of tiers, and the table of tiers is empty. Equal rows are not written.
 func (tx *Tx) Replace(doc *policy.Document) error {
 	settings := Inlined(*doc)
 	settings.Rules, settings.Overrides, settings.Subjects = nil, nil, nil

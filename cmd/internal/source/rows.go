@@ -118,8 +118,8 @@ func (h TokenHash) String() string { return hex.EncodeToString(h[:]) }
 // HashToken returns the hash of a token.
 func HashToken(token string) TokenHash { return sha256.Sum256([]byte(token)) }
 
-// Expired reports whether the token has expired. A token whose Until cannot be parsed, because SQL has written it,
-// counts as expired.
+// Expired reports whether the token has expired. A token counts as expired if its Until cannot be
+// parsed, because SQL has written it.
 func (t *TokenRow) Expired() bool {
 	ends, err := policy.ParseUntil(t.Until)
 	return t.Until != "" && (err != nil || !ends.After(time.Now()))

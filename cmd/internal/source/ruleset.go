@@ -37,7 +37,7 @@ func (s *ruleSet) add(action, name string, before, after *string) {
 }
 
 // ChangeRules makes all changes, with one entry in the audit log, and returns the ID of the entry, or 0 if no rule
-// has changed. It joins the errors of changes whose conditions fail.
+// has changed. It joins the errors of changes with conditions that fail.
 func (tx *Tx) ChangeRules(all []RuleChange) (entry int64, err error) {
 	err = tx.together(func() error {
 		var errs []error

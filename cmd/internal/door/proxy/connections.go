@@ -77,7 +77,7 @@ func address(a net.Addr) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// network returns the network whose addresses count as one client.
+// network returns the network that counts as one client.
 func network(addr netip.Addr) netip.Addr {
 	if addr.Is6() {
 		p, _ := addr.Prefix(64) // no error: an IPv6 address has 128 bits

@@ -200,7 +200,7 @@ func (c *conn) client(args [][]byte) {
 	case is(what, "INFO") && len(rest) == 0:
 		c.bulk(fmt.Sprintf("id=%d addr=%v laddr=%v name=%s db=0 resp=%d\n", c.id, c.socket.RemoteAddr(), c.socket.LocalAddr(), c.name, c.proto))
 	case is(what, "SETINFO") && len(rest) == 2, is(what, "NO-EVICT"), is(what, "NO-TOUCH"), is(what, "TRACKING"):
-		c.ok() // accepted without effect: there is no client-side caching and no eviction of clients
+		c.ok() // accepted without effect: the server has no client-side caching and no eviction of clients
 	default:
 		c.fail("ERR unknown subcommand or wrong number of arguments for CLIENT " + quoted(what))
 	}

@@ -107,7 +107,7 @@ func scaled(b []byte, shift int) (int64, bool) {
 // longest is the longest duration of a request that is accepted: a year, in microseconds.
 const longest = 365 * 24 * 3600 * 1_000_000
 
-// lasting reads a duration. It is either a number, whose unit is ten to the power of shift microseconds, or a text
+// lasting reads a duration. It is either a number, in units of ten to the power of shift microseconds, or a text
 // with units, such as "12.4ms", "0.012340s", "1m2.5s" or "1h". The result is in microseconds.
 func lasting(b []byte, shift int) (int64, bool) {
 	if n, ok := scaled(b, shift); ok || len(b) == 0 {

@@ -16,7 +16,7 @@ type value struct {
 	rank uint8 // which of several paths the value is from
 }
 
-// paths has the keys of an object whose values are wanted, and those with wanted values below them.
+// paths has the wanted keys of an object, and those with wanted values below them.
 type paths map[string]*key
 
 type key struct {
@@ -37,7 +37,7 @@ func (p paths) at(name string) *key {
 	return p[name]
 }
 
-// add adds a path whose value goes into the slot at. A dot in the path may separate names of objects or be part of
+// add adds a path. Its value goes into the slot at. A dot in the path may separate names of objects or be part of
 // a name: "client.ip" is both {"client":{"ip":…}} and {"client.ip":…}. If a line has several paths of a slot, the
 // one with the lowest rank counts.
 func (p paths) add(path string, at int, rank uint8) {
@@ -66,8 +66,8 @@ func (p paths) read(line []byte, values []value) bool {
 	return i >= 0 && jsonscan.Space(line, i) == len(line)
 }
 
-// object reads the object that begins at i, and returns the index of its end, or a negative number if there is no
-// object.
+// object reads the object that begins at i, and returns the index of its end, or a negative number if no object
+// begins there.
 func (p paths) object(b []byte, i int, values []value, depth int) int {
 	i, more := jsonscan.First(b, i+1, '}')
 	for more {

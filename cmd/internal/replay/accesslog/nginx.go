@@ -42,7 +42,7 @@ var ofNginx = map[string]variable{
 	"uri$is_args$args": {what: valTarget},
 }
 
-// tame lists variables of nginx that fill no field, and whose values contain no spaces.
+// tame lists variables of nginx that fill no field, and have values without spaces.
 const tame = " binary_remote_addr body_bytes_received bytes_received connection connection_requests connection_time connections_active content_length" +
 	" gzip_ratio hostname https limit_conn_status limit_rate limit_req_status msec nginx_version pid pipe proxy_alternative_upstream_name proxy_host proxy_port" +
 	" proxy_protocol_addr proxy_protocol_port proxy_upstream_name realip_remote_addr realip_remote_port request_completion request_length scheme server_addr" +

@@ -77,7 +77,7 @@ const (
 type variable struct {
 	what  what
 	shape shape
-	wild  bool // a list whose text clients can choose
+	wild  bool // a list with text that clients can choose
 	width int
 	scale int64  // of a number
 	rank  int    // of several variables that tell the same, the one with the highest rank counts
@@ -112,7 +112,7 @@ type text struct {
 	// decode, if not nil, returns a value as it was sent. It is for servers that write values in another way.
 	decode func(e *Entry, value []byte, w what) []byte
 	// doubt: a value may contain its literal. A line is then cut both from the left and from the right. It is read
-	// only if both cuts are the same, because then there is no other way to cut it.
+	// only if both cuts are the same, because then it cannot be cut in another way.
 	doubt bool
 	// request: the line has the method and the target, empty if the server could not read them.
 	request bool

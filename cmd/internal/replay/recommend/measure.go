@@ -28,7 +28,7 @@ const (
 // gauge is a store that allows every request and measures bursts. The engine calls it like any store, so rules
 // count the same requests under the same keys as they will for live traffic.
 //
-// If there is not enough memory for all subjects, it keeps every second, fourth, eighth and so on, by a hash of the
+// Without enough memory for all subjects, it keeps every second, fourth, eighth and so on, by a hash of the
 // subject. They are a random sample, for which the confidence is computed in the same way.
 type gauge struct {
 	rules map[string]*measured

@@ -43,7 +43,7 @@ type bound struct {
 	at    int   // the index of the rate in the grid
 	exact int64 // the least burst that keeps the promise, before rounding
 	n, j  int   // the exact burst is the (j+1)-th largest of n, or more
-	looks int   // the number of rates whose bursts were compared to choose one: each costs confidence
+	looks int   // the number of rates that were compared by their bursts to choose one: each costs confidence
 	sure  bool  // j of n is enough for the promise
 }
 

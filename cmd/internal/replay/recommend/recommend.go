@@ -302,7 +302,7 @@ func (t *terms) convention(subjects []point) *Convention {
 	}
 	slices.Sort(busiest)
 	c := &Convention{P99: busiest[len(busiest)-1-len(busiest)/100]}
-	// The convention is a little above the percentile: the next round number, whose burst is known too.
+	// The convention is a little above the percentile: the next round number. Its burst is known too.
 	count := nextRound(int64(c.P99) + 1)
 	at := slices.Index(grid[:], rate{count, time.Second})
 	if at < 0 {

@@ -33,7 +33,7 @@ type routes struct {
 type node struct {
 	children map[string]*node // by segment; the key wild has the wildcard
 	ids      int64            // the requests below wild that had an identifier
-	ends     counts           // the requests whose paths end here
+	ends     counts           // the requests with paths that end here
 }
 
 // wild is the key of the wildcard, which is no segment. The paths after an identifier or a rare segment are below

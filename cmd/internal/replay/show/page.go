@@ -77,7 +77,7 @@ type hard struct {
 	Percent int64
 }
 
-// clients has the clients for whom a change of policies is good or bad.
+// clients has the clients that a change of policies helps or harms.
 type clients struct {
 	Name    string
 	Clients []replay.ClientChange

@@ -305,7 +305,7 @@ func down(s replay.Subject) string {
 	return words.Span(s.Down)
 }
 
-// bar draws a bar whose length is the fraction of n in most.
+// bar draws a bar. Its length is the fraction of n in most.
 func bar(n, most int64) string {
 	full := int(barWidth * n / max(1, most))
 	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)

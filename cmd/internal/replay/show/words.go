@@ -54,7 +54,7 @@ const maxMarks = 2
 // direction of text, and invisible characters.
 func safe(s string, most int) string {
 	var b strings.Builder
-	marks := maxMarks // there is no character yet that a mark could be on
+	marks := maxMarks // a mark at the start has no character to be on
 	for i, r := range s {
 		if marks++; !unicode.Is(unicode.M, r) {
 			marks = 0

@@ -10,7 +10,7 @@ import (
 )
 
 // HTTP returns a server for a socket. When the server is shut down, it still answers every client that has
-// connected. [http.Server.Shutdown] alone would close connections whose request has not been read.
+// connected. [http.Server.Shutdown] alone would close connections with an unread request.
 func HTTP(s *http.Server, socket net.Listener) Server {
 	h := &httpServer{Server: s, socket: socket, accepted: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	connContext, handler, connState := s.ConnContext, s.Handler, s.ConnState

@@ -27,8 +27,7 @@ type envoyFiles struct {
 	done   [sha256.Size]byte // hash of the files that were applied or refused last
 }
 
-// EnvoyLimits returns the limits of the configuration of envoyproxy/ratelimit, or nil if there is no such
-// configuration.
+// EnvoyLimits returns the limits of the configuration of envoyproxy/ratelimit, or nil without such a configuration.
 func (r *Rules) EnvoyLimits() *rls.Limits {
 	if r.envoy == nil {
 		return nil

@@ -55,7 +55,7 @@ type Rules struct {
 
 	warned       []string // the last warnings in the log
 	reloads      reloads
-	looked       chan struct{} // receives a value when the file has been read, or on a hangup if there is no file
+	looked       chan struct{} // receives a value when the file has been read, or on a hangup without a file
 	shadowLogged atomic.Bool   // the log says that the whole policy is in shadow mode
 }
 

@@ -101,8 +101,8 @@ type Limit struct {
 	// 0.
 	MonthDay int
 	// Money is the number of micro-USD in a unit of Count and Burst, for a limit in USD. [ParseLimit] returns 1. A
-	// larger value is for limits whose numbers in micro-USD would be too large to be exact. Callers round costs up
-	// to whole units. Limits of different Money never share a count. Limits that do not count money have 0.
+	// larger value is for limits with numbers that would be too large to be exact in micro-USD. Callers round costs
+	// up to whole units. Limits of different Money never share a count. Limits that do not count money have 0.
 	Money int64
 }
 

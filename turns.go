@@ -138,7 +138,7 @@ func (t *Turns) keepRefused(charges []Charge, receipts []Receipt) {
 }
 
 // confirm makes r the receipt of the picked turn or, if that has passed, of another kept turn. It reports false if
-// there is none.
+// no kept turn is left.
 func (t *Turns) confirm(turn turns.Turn, c *Charge, r *Receipt) bool {
 	if r.Origin.Degraded() {
 		t.Forget(c.Key, c.Plan) // the store that assigned the turns is unavailable

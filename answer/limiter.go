@@ -9,7 +9,7 @@ import (
 )
 
 // Take takes cost units of a limiter, at least 1, and sets d to what a policy with this one rule would have
-// decided. d must be empty, or set by an earlier Take, whose memory is reused.
+// decided. d must be empty, or set by an earlier Take; then its memory is reused.
 func Take(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, d *policy.Decision) {
 	if len(l.Plans()) > 1 {
 		each := make([]sluice.Decision, len(l.Plans()))

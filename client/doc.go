@@ -17,7 +17,7 @@
 // If nothing remains of a limit, requests wait until the reset. After that, one request is sent in each window/quota of
 // time, until a response shows that all waiting requests fit.
 //
-// A limit applies to the routes (a method and a path) whose responses report it, and also to new routes if every
+// A limit applies to a route (a method and a path) if the route's responses report it, and to a new route if every
 // response so far has reported it. So the limit of a path delays no other path, and the limit of an API key
 // (Authorization, X-API-Key) delays no other key. For servers that divide requests differently, set Partition of
 // [Transport].

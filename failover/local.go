@@ -51,8 +51,8 @@ type entry struct {
 	pending               atomic.Bool        // a debt has to be written back; until then, the key is decided locally
 	writing               bool               // the debt is being written; guarded by the ledger's lock
 
-	// unknownAt is the last time, by the clock of Store.recent, at which the entry was charged for a call whose
-	// outcome is unknown.
+	// unknownAt is the last time, by the clock of Store.recent, at which the entry was charged for a call with an
+	// unknown outcome.
 	unknownAt atomic.Int64
 }
 
@@ -147,8 +147,8 @@ func (l *ledger) anyPending(charges []sluice.Charge) bool {
 	return false
 }
 
-// open is find, but creates and seeds missing entries. A key for which there is no room gets an entry that is used
-// once and forgotten.
+// open is find, but creates and seeds missing entries. A key that finds no room gets an entry that is used once and
+// forgotten.
 func (s *Store) open(ctx context.Context, b *batch, charges []sluice.Charge, now int64) error {
 	l := &s.ledger
 	b.entries = b.entries[:0]

@@ -21,8 +21,8 @@ type Status struct {
 	// it, Overflow exceeded [Config.MaxCalls], and all others were decided at once because the circuit was open or
 	// the key had a debt to be written back.
 	Shared, Local, TimedOut, Failed, Overflow uint64
-	// Unreadable is the number of decisions with a key whose value the shared store could not read. These keys were
-	// decided by on_error, and all others by the store.
+	// Unreadable is the number of decisions in which the shared store could not read the value of a key. These keys
+	// were decided by on_error, and all others by the store.
 	Unreadable uint64
 	// WrittenBack is the number of times that a key's debt was written back.
 	WrittenBack uint64

@@ -227,7 +227,7 @@ func (s *Store) saw(c *sluice.Charge, r *sluice.Receipt) {
 	}
 }
 
-// asked appends the shards whose server has answered for a charge.
+// asked appends the shards of the charges that a server has answered.
 func (s *Store) asked(dst []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	for i := range charges {
 		if !fromMemory(receipts[i].Origin) {

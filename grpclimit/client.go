@@ -101,7 +101,7 @@ func (l *listening) RecvMsg(message any) error {
 	return err
 }
 
-// ended returns the error of a call whose context has ended during a wait.
+// ended returns the error of a call after its context has ended during a wait.
 func ended(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
 // read returns the limits that the answer to a call reports. An answer is a denial if it has a time to repeat the

@@ -10,7 +10,7 @@
 //
 // # What rules see
 //
-// Rules see a call as a POST request whose path is the full method, as in "match: /shop.Orders/Create", or
+// Rules see a call as a POST request with the full method as its path, for example "match: /shop.Orders/Create", or
 // "/shop.Orders/" for all methods of a service. Metadata are headers; the values of -bin metadata are the decoded
 // bytes. The host is the :authority, which clients may choose. The client is the peer of the connection, or the
 // client that a trusted proxy names in x-forwarded-for. Calls have no query and no body: if the key of a rule uses

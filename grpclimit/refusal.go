@@ -37,7 +37,7 @@ func (s *Server) client() answer.Client {
 const pushback = "grpc-retry-pushback-ms"
 
 // refuse returns the trailers and the error of a denied call. The response has no header metadata, because clients
-// repeat only calls whose responses have trailers alone.
+// repeat a call only if its response has trailers alone.
 func (s *Server) refuse(a *answer.Answer, header http.Header, d *policy.Decision) (metadata.MD, error) {
 	trailer := lower(header)
 	delete(trailer, "retry-after") // RetryInfo and the pushback are more exact

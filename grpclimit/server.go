@@ -46,7 +46,7 @@ type Config struct {
 // Server has interceptors for a gRPC server. It is safe for concurrent use.
 type Server struct {
 	config  Config
-	engine  *policy.Engine // nil if a limiter decides, whose decisions need not be settled or released
+	engine  *policy.Engine // nil if a limiter decides: its decisions need not be settled or released
 	limiter *sluice.Limiter
 	key     func(ctx context.Context, fullMethod string) string // returns the limiter's key
 	name    string                                              // name of the limiter's limit
@@ -167,7 +167,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return err
 }
 
-// release gives back the permits of a call that has ended, or whose handler or observer has panicked.
+// release gives back the permits of a call after its end, or after a panic of its handler or observer.
 func (s *Server) release(ctx context.Context, d *policy.Decision) {
 	if d.Held() {
 		s.engine.Release(ctx, *d)

@@ -183,7 +183,7 @@ func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
 	return exchange.DropNominated(h, d.config.ForwardedHeader)
 }
 
-// say sends the status and the body of an answer, whose fields are set.
+// say sends the status and the body of an answer. The fields are already set.
 func say(w http.ResponseWriter, r *http.Request, a *answer.Answer, status int) {
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {

@@ -60,7 +60,7 @@ type Config struct {
 	// remaining quota of the client: see [answer.Encoder.Quota]. Such requests are not counted. The answer has the
 	// limits of rules that apply to every path. With ?path=/orders, and &method=POST for a method other than GET,
 	// it also has the limits that apply to such a request. Rules that use the query or the body are left out. A
-	// blocked client gets 403. If QuotaPath is empty, there is no such path.
+	// blocked client gets 403. If QuotaPath is empty, no path is answered like this.
 	QuotaPath string
 	// Logger gets a line when the store becomes unavailable, when it is available again, and for other warnings.
 	// Nil means slog.Default().

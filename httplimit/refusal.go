@@ -19,7 +19,7 @@ import (
 // The middleware itself answers requests that are too malformed to be interpreted, with 400.
 type Refusal func(w http.ResponseWriter, r *http.Request, d policy.Decision)
 
-// refuseBy calls f to answer a request, whose limit fields are set.
+// refuseBy calls f to answer a request. The limit fields are already set.
 func refuseBy(f Refusal, w http.ResponseWriter, r *http.Request, status int, d *policy.Decision) {
 	delete(w.Header(), "Content-Type")
 	x := exchange.Join(w, r, nil, nil)

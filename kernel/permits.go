@@ -26,7 +26,7 @@ func NewInFlight(permits int64) Plan {
 const MaxDistinct = 1000
 
 // NewDistinct returns a plan that allows a number of different values, from 1 to [MaxDistinct], within a span in
-// microseconds. A value is a permit whose number is a hash of the value. It is held for a span after its last use.
+// microseconds. A value is a permit, numbered by a hash of the value. It is held for a span after its last use.
 // NewDistinct fails if the span is too long to be exact.
 func NewDistinct(values, span int64) (Plan, error) {
 	if span < 1 || span > maxExact/2 {

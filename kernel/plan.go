@@ -83,7 +83,7 @@ type Plan struct {
 	Most int64
 	// Fixed means that stores do not raise Most: see [Plan.Raised].
 	Fixed bool
-	// Fingerprint distinguishes plans whose states mean different things. A store keeps states of different
+	// Fingerprint distinguishes plans if their states mean different things. A store keeps states of different
 	// fingerprints apart even under one key. Two plans share a fingerprint if they are
 	//
 	//   - two meters with the same rate,
@@ -254,10 +254,10 @@ func (p *Plan) fingerprint() uint64 {
 	return h.Sum64()
 }
 
-// Raised returns p, or, if units is more than p.Most, a copy whose Most is units. It is for stores: while plans share
-// the states of a meter, a state must not be cut to the Most of a smaller plan. So a store remembers, for each
-// Fingerprint, the largest Most of the plans in all charges, and raises every plan that is not Fixed to it. Unlike
-// WithMost of package sluice, Raised keeps the Tick, and so the meaning of a receipt's Used.
+// Raised returns p, or, if units is more than p.Most, a copy with Most set to units. It is for stores: while plans
+// share the states of a meter, a state must not be cut to the Most of a smaller plan. So a store remembers, for
+// each Fingerprint, the largest Most of the plans in all charges, and raises every plan that is not Fixed to it.
+// Unlike WithMost of package sluice, Raised keeps the Tick, and so the meaning of a receipt's Used.
 //
 // A store knows only the plans that its own process has charged. If processes share a server, keys and a rate, but
 // have different bursts, use WithMost to give all plans the largest burst. Otherwise a process that knows only a

@@ -44,8 +44,8 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 }
 
 // Receipt returns the receipt of a charge at now in a denied Take, as if nothing had happened since the snapshot,
-// and whether it is known. The plan must have the fingerprint of the plan that made the snapshot. A log whose
-// oldest unit is unknown is treated as if nothing had expired: its receipt is known if the charge fits. Permits are
+// and whether it is known. The plan must have the fingerprint of the plan that made the snapshot. A log with an
+// unknown oldest unit is treated as if nothing had expired: its receipt is known if the charge fits. Permits are
 // treated as if none had become free, and as if the requested permit were not held. So no charge may be denied
 // because of such a receipt.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {

@@ -217,13 +217,13 @@ func (p *pool) trim(at int64) {
 	p.tidy(at)
 }
 
-// kill ends the pool, and returns the batches whose units can be given back. p.mu is held.
+// kill ends the pool, and returns the batches with units that can be given back. p.mu is held.
 func (p *pool) kill() (rest []*batch) {
 	p.dead.Store(true)
 	return p.empty()
 }
 
-// empty closes all batches, and returns the batches whose units can be given back. p.mu is held.
+// empty closes all batches, and returns those with units that can be given back. p.mu is held.
 func (p *pool) empty() (rest []*batch) {
 	if b := p.batch.Swap(nil); b != nil {
 		p.queue = append(p.queue, b)

@@ -30,8 +30,8 @@ type layout struct {
 // siblings are the plans of one fingerprint, which share states.
 type siblings struct{ most atomic.Int64 } // the largest Most of these plans
 
-// stepping returns the plan whose Step to use: l.plan, or for a meter l.plan raised to the largest Most of its
-// siblings. Call it after the state has been read, so that a higher level written by a sibling is not cut.
+// stepping returns the plan to step with: l.plan, or for a meter l.plan raised to the largest Most of its siblings.
+// Call it after the state has been read, so that a higher level written by a sibling is not cut.
 func (l *layout) stepping() *kernel.Plan {
 	if l.plan.Kernel != kernel.Meter {
 		return &l.plan.Plan
@@ -45,7 +45,7 @@ func (l *layout) stepping() *kernel.Plan {
 	return p
 }
 
-// never is the layout of plans whose states are not packed.
+// never is the layout of plans that do not pack their states.
 var never = &layout{}
 
 func newLayout(p *sluice.Plan, index uint64) *layout {
@@ -156,7 +156,7 @@ func (l *layout) step(word, tag uint64, now, cost int64, r *sluice.Receipt) (nex
 	return l.word(s, tag)
 }
 
-// add is step for the most common case, a meter whose tick is a microsecond: one addition and one comparison,
+// add is step for the most common case, a meter with a tick of a microsecond: one addition and one comparison,
 // because the word of a meter is one number. It returns 0 in all other cases.
 func (l *layout) add(word uint64, now, cost int64, r *sluice.Receipt) uint64 {
 	p := l.plan

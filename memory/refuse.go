@@ -5,8 +5,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// A store with RefuseNew refuses a new key if there is no room for it without evicting a state that has used more
-// than half of its limit. It checks this before it decides.
+// A store with RefuseNew refuses a new key rather than evict a state that has used more than half of its limit. It
+// checks this before it decides.
 
 const (
 	// New records do not use the last 1/spare of the overflow's bytes, which is left for records that grow.
@@ -41,8 +41,8 @@ func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 	return false
 }
 
-// refuseNew causes the denial of an op with a new key for which there is no room: it gives the op a used-up state,
-// which is not stored.
+// refuseNew causes the denial of an op with a new key that finds no room: it gives the op a used-up state, which is
+// not stored.
 func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 	if o.cell != nil || o.record != nil || o.twin || c.Cost <= 0 || c.Owe {
 		return

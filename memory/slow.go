@@ -133,7 +133,7 @@ func (o *op) step(now int64, c *sluice.Charge, cost int64, owe bool, r *sluice.R
 	}
 }
 
-// stepping returns the plan whose Step to use for the op's state.
+// stepping returns the plan to step the op's state with.
 func (o *op) stepping(p *sluice.Plan) *kernel.Plan {
 	if p.Kernel != kernel.Meter || o.layout == never {
 		return &p.Plan

@@ -81,7 +81,7 @@ type Config struct {
 	// RefuseNew makes the store refuse a new key, as if it had used up its limit, rather than evict a key that has
 	// used more than half of its limit. So a flood of keys frees no limited key, but locks out new clients while it
 	// lasts. This is right for limits against password guessing, and wrong for limits that keep a site reachable. A
-	// penalty may still evict such a key, and so may a known key whose log grows into the last sixteenth of the
+	// penalty may still evict such a key, and so may a known key when its log grows into the last sixteenth of the
 	// memory.
 	RefuseNew bool
 }

@@ -38,8 +38,8 @@ func (st *stripe) findHash(hash uint64) *cell {
 	return nil
 }
 
-// cellFor returns a cell for a new tag. In this order, it uses a free cell, a cell whose state has drained, a cell
-// of a larger table, or the victim's cell. While tables are small, it makes a larger table before it uses a drained
+// cellFor returns a cell for a new tag. In this order, it uses a free cell, a cell with a drained state, a cell of
+// a larger table, or the victim's cell. While tables are small, it makes a larger table before it uses a drained
 // cell. It returns nil if the victim has used more than half of its limit and the store refuses new keys instead.
 func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 	for {

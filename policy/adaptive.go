@@ -190,7 +190,7 @@ func (l *Load) Because() string {
 // see [Rule.OnlyClassifies].
 func (o *Observation) Classifying() []int { return o.work.subjects.classifying }
 
-// LoadRuleIndex returns the position in the document of the rule whose automatic limit is Loads[i] of the decision.
+// LoadRuleIndex returns the position in the document of the rule with the automatic limit Loads[i] of the decision.
 func (o *Observation) LoadRuleIndex(i int) int { return int(o.Decision.Loads[i].at) - 1 }
 
 // LoadShown returns the key of an automatic limit as it is shown to people (see [Policy.ShownKey]), or "" for a rule

@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// CrossOrigin are the other origins whose pages may read the answers of an integration. A nil CrossOrigin permits
-// none.
+// CrossOrigin are the other origins from which pages may read the answers of an integration. A nil CrossOrigin
+// permits none.
 type CrossOrigin struct {
 	origins     []origin
 	any         bool // every origin

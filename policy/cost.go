@@ -192,7 +192,7 @@ func (c *compiler) costTold(in *Cost) cost {
 	return out
 }
 
-// costFromHeader checks the largest cost of a header or a body, and the default cost, whose field has the given
+// costFromHeader checks the largest cost of a header or a body, and the default cost in the field of the given
 // name.
 func (c *compiler) costFromHeader(name string, without, most int64) {
 	switch {

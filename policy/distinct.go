@@ -18,7 +18,7 @@ import (
 // Values are identified by 64 bits of their SHA-256; values with the same 64 bits count as one. Requests that lack
 // the part share one value, unless the rule's Missing is set. The cost of a request is ignored.
 type Distinct struct {
-	// Of is the key part whose values are counted. It must not be in Key.
+	// Of is the key part with the values to count. It must not be in Key.
 	Of string `json:"of,omitempty"`
 	// Limit is the number of values in a period, such as "5/hour": from 1 to 1000, without a burst.
 	Limit string `json:"limit,omitempty"`

@@ -240,7 +240,7 @@ func shortPeriod(d time.Duration) string {
 	return strings.Replace(printable.Duration(d), "µ", "u", 1)
 }
 
-// checkTold complains about limits whose name for clients is the name of another rule.
+// checkTold complains about limits with the name of another rule as their name for clients.
 func (c *compiler) checkTold(field string, limits []limit) {
 	for _, l := range limits {
 		if _, taken := c.names[l.name]; taken && l.name != "" {
@@ -270,7 +270,7 @@ func limitTexts(limits []limit) string {
 	return strings.Join(all, ", ")
 }
 
-// without returns the limits whose kind does not occur in others.
+// without returns the limits of kinds that do not occur in others.
 func without(limits, others []limit) []limit {
 	return slices.DeleteFunc(slices.Clone(limits), func(l limit) bool {
 		return slices.ContainsFunc(others, func(o limit) bool { return o.plan.Fingerprint == l.plan.Fingerprint })

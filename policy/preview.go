@@ -191,8 +191,8 @@ func (w *logWaits) addNext(c *charges) {
 	}
 }
 
-// addUnknown adds the charges of a decision that do not fit, and whose receipts have the wait of another cost.
-// asked returns the cost that was requested from the store.
+// addUnknown adds the charges of a decision that do not fit and have receipts with the wait of another cost. asked
+// returns the cost that was requested from the store.
 func (w *logWaits) addUnknown(c *charges, d *Decision, asked func(charge int) int64) {
 	for i := range c.results {
 		o, r := &c.list[i], &c.receipts[i]
@@ -256,7 +256,7 @@ func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 	}
 	for i := range w.matches.rules {
 		if m := &w.matches.rules[i]; !m.rule.countsTyped() && (m.rule.tiers == nil || !w.policy.tierTyped()) {
-			w.subjects.resolve(&w.input, m) // a rule whose part is missing does not count the request
+			w.subjects.resolve(&w.input, m) // a rule with a missing part does not count the request
 		}
 	}
 	w.charge(false)

@@ -41,9 +41,9 @@ type Subject struct {
 // ErrStoreAway is returned if the shared store did not answer.
 var ErrStoreAway = errors.New("policy: the shared store is unavailable, and nothing was changed")
 
-// Subject returns the subject of a rule whose key has these values. The map is keyed by the key parts as written in
-// the rule. Values are normalized as values of requests are, so that "2001:db8::1" stands for its network. An empty
-// value stands for the requests that lack the part.
+// Subject returns the subject of a rule with these values in its key. The map is keyed by the key parts as written
+// in the rule. Values are normalized as values of requests are, so that "2001:db8::1" stands for its network. An
+// empty value stands for the requests that lack the part.
 func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	p := e.current()
 	r, err := p.countingRule(rule)
@@ -304,7 +304,7 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	return s.take(ctx, limits, -units)
 }
 
-// Queues reports whether the rule is a leaky bucket, in whose queue requests wait. Such a subject can only be
+// Queues reports whether the rule is a leaky bucket, where requests wait in a queue. Such a subject can only be
 // reset: single units cannot be given back.
 func (s *Subject) Queues() bool {
 	return slices.ContainsFunc(s.rule.own.limits, func(l limit) bool { return isQueue(l.plan) })

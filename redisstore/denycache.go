@@ -184,7 +184,7 @@ func (d *denyCache) forgetHeard(fingerprint uint64, key string, at int64) {
 	d.put(fingerprint, key, unknown, false, true)
 }
 
-// makeTable allocates the table if there is none.
+// makeTable allocates the table unless it exists.
 func (d *denyCache) makeTable() {
 	if d.table.Load() == nil {
 		d.table.CompareAndSwap(nil, new([cacheSets]cacheSet))

@@ -85,7 +85,7 @@ type ForeignState struct {
 	charges []int
 }
 
-// Unreadable returns the indexes of the charges whose states are foreign, in ascending order.
+// Unreadable returns the indexes of the charges with foreign states, in ascending order.
 func (e *ForeignState) Unreadable() []int { return e.charges }
 
 func (e *ForeignState) Error() string {

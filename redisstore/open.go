@@ -19,7 +19,7 @@ const (
 	callFor = 5 * time.Second
 )
 
-// Open connects to the server at a URL, whose forms [ParseURL] describes. It takes at most five seconds, and its
+// Open connects to the server at a URL (see [ParseURL] for the forms). It takes at most five seconds, and its
 // errors name the setting to change.
 func Open(ctx context.Context, url string) (*Store, error) {
 	c, err := ParseURL(url)

@@ -157,7 +157,7 @@ func (g *guard) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// begin sets the bounds of a reply whose first byte is kind.
+// begin sets the bounds of a reply with the first byte kind.
 func (g *guard) begin(kind byte) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -33,7 +33,7 @@ const (
 const anyCost = 1 << 52
 
 // watching has numbers for each lock of a request: first the position of the reply to the charge of
-// [sluice.NewOnce], or 0; then the number of charges whose refusal is an offence; and then the positions of the
+// [sluice.NewOnce], or 0; then the number of charges that are offences if refused; and then the positions of the
 // replies to these charges. Positions are counted from 1.
 type watching []uint16
 
@@ -423,7 +423,7 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 	return nil
 }
 
-// foreign returns a *ForeignState with the charges whose states are foreign, or nil.
+// foreign returns a *ForeignState with the charges that have foreign states, or nil.
 func (r *request) foreign() error {
 	var e *ForeignState
 	at := 0

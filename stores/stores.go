@@ -66,7 +66,7 @@ type Store struct {
 	watching    sync.WaitGroup
 }
 
-// Open opens the store of a URL, whose forms [redisstore.ParseURL] describes, or of the word [Memory]. It takes at
+// Open opens the store of a URL (see [redisstore.ParseURL] for the forms), or of the word [Memory]. It takes at
 // most five seconds. If a shared store cannot be reached, the Store tries again in the background; that is an error
 // only with Required. Settings that can never work are an error, which says how to change them. Close the store
 // when done.

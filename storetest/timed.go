@@ -66,7 +66,7 @@ func (s *timed) one(p *sluice.Plan, cost int64) sluice.Decision {
 	return s.takes.one(s.t.Name(), p, cost)
 }
 
-// at is a store whose clock stands still.
+// at is a store with a clock that stands still.
 type at struct {
 	store TimedStore
 	now   int64

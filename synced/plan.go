@@ -63,7 +63,7 @@ func drains(p *sluice.Plan, d time.Duration) int64 {
 // can allow above the limit. These come on top of most, the units that the states keep anyway. So units above the
 // limit drain before any instance allows more. The plan has no more room than that, because a state that is ahead
 // of the clock, after the clock was set back, is cut to the plan's size. If the numbers are too large to be exact,
-// the plan has room for fewer instances. If there is no room even for two, widened returns nil.
+// the plan has room for fewer instances. Without room even for two, widened returns nil.
 func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
 	for n := max(instances, 1); n > 0; n /= 2 {
 		if n == 1 && instances > 1 {

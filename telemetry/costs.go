@@ -21,9 +21,9 @@ type Costs struct {
 	// Reserved is the sum of the charges before the responses, and Settled the sum of the final charges. Both are
 	// in the unit of the rule, which is a micro-USD for [policy.USD].
 	Reserved, Settled uint64
-	// High counts the responses whose reserved charge was more than twice the cost, Low those whose reserved charge
-	// was less than the cost, and Close all others. Responses that do not report their cost, or cost nothing, are
-	// in none of them.
+	// High counts the responses with a reserved charge of more than twice the cost, Low those with a reserved
+	// charge below the cost, and Close all others. Responses that do not report their cost, or cost nothing, are in
+	// none of them.
 	High, Low, Close uint64
 	Indebted         uint64 // number of times that a response left a limit in debt
 	// Unread is the number of responses that did not report their cost, for each of UnreadReasons.

@@ -17,7 +17,7 @@ type Headline struct {
 	Upstream string   // the affected upstream, if any
 	Subject  *Subject // the affected subject, or nil
 	Since    time.Time
-	Alert    string // identifies the problem for as long as it lasts; empty if there is no problem
+	Alert    string // identifies the problem for as long as it lasts; empty without a problem
 }
 
 // Levels of a [Headline].
@@ -362,7 +362,7 @@ func (v *View) silent() *Headline {
 	return h
 }
 
-// missing names the instances whose counts are missing.
+// missing names the instances with missing counts.
 func (v *View) missing() string {
 	var stale []Instance
 	for _, i := range v.Instances {

@@ -39,7 +39,7 @@ import (
 // once, however many subjects an attacker has. Denials omitted because of that are counted by rule in a line
 // "denied requests omitted from the log", once a minute. No line is longer than 2 KiB in JSON: less than a gigabyte
 // a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are counted separately, in 200 KiB;
-// a further subject replaces the one whose last denial is the longest ago.
+// a further subject replaces the one with the oldest last denial.
 //
 // No text from a request can end a line or reach a terminal as a control character: unprintable characters become
 // "�", and long texts end in "…". If logger's output is slow, no request waits for it: lines are dropped, and

@@ -11,11 +11,11 @@ import (
 
 // A summary is encoded as: its time (Unix milliseconds), total, floor, the number of its entries, the entries (the
 // largest first), and the number of keys. The number of keys is a 0 if all keys have entries, else a 1 and a
-// sketch, or, if there is no sketch or no room for it, a 2 and a number. An entry is: its key, low, over, blocked,
-// how long ago last was, how long before that first was, the minutes (bit i: i minutes ago), the steps (which of
-// them have a count, and the counts), the count and microseconds of the limit, and the spelling. A key is encoded
-// as the length of the prefix that it shares with the previous key, followed by the rest. A spelling is encoded the
-// same way, relative to its key.
+// sketch, or, without a sketch or room for it, a 2 and a number. An entry is: its key, low, over, blocked, how long
+// ago last was, how long before that first was, the minutes (bit i: i minutes ago), the steps (which of them have a
+// count, and the counts), the count and microseconds of the limit, and the spelling. A key is encoded as the length
+// of the prefix that it shares with the previous key, followed by the rest. A spelling is encoded the same way,
+// relative to its key.
 const (
 	allHere = iota
 	bySketch

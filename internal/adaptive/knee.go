@@ -77,8 +77,8 @@ func (k *knee) slot() int64 {
 }
 
 // due returns the time from which few samples are enough for a window. For the first window, that is any time,
-// before a queue grows. For later windows, it is the time of the next probe, or never if there is no window to
-// compare them with.
+// before a queue grows. For later windows, it is the time of the next probe, or never without a window to compare
+// them with.
 func (k *knee) due() int64 {
 	switch {
 	case k.base == 0:

@@ -117,8 +117,7 @@ type hops struct {
 	forwarded bool   // RFC 7239, else bare addresses
 }
 
-// last takes the last entry off the chain. It is not ok if there is none, or if it is
-// not an address.
+// last takes the last entry off the chain. It is not ok if the chain is empty, or if the entry is not an address.
 func (h *hops) last() (netip.Addr, bool) {
 	if !h.open {
 		n := len(h.lines)

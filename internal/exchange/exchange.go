@@ -280,7 +280,7 @@ func (x *Exchange) FlushError() error {
 // Flush is for handlers that ask for an http.Flusher.
 func (x *Exchange) Flush() { _ = x.FlushError() }
 
-// CloseNotify is for gin, whose Context.Stream panics without it.
+// CloseNotify is for gin: its Context.Stream panics without it.
 func (x *Exchange) CloseNotify() <-chan bool {
 	left := make(chan bool, 1)
 	context.AfterFunc(x.Request.Context(), func() { left <- true })

@@ -82,7 +82,7 @@ type progress struct {
 	state fields.Presence // the state of the part that was read last
 	// BrokeOff reports that the body ended early, so that no server can read it.
 	BrokeOff bool
-	// Unread is set if a part whose recorded reading is Unread was requested.
+	// Unread is set if a part with a recorded reading of Unread was requested.
 	Unread bool
 
 	fault   string // see BodyFault
@@ -178,8 +178,8 @@ func (x *Reader) BodyRead() bool { return x.body.read }
 func (x *Reader) BodyLimit() int64 { return cmp.Or(x.request.BodyLimit, DefaultBodyLimit) }
 
 // BodyFault returns what the request lacks if the parts read so far have shown that no rule can use its body,
-// however the rule treats doubtful values: because the body is too large, there is no memory for it, or it
-// contradicts a header field. Otherwise it returns "".
+// however the rule treats doubtful values: because the body is too large, gets no memory, or contradicts a header
+// field. Otherwise it returns "".
 func (x *Reader) BodyFault() string { return x.fault }
 
 // fetch returns the body, or nil if the whole body could not be read. It calls Body at most once.
@@ -230,8 +230,8 @@ func (x *Reader) LargestBodyField(name string) (n int64, found bool) {
 	return x.bodyMembers().Largest(name)
 }
 
-// Spelling returns, for a part whose values are folded, the value as the request spells it. It is empty for other
-// parts, for a value of more than [sluice.MaxKeyPart] bytes, and if no value has been read.
+// Spelling returns, for a part with folded values, the value as the request spells it. It is empty for other parts,
+// for a value of more than [sluice.MaxKeyPart] bytes, and if no value has been read.
 func (x *Reader) Spelling(p *Part) string {
 	var m fields.Member
 	var state fields.Presence

@@ -102,7 +102,7 @@ func TestLogBytes(t *testing.T) {
 	}
 }
 
-// TestDrainedMakesRoom checks that drained states cost almost nothing: a store whose keys change each day does not
+// TestDrainedMakesRoom checks that drained states cost almost nothing: a store with new keys each day does not
 // grow beyond a sixteenth of the half for meters and windows, and evicts no key.
 func TestDrainedMakesRoom(t *testing.T) {
 	t.Parallel()

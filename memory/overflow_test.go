@@ -59,8 +59,8 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 	}
 }
 
-// TestOverflowDifferential makes Takes of several charges whose states are all in the overflow, in few stripes, and
-// drain all the time. A prime count has the largest numbers.
+// TestOverflowDifferential makes Takes of several charges. All states are in the overflow, in few stripes, and drain
+// all the time. A prime count has the largest numbers.
 func TestOverflowDifferential(t *testing.T) {
 	t.Parallel()
 	var plans []*sluice.Plan

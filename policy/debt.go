@@ -62,8 +62,8 @@ func (c *compiler) keepIn(limits []limit, r *rule) {
 	}
 }
 
-// withDebt returns the plan of a limit whose states keep capacity units and, on top of them, the debt of the rule,
-// or as much of the debt as can be counted exactly.
+// withDebt returns the plan of a limit with room in its states for capacity units and, on top of them, for the debt of
+// the rule, or for as much of the debt as can be counted exactly.
 func (c *compiler) withDebt(plan *sluice.Plan, capacity int64, r *rule) *sluice.Plan {
 	most := money.Units(r.debt, plan)
 	key := keptKey{plan, capacity, most}

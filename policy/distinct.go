@@ -24,7 +24,7 @@ type Distinct struct {
 	Limit string `json:"limit,omitempty"`
 }
 
-// distinct compiles the part whose values a rule counts. The key of the rule must be compiled.
+// distinct compiles the part with the values that a rule counts. The key of the rule must be compiled.
 func (c *compiler) distinct(r *Rule, out *rule) {
 	c.without([]setting{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != (InFlight{})}, {"share", !r.Share.isZero()},

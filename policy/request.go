@@ -60,8 +60,8 @@ type Request struct {
 	// ID, if not empty, names the request, so that a repeated call is not charged again: requests with the same ID,
 	// keys, limits and costs count once within [RepeatedWithin]. The ID is stored in the same atomic step as the
 	// charges, so that only one of many simultaneous calls is charged. On a cluster that is one step only if all
-	// charges have the same hash tag. Each ID takes as much room in the store as a key. A request is decided anew
-	// if its ID was denied, or was given back: by [Engine.Refund], or by a request with Mode [GiveBack] and the
+	// charges have the same hash tag. Each ID takes as much room in the store as a key. An ID can be charged again
+	// if the request was denied, or was given back: by [Engine.Refund], or by a request with Mode [GiveBack] and the
 	// same ID, which takes effect only once. A repetition has nothing to refund or to settle. In a queue, it waits
 	// for the turn that the first request had; if that turn has passed, or another instance gave it, the repetition
 	// takes another turn. During an outage of the shared store, an instance knows only the IDs that it allowed

@@ -428,8 +428,8 @@ func (p *Policy) ShownSent(key, sent string) string {
 func (s *Subject) ShownWhole() bool { return s.rule.show == showWhole }
 
 // Pseudonym returns the form of the key under "show_key: hash". Subjects with equal shortened keys have different
-// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. Anyone who can guess
-// a key can verify the guess.
+// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. A guessed key can be
+// verified.
 func (s *Subject) Pseudonym() string {
 	_, subject := parts.CutKey(s.Key())
 	return s.rule.key.Pseudonym(subject)

@@ -68,8 +68,7 @@ type Store struct {
 
 // Open opens the store of a URL (see [redisstore.ParseURL] for the forms), or of the word [Memory]. It takes at
 // most five seconds. If a shared store cannot be reached, the Store tries again in the background; that is an error
-// only with Required. Settings that can never work are an error, which says how to change them. Close the store
-// when done.
+// only with Required. For settings that can never work, the error suggests a change. Close the store when done.
 func Open(ctx context.Context, url string, c Config) (*Store, error) {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	local := c.Memory.New()

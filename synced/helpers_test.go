@@ -34,7 +34,7 @@ type server struct {
 	trip    time.Duration // maximum round trip
 	random  *rand.Rand
 	arrived int64 // units that were counted
-	lost    int64 // units in reports whose result is unknown
+	lost    int64 // units in reports with an unknown result
 }
 
 func newServer(backing sluice.Store, trip time.Duration, random *rand.Rand) *server {

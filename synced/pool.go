@@ -21,9 +21,9 @@ type pool struct {
 	state kernel.State
 	now   int64
 	// The store's last answer was given between sent and back, by the clock of the Store; back is 0 before the
-	// first answer. said and used are the Now and the Used of its receipt.
-	sent, back time.Duration
-	said, used int64
+	// first answer. storeNow and storeUsed are from its receipt.
+	sent, back          time.Duration
+	storeNow, storeUsed int64
 
 	own    int64         // units taken since then and not reported to the store; negative if given back
 	flying int64         // units in a report to the store that is on its way
@@ -106,14 +106,14 @@ func (p *pool) heard(at time.Duration, r *sluice.Receipt, sent time.Duration) sl
 
 // learn records a receipt of the store, and reports whether it is the newest. Answers can arrive in any order.
 func (p *pool) learn(r *sluice.Receipt, sent, back time.Duration) bool {
-	if sent < p.back && (r.Now < p.said || r.Now == p.said && r.Used < p.used) {
+	if sent < p.back && (r.Now < p.storeNow || r.Now == p.storeNow && r.Used < p.storeUsed) {
 		return false
 	}
 	now := r.Now
 	if p.back > 0 && now >= p.clock(sent) { // otherwise the store's clock was set back
 		now = max(now, p.clock(back))
 	}
-	p.now, p.sent, p.back, p.said, p.used = now, sent, back, r.Now, r.Used
+	p.now, p.sent, p.back, p.storeNow, p.storeUsed = now, sent, back, r.Now, r.Used
 	if p.state = stateOf(p.plan, r); p.plan.Kernel != kernel.Meter {
 		p.window = max(p.window, r.Tick) // units that were taken since sent may belong to it
 	}

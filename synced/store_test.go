@@ -36,9 +36,9 @@ func (a alone) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 	return a.TakeWithin(ctx, time.Minute, charges, receipts)
 }
 
-// differs matches tests that a synced store need not pass: those in which a key sometimes has a penalty, and is
-// then counted strictly; those whose limits are too large for more room; and those in which callers take the last
-// free units at the same time, so that one may be denied for a moment while a call is running. TestBound and
+// differs matches tests that a synced store need not pass: a key with a penalty is counted strictly while the penalty
+// lasts; some limits are too large for more room; and if callers take the last free units at the same time, one may be
+// denied for a moment while a call is running. TestBound and
 // TestToldOnce test the guarantees for these.
 var differs = regexp.MustCompile("/(penalty_of_others|many_at_once|fingerprints|bursts_of_one_rate|concurrent_layers|concurrent_total)$")
 

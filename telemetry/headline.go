@@ -215,7 +215,7 @@ func (v *View) refusing(r *Rule) *Headline {
 		usually = fmt.Sprintf(" (usually %s)", decimal(r.Usual))
 	}
 	h.Text = fmt.Sprintf("Since %s %s %s %s/s%s.", v.clock(h.Since), plain(title(r.Name)), verb(r.Name), decimal(rate), usually)
-	who, subject := v.who(r)
+	who, subject := v.refusedSubjects(r)
 	h.Text, h.Subject = h.Text+who, subject
 	return h
 }
@@ -245,8 +245,8 @@ const (
 	tenShare = 0.8
 )
 
-// who describes the subjects that a rule refuses, without blocked ones.
-func (v *View) who(r *Rule) (text string, first *Subject) {
+// refusedSubjects describes the subjects that a rule denies, without blocked ones.
+func (v *View) refusedSubjects(r *Rule) (text string, first *Subject) {
 	w := Minute
 	top, subjects := r.Unblocked(w)
 	if top.Total == 0 {

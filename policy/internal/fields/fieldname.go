@@ -14,7 +14,7 @@ type likeness uint8
 const (
 	different likeness = iota
 	similar            // some servers take the member's name for the requested name, or for the first part of it
-	same               // the names are equal apart from case, or after PHP's changes
+	same               // the names differ at most in case, or are equal after PHP's changes
 )
 
 // claimLikeness compares the names of a token's claims. Servers compare them exactly, or without case.

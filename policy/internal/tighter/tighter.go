@@ -39,7 +39,8 @@ func meterThan(a, b *sluice.Plan) bool {
 // windowsFit reports whether the units of n windows of a fit b.
 func windowsFit(n int64, a, b *sluice.Plan) bool { return n > 0 && n <= b.Capacity/a.Capacity }
 
-// windowsWithin returns the most windows of a whose units can count in b at the same time, or 0 if that is unknown.
+// windowsWithin returns the largest number of windows of a that can have units counted in b at the same time, or 0 if
+// it is unknown.
 func windowsWithin(a, b *sluice.Plan) int64 {
 	pa, pb := shortestPeriod(a), longestPeriod(b)
 	sliding := a.Limit.Algorithm == sluice.SlidingWindowCounter

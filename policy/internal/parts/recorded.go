@@ -70,10 +70,11 @@ func (p *Part) isUnread(x *Reader) bool {
 
 // recordedValue is Part.Value for a request with recorded readings.
 func (p *Part) recordedValue(x *Reader) (string, bool) {
-	if !p.IsRecorded() {
-		return p.find(x)
+	var r Reading
+	known := false
+	if p.IsRecorded() {
+		r, known = x.request.Recorded(p.id)
 	}
-	r, known := x.request.Recorded(p.id)
 	if !known {
 		return p.find(x)
 	}

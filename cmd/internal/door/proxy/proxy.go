@@ -177,6 +177,9 @@ func (u *upload) Read(p []byte) (int, error) {
 // closeAfter ends the connection with the answer if the upload of r has not ended by now. After an interrupted Read
 // of a body, the server may not read the rest of the body, and would mistake it for the next request.
 func closeAfter(answer http.Header, r *http.Request) {
+	if r.ContentLength == 0 {
+		return
+	}
 	if u, ok := r.Context().Value(uploadKey{}).(*upload); ok && !u.ended.Load() {
 		answer.Set("Connection", "close")
 	}

@@ -1,5 +1,5 @@
-// Command sluice limits traffic: it is a gateway in front of an HTTP API, a decision service, and the tools
-// to write policies for them.
+// Command sluice limits traffic. It is a gateway in front of an HTTP API, a decision service, and a set of tools
+// for writing policies.
 package main
 
 import (

@@ -17,22 +17,22 @@ import (
 // "sluice-operator".
 const unitPrefix = "sluice-"
 
-// Access identifies callers. Tokens is needed. It is safe for concurrent use.
+// Access identifies callers. The field Tokens is required. An Access is safe for concurrent use.
 type Access struct {
-	// Tokens returns the tokens that are valid. An error means that they are not known now: then no token is
-	// accepted.
+	// Tokens returns the valid tokens. If it returns an error, no token is accepted.
 	Tokens func() ([]source.TokenRow, error)
-	// Local gives callers on this machine all permissions while no token exists. It is for an address that only
-	// this machine reaches.
+	// Local gives callers on this machine all permissions while no token exists. Set it only if other machines
+	// cannot reach the listener's address.
 	Local bool
-	// Guess calls look, which looks at a token that comes from an address with a port and is neither
-	// right nor wrong while the tokens are unknown. After too many wrong ones it returns an error instead, which
-	// has a method RetrySeconds. Nil: they are not limited.
+	// Guess limits the attempts to guess a token. from is the address and port of the client. Guess calls look,
+	// which reports whether the token is right or wrong; both are false while the tokens are unknown. After too
+	// many wrong tokens, Guess returns an error with a method RetrySeconds instead of calling look. Nil means no
+	// limit.
 	Guess func(from, token string, look func() (right, wrong bool)) error
 }
 
 // Identify returns the caller of a request: by token, by certificate, or as a caller on this machine. The error is
-// a [control.Problem] about missing credentials, or that of Guess.
+// a [control.Problem] or the error of Guess.
 func (a *Access) Identify(r *http.Request) (control.Caller, error) {
 	if given := r.Header.Values("Authorization"); len(given) > 0 {
 		scheme, text, _ := strings.Cut(given[0], " ")
@@ -57,8 +57,7 @@ func (a *Access) Identify(r *http.Request) (control.Caller, error) {
 	return control.Caller{Name: "local", Role: source.Admin}, nil
 }
 
-// SignIn returns the caller of a token, unless too many tokens from that address were wrong: then the error is that
-// of Guess.
+// SignIn returns the caller of a token, or the error of Guess after too many wrong tokens from the address.
 func (a *Access) SignIn(from, token string) (who control.Caller, err error) {
 	if a.Guess == nil || strings.TrimSpace(token) == "" {
 		return a.Holder(token)
@@ -74,8 +73,8 @@ func (a *Access) SignIn(from, token string) (who control.Caller, err error) {
 	return who, err
 }
 
-// Holder returns the caller of a token. It is for tokens that were right before, as in a session: it does not limit
-// guesses. It compares with every token, so that the time reveals none of them.
+// Holder returns the caller of a token. It does not limit guesses, so it is for a token that was right before, such
+// as that of a session. It compares the token with every valid one, so that the time does not reveal any of them.
 func (a *Access) Holder(token string) (control.Caller, error) {
 	if token = strings.TrimSpace(token); token == "" {
 		return control.Caller{}, unknown("missing token: create one with \"sluice token create\"")
@@ -104,7 +103,7 @@ func unknown(detail string) *control.Problem {
 	return control.Problemf(http.StatusUnauthorized, "%s", detail)
 }
 
-// byCertificate goes by the certificate of the client, which the listener has verified.
+// byCertificate returns the caller that the client's certificate names. The listener has verified the certificate.
 func byCertificate(r *http.Request) (who control.Caller) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return who
@@ -121,14 +120,14 @@ func byCertificate(r *http.Request) (who control.Caller) {
 	return who
 }
 
-// fromHere reports whether the other end of a connection is on this machine.
+// fromHere reports whether the client of a connection is on this machine.
 func fromHere(remote string) bool {
 	peer, err := netip.ParseAddrPort(remote)
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// forwarded reports whether a proxy has forwarded a request. Then only the proxy is known to be on this machine,
-// and not the caller.
+// forwarded reports whether a proxy has forwarded a request. If so, only the proxy is known to be on this machine;
+// the caller may be on another.
 func forwarded(h http.Header) bool {
 	return slices.ContainsFunc([]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}, func(name string) bool {
 		_, says := h[name]

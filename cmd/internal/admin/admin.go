@@ -8,20 +8,20 @@ import (
 	"sync/atomic"
 )
 
-// Health is the health of a process. The zero value is alive and not ready.
+// Health is the health of a process. In the zero value, the process is alive and not ready.
 type Health struct {
 	ready    atomic.Bool
 	required func() bool
 }
 
-// Require adds a condition to being ready. It is called before the health is asked for.
+// Require sets a condition for being ready. Call it before the handler serves requests.
 func (h *Health) Require(holds func() bool) { h.required = holds }
 
 // SetReady sets whether the process is ready for new traffic.
 func (h *Health) SetReady(ready bool) { h.ready.Store(ready) }
 
-// Handler answers /healthz with 200 as long as the process runs, and /readyz with 200
-// while it is ready, else with 503.
+// Handler answers /healthz with 200 while the process runs. It answers /readyz with 200 while the process is ready,
+// and with 503 otherwise.
 func Handler(h *Health) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

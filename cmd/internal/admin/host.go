@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Hosts rejects requests unless their Host is an address, localhost, or one of names. A page in a browser can point
-// its own name at this machine (DNS rebinding), and then read the answers; its requests have that name. Requests
-// without a Host are not from a browser.
+// Hosts rejects requests unless their Host is an address, localhost, or one of names. A web page can make its own
+// host name resolve to this machine (DNS rebinding) and then read the answers; the Host of its requests is that
+// name. Requests without a Host are accepted, because they do not come from a browser.
 func Hosts(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostname(r.Host); host != "" && !local(host) && !slices.ContainsFunc(names, func(n string) bool { return hostname(n) == host }) {
@@ -30,7 +30,7 @@ func hostname(s string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(s, "[]"), "."))
 }
 
-// local reports whether no name server is asked for the host.
+// local reports whether the host is an address or localhost, which need no name server.
 func local(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err == nil || host == "localhost" || strings.HasSuffix(host, ".localhost")

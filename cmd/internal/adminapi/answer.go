@@ -31,7 +31,7 @@ func (a *API) fail(c *call, err error) {
 	write(c.w, p.Status, "application/problem+json", p)
 }
 
-// reply is an answer with more than a body.
+// reply is an answer with a status or header fields of its own.
 type reply struct {
 	status   int
 	etag     string
@@ -66,7 +66,7 @@ func (a *API) answer(c *call, out any) {
 	write(c.w, r.status, "application/json", r.body)
 }
 
-// write sends a body, or none if it is nil.
+// write sends an answer. If body is nil, the answer has no body.
 func write(w http.ResponseWriter, status int, kind string, body any) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")

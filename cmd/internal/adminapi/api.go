@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// Config is what an API needs. Only Done is optional.
+// Config has the settings of an API. Only Done is optional.
 type Config struct {
 	Control *control.Control
 	Access  *access.Access
@@ -31,12 +31,12 @@ type Config struct {
 const (
 	// maxBody is the maximum size of a request body in bytes.
 	maxBody = 1 << 20
-	// callTimeout bounds the time that an operation takes. How long the client may take to read is
-	// bounded by the listener.
+	// callTimeout bounds the time of an operation. The listener bounds the time in which the client reads the
+	// answer.
 	callTimeout = 15 * time.Second
 )
 
-// bodyTimeout is how long a body may take to arrive. Tests shorten it.
+// bodyTimeout bounds the time in which a body arrives. Tests shorten it.
 var bodyTimeout = 10 * time.Second
 
 // API answers everything below /v1/. The code that mounts it must check the Host.
@@ -72,7 +72,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.Serv
 // admitted returns the handler of a route. A route without a path accepts any query.
 func (a *API) admitted(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Writers of tests have no deadlines.
+		// The error is ignored, because the writers of tests have no deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		ctx, cancel := r.Context(), context.CancelFunc(func() {})
 		if r.URL.Path != stream {

@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// decodeDocument decodes data, which is one JSON value, as a document of a kind.
+// decodeDocument decodes data, a single JSON value, as a document of a kind.
 func decodeDocument(kind control.Kind, data []byte) (any, error) {
 	if kind == control.Tiers {
 		t := &control.Tier{}

@@ -11,7 +11,7 @@ import (
 const (
 	// maxStreams bounds the streams, because the admin address accepts few connections.
 	maxStreams = 8
-	// eventPatience is how long a client may take to read an event.
+	// eventPatience is the time in which a client must read an event.
 	eventPatience = 10 * time.Second
 	// silence is the number of seconds without an event after which a stream sends a comment.
 	silence = 15
@@ -20,8 +20,8 @@ const (
 // answered is the result of an operation that has sent its own answer.
 type answered struct{}
 
-// events sends the stats when they have changed, at most once a second, until the client leaves,
-// loses its access, or the server ends.
+// events sends the stats when they change, at most once a second. It returns when the client leaves, when the
+// client's access ends, or when the server stops.
 func (a *API) events(c *call) (any, error) {
 	stats, err := a.Control.Stats(c.who)
 	if err != nil {
@@ -37,7 +37,7 @@ func (a *API) events(c *call) (any, error) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// Otherwise the connection would count as lost after the deadline of the body.
+	// Remove the deadline for the body; otherwise the connection would be treated as broken when it passes.
 	_ = writer.SetReadDeadline(time.Time{})
 	send := func(data []byte) bool {
 		_ = writer.SetWriteDeadline(time.Now().Add(eventPatience))
@@ -67,16 +67,16 @@ func (a *API) events(c *call) (any, error) {
 			return answered{}, nil
 		case <-tick.C:
 		}
-		if c.who, err = a.Access.Identify(c.Request); err != nil { // the token has expired
+		if c.who, err = a.Access.Identify(c.Request); err != nil { // for example, the token has expired
 			return answered{}, nil
 		}
-		if stats, err = a.Control.Stats(c.who); err != nil { // or has lost its role
+		if stats, err = a.Control.Stats(c.who); err != nil { // for example, the token has lost its role
 			return answered{}, nil
 		}
 	}
 }
 
-// event returns a text of one line as an event.
+// event formats text, which has one line, as an event.
 func event(text []byte) []byte {
 	return append(append([]byte("event: stats\ndata: "), bytes.TrimSpace(text)...), "\n\n"...)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// resource is a kind of items, with a list and an item of its own.
+// resource has the operations for a kind of items: on the list, and on one item.
 type resource struct{ kind control.Kind }
 
 // routes returns the operations of a resource.
@@ -48,7 +48,7 @@ func (r *resource) list(a *API, c *call) (any, error) {
 	})
 }
 
-// subjectByID answers with the limits of the subject that an ID names.
+// subjectByID returns the limits of the subject with an ID.
 func subjectByID(a *API, c *call, id string) (any, error) {
 	if len(c.query.values) > 1 || len(c.query.key) > 0 {
 		return nil, control.BadParameter("id", "write the ID, or a rule and a key, and not both")

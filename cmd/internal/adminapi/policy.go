@@ -53,7 +53,7 @@ func (a *API) changeRules(c *call) (any, error) {
 	return a.Control.ChangeRules(c.Context(), c.who, r.edits(), c.query.dry)
 }
 
-// changesRequest has rules to change in one transaction.
+// changesRequest has the rules to change in one transaction.
 type changesRequest struct {
 	Rules []struct {
 		Name string          `json:"name"`

@@ -85,9 +85,10 @@ func decodeInto(data []byte, v any) error {
 // maxDepth is the maximum nesting of a body. The deepest valid body has a dozen levels.
 const maxDepth = 100
 
-// unique refuses JSON with the same name twice in an object, because encoding/json uses the last value, and other
-// parsers the first. encoding/json also accepts "Rule" for the field rule, so fields at the top must differ in more
-// than case. path has the names above the value, and depth counts the enclosing objects and lists.
+// unique returns an error if an object has the same name twice: encoding/json would use the last value, but other
+// parsers use the first. encoding/json also accepts "Rule" for the field rule, so names in the outermost object
+// must differ in more than case. path has the names that lead to the value, and depth is the number of objects and
+// lists around it.
 func unique(d *json.Decoder, path []string, depth int) error {
 	opening, err := d.Token()
 	if err != nil || opening != json.Delim('{') && opening != json.Delim('[') {
@@ -122,7 +123,7 @@ func unique(d *json.Decoder, path []string, depth int) error {
 	return err
 }
 
-// words describes the type that a field must have.
+// words describes the required type of a field.
 func words(e *json.UnmarshalTypeError) string {
 	switch e.Type.Kind().String() {
 	case "string":
@@ -149,7 +150,7 @@ type query struct {
 // maxPage is the maximum number of items on a page.
 const maxPage = 1000
 
-// readQuery parses a query with the parameters of a route. Each may occur once.
+// readQuery parses a query. parameters are the parameters of the route; each may occur once.
 func readQuery(raw, parameters string) (q query, err error) {
 	known := strings.Fields(parameters)
 	q = query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
@@ -180,7 +181,7 @@ func readQuery(raw, parameters string) (q query, err error) {
 	return q, q.parse()
 }
 
-// parse parses the parameters that many operations have.
+// parse parses the parameters that are common to many operations.
 func (q *query) parse() (err error) {
 	if q.dry, err = q.flag("dry_run"); err != nil {
 		return err
@@ -202,7 +203,7 @@ func (q *query) flag(name string) (bool, error) {
 	return v == "true", nil
 }
 
-// or returns a parameter, which may be empty, or the second argument if the parameter is missing.
+// or returns a parameter, or otherwise if the parameter is missing. A parameter may be empty.
 func (q *query) or(name, otherwise string) string {
 	if v, given := q.values[name]; given {
 		return v
@@ -210,7 +211,7 @@ func (q *query) or(name, otherwise string) string {
 	return otherwise
 }
 
-// rule returns the parameter rule. An empty one is an error.
+// rule returns the parameter "rule", or "" if it is missing. An empty parameter is an error.
 func (q *query) rule() (string, error) {
 	rule, given := q.values["rule"]
 	if given && rule == "" {

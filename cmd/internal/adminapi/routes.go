@@ -13,8 +13,8 @@ import (
 // operation answers a call. Its result becomes the body of a 200, unless it is a *reply.
 type operation func(*API, *call) (any, error)
 
-// route is an operation: its path, the role that it needs, and the parameters of its query, separated by spaces. A
-// parameter that ends in a dot stands for all parameters with that prefix.
+// route is an operation: its path, the role that the caller needs, and the parameters of its query, separated by
+// spaces. A parameter that ends in a dot stands for all parameters with that prefix.
 type route struct {
 	method, path string
 	role         source.Role
@@ -68,7 +68,7 @@ func read[Out any](do func(*control.Control, control.Caller) (Out, error)) opera
 	return func(a *API, c *call) (any, error) { return do(a.Control, c.who) }
 }
 
-// ask returns an operation with the body as argument.
+// ask returns an operation whose argument is the body.
 func ask[In, Out any](do func(*control.Control, context.Context, control.Caller, In) (Out, error)) operation {
 	return func(a *API, c *call) (any, error) {
 		in, err := decode[In](c)
@@ -90,7 +90,7 @@ func act[In, Out any](do func(*control.Control, context.Context, control.Caller,
 	}
 }
 
-// noSuch handles requests that match no route.
+// noSuch answers requests that match no route.
 func noSuch(_ *API, c *call) (any, error) {
 	var allowed []string
 	for _, r := range routes() {
@@ -105,7 +105,7 @@ func noSuch(_ *API, c *call) (any, error) {
 	return nil, control.Problemf(http.StatusMethodNotAllowed, "%s is not one of the methods of this path: use %s", c.Method, strings.Join(allowed, " or "))
 }
 
-// matches reports whether the operation has the path.
+// matches reports whether the path belongs to the operation.
 func (r *route) matches(path string) bool {
 	want, have := strings.Split(r.path, "/"), strings.Split(path, "/")
 	return slices.EqualFunc(want, have, func(want, have string) bool { return want == have || want == "{id}" && have != "" })

@@ -25,7 +25,7 @@ func init() {
 	openapi3filter.RegisterBodyDecoder("text/event-stream", openapi3filter.PlainBodyDecoder)
 }
 
-// Load reads a document, which has to be valid.
+// Load reads a document. An invalid document is an error.
 func Load(data []byte) (*Document, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(data)
 	if err != nil {
@@ -41,7 +41,7 @@ func Load(data []byte) (*Document, error) {
 	return &Document{doc, router}, nil
 }
 
-// Operations returns all operations, as "GET /v1/rules".
+// Operations returns all operations, each as in "GET /v1/rules".
 func (d *Document) Operations() (all []string) {
 	for path, item := range d.Paths.Map() {
 		for method := range item.Operations() {
@@ -52,14 +52,15 @@ func (d *Document) Operations() (all []string) {
 	return all
 }
 
-// Check returns how an exchange differs from the document: the answer, and, if that is no error, the request with
-// the body sent. For an operation that is not in the document, the answer has to be a problem or a redirection.
+// Check returns an error if an exchange does not conform to the document. It checks the answer and, unless the
+// answer is an error, also the request, whose body was sent. If the document lacks the operation, the answer must
+// be a problem or a redirection.
 func (d *Document) Check(r *http.Request, sent string, status int, header http.Header, body []byte) error {
 	route, parameters, err := d.router.FindRoute(r)
 	if err != nil {
 		redirected := status == http.StatusMovedPermanently || status == http.StatusTemporaryRedirect
 		if status < 300 || header.Get("Content-Type") != "application/problem+json" && !redirected {
-			return fmt.Errorf("%s %s: %d, and the document has no such operation", r.Method, r.URL, status)
+			return fmt.Errorf("%s %s: status %d for an operation that the document lacks", r.Method, r.URL, status)
 		}
 		return nil
 	}
@@ -69,13 +70,13 @@ func (d *Document) Check(r *http.Request, sent string, status int, header http.H
 	in := &openapi3filter.RequestValidationInput{Request: request, PathParams: parameters, Route: route, Options: options}
 	if status < 300 {
 		if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
-			return fmt.Errorf("%s %s: %d to what the document does not allow: %w", r.Method, r.URL, status, err)
+			return fmt.Errorf("%s %s: status %d for a request that the document does not allow: %w", r.Method, r.URL, status, err)
 		}
 	}
 	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: status, Header: header, Options: options}
 	out.SetBodyBytes(body)
 	if err := openapi3filter.ValidateResponse(context.Background(), out); err != nil {
-		return fmt.Errorf("%s %s: %d is not what the document says: %w", r.Method, r.URL, status, err)
+		return fmt.Errorf("%s %s: the answer, with status %d, does not conform to the document: %w", r.Method, r.URL, status, err)
 	}
 	return nil
 }

@@ -37,16 +37,16 @@ overrides:
   - {rule: per-key, key: {api_key: k-file}, limit: 5/day, reason: the file says so}
 `
 
-// Instance is a gateway's engine and admin API over a database of rules. It plays scripts.
+// Instance has a gateway's engine and admin API, and uses a database of rules. It plays scripts.
 type Instance struct {
 	Player
 	Engine  *policy.Engine
 	Stack   *source.Stack
-	Over    control.Config // what the API is over
+	Over    control.Config // the configuration of the API's control.Control
 	API     *adminapi.API
 	Log     *testkit.Log
-	Secrets map[string]string // tokens, by their names
-	Other   *Instance         // over the same database, if a script has started another
+	Secrets map[string]string // tokens by name
+	Other   *Instance         // a second Instance with the same database, if a script has started one
 
 	database string // its URL
 	db       *source.Database
@@ -57,7 +57,7 @@ type Instance struct {
 // SQLite returns the URL of a database for the test.
 func SQLite(t testing.TB) string { return "sqlite:" + filepath.Join(t.TempDir(), "rules.db") }
 
-// NewInstance starts an Instance with FilePolicy over a database, which only this machine reaches.
+// NewInstance starts an Instance with FilePolicy and a database. It accepts requests only from this machine.
 func NewInstance(t testing.TB, database string) *Instance {
 	t.Helper()
 	i := &Instance{Player: Player{T: t}, database: database, Log: new(testkit.Log), Secrets: map[string]string{}}
@@ -101,13 +101,13 @@ func NewInstance(t testing.TB, database string) *Instance {
 	return i
 }
 
-// LocalAPI returns an API that only this machine reaches.
+// LocalAPI returns an API that accepts requests without a token from this machine.
 func LocalAPI(over control.Config) *adminapi.API {
 	callers := &access.Access{Tokens: over.Database.Tokens, Local: true}
 	return adminapi.New(adminapi.Config{Control: control.New(over), Access: callers, Logger: over.Logger})
 }
 
-// Serve serves the API, and has the player hold it to its document.
+// Serve starts a server for the API, and a player that checks every exchange against the OpenAPI document.
 func (i *Instance) Serve() {
 	i.API = LocalAPI(i.Over)
 	server := httptest.NewServer(i.API)
@@ -151,7 +151,7 @@ func (i *Instance) UseFile(text string) {
 	}
 }
 
-// commands are the steps of scripts besides requests: see [Section].
+// commands returns the steps of scripts that are not requests: see [Section].
 func (i *Instance) commands() map[string]func(Step) {
 	return map[string]func(Step){
 		"limit": func(s Step) {
@@ -184,7 +184,7 @@ func (i *Instance) commands() map[string]func(Step) {
 			was, is, _ := strings.Cut(s.Rest, " -> ")
 			i.UseFile(strings.Join(append(s.More, strings.Replace(FilePolicy, was, is, 1)), "\n"))
 		},
-		// refused waits until the file or the database is refused, disabled until a rule is.
+		// "refused" waits until the file or the database is refused. "disabled" waits until a rule is disabled.
 		"refused": func(s Step) {
 			i.Eventually(s.Where, func() bool {
 				file, database := i.Stack.Refused()
@@ -230,7 +230,7 @@ func (i *Instance) Change(do func(*source.Tx) error) {
 	}
 }
 
-// sql executes a text in the database.
+// sql executes SQL in the database.
 func (i *Instance) sql(text string) {
 	i.T.Helper()
 	driver, dsn := "pgx", i.database
@@ -247,7 +247,7 @@ func (i *Instance) sql(text string) {
 	}
 }
 
-// Audited returns the entries of the audit log as "action kind", the newest first, read by pages.
+// Audited reads all pages of the audit log, and returns the entries as "action kind", the newest first.
 func (i *Instance) Audited() (all []string) {
 	i.T.Helper()
 	for next := "/v1/audit?limit=2"; next != ""; {
@@ -271,7 +271,7 @@ func (i *Instance) Audited() (all []string) {
 	return all
 }
 
-// Script plays a script as a test may have it in its source.
+// Script plays a script from the source of a test.
 func (i *Instance) Script(script string) {
 	i.T.Helper()
 	for _, s := range Script(i.T, i.T.Name(), "== \n"+script) {
@@ -289,12 +289,13 @@ func (i *Instance) Get(path string) string {
 	return string(a.Body)
 }
 
-// Request is one with an API key, from 192.0.2.7.
+// Request returns a request with an API key from the address 192.0.2.7.
 func Request(key string) *policy.Request {
 	return &policy.Request{Method: "GET", Path: "/", Peer: netip.MustParseAddr("192.0.2.7"), Header: http.Header{"X-Api-Key": {key}}}
 }
 
-// LimitOf returns the count of the limit that the engine holds a request with that key to.
+// LimitOf returns the count of the engine's limit by key for a request with an API key, or -1 if no such limit
+// applies.
 func (i *Instance) LimitOf(key string) int64 {
 	results := i.Engine.Explain(context.Background(), Request(key)).Decision.Results
 	if n := slices.IndexFunc(results, IsPerKey); n >= 0 {
@@ -303,10 +304,10 @@ func (i *Instance) LimitOf(key string) int64 {
 	return -1
 }
 
-// IsPerKey reports whether a result is that of the limit by key.
+// IsPerKey reports whether a result is of the rule per-key and has a limit.
 func IsPerKey(r policy.Result) bool { return r.Rule == "per-key" && r.Plan != nil }
 
-// Eventually waits for a condition that is sure to come.
+// Eventually waits until holds returns true. The test fails if that takes too long.
 func (i *Instance) Eventually(what string, holds func() bool) {
 	i.T.Helper()
 	testkit.Await(i.T, what, holds)

@@ -17,10 +17,10 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Section is a part of a script: a test of its own, which starts with nothing.
+// Section is a part of a script. It is a test of its own, and starts without state of other sections.
 //
-// A script is text. A line "== title" starts a section, and "#" a comment. A line at the margin is a step;
-// the lines indented below it belong to it. A step that starts with a method is a request:
+// A line "== title" starts a section, and "#" starts a comment. A line without indentation is a step; the indented
+// lines below it belong to the step. A step that starts with a method is a request:
 //
 //	PUT /v1/rules/a {"limit": "1/day"} => 200 "limit":"1/day"
 //		If-Match: $etag
@@ -28,11 +28,19 @@ import (
 //		! "shadow"
 //		$etag = ETag
 //
-// The JSON may also stand indented. Behind "=>" are the status and a text that the response has. Of the
-// indented lines, "Name: value" is a header field to send, "< Name: value" one of the response, "! text" a text
-// that the response lacks, "! < Name" such a field, "$name = Field" sets a variable to a header field, and "$name = .items.0.id" to a part of
-// the JSON ("$name = ." to all of it). Any other line is a text that the response has. A request behind "await" is
-// repeated until its status is the wanted one. Other steps are the commands of the player.
+// The JSON may also be an indented line. After "=>" come the wanted status and a text that the response must
+// contain. The other indented lines are:
+//
+//	Name: value           a header field of the request
+//	< Name: value         a header field of the response
+//	! text                a text that the response must not contain
+//	! < Name              a header field that the response must not have
+//	$name = Field         set a variable to a header field of the response
+//	$name = .items.0.id   set a variable to a part of the JSON, or with "." to all of it
+//	text                  a text that the response must contain
+//
+// A request after "await" is repeated until the response has the wanted status. Other steps are the commands of the
+// player.
 type Section struct {
 	Title string
 	Steps []Step
@@ -71,7 +79,7 @@ func Script(t testing.TB, file, text string) (all []Section) {
 	t.Helper()
 	head, sections := testkit.Split(text)
 	if head = strings.TrimSpace(head); head != "" && head[0] != '#' {
-		t.Fatalf("%s: a script starts with \"== title\"", file)
+		t.Fatalf("%s: a script must start with \"== title\"", file)
 	}
 	for _, section := range sections {
 		var steps []Step
@@ -84,7 +92,7 @@ func Script(t testing.TB, file, text string) (all []Section) {
 				verb, rest, _ := strings.Cut(strings.TrimSpace(head), " ")
 				steps = append(steps, Step{Where: where, Verb: verb, Rest: rest, Want: strings.TrimSpace(want)})
 			case len(steps) == 0:
-				t.Fatalf("%s: the line is below no step", where)
+				t.Fatalf("%s: the indented line does not belong to a step", where)
 			default:
 				step := &steps[len(steps)-1]
 				step.More = append(step.More, strings.TrimSpace(line))
@@ -98,11 +106,11 @@ func Script(t testing.TB, file, text string) (all []Section) {
 // Player plays scripts against an API.
 type Player struct {
 	T        testing.TB
-	URL      string    // of the API
-	Document *Document // holds all exchanges, unless nil
+	URL      string    // the URL of the API
+	Document *Document // checks all exchanges, unless nil
 	Token    string
 	Client   *http.Client
-	// Commands are the steps that are no requests, by their first words.
+	// Commands are the steps that are not requests, by first word.
 	Commands map[string]func(s Step)
 	// Vars are the variables.
 	Vars map[string]string
@@ -110,7 +118,7 @@ type Player struct {
 
 var variable = regexp.MustCompile(`\$[a-z][a-z0-9]*`)
 
-// Expand puts the values of variables into a text.
+// Expand replaces variables in a text by their values.
 func (p *Player) Expand(where, text string) string {
 	p.T.Helper()
 	return variable.ReplaceAllStringFunc(text, func(name string) string {
@@ -122,7 +130,7 @@ func (p *Player) Expand(where, text string) string {
 	})
 }
 
-// Play does the steps of a section.
+// Play executes the steps of a section.
 func (p *Player) Play(s Section) {
 	p.T.Helper()
 	if p.Vars == nil {
@@ -150,7 +158,7 @@ var (
 	method = regexp.MustCompile(`^[A-Z]+$`)
 )
 
-// request sends a request, and holds the answer to what the step has of it.
+// request sends the request of a step, and compares the answer with the step.
 func (p *Player) request(s Step) {
 	p.T.Helper()
 	awaits := s.Verb == "await"
@@ -181,7 +189,7 @@ func (p *Player) request(s Step) {
 	p.Hold(s, a, string(a.Body), wants)
 }
 
-// Answer is what has come of a request.
+// Answer is the response to a request.
 type Answer struct {
 	T      testing.TB
 	Status int
@@ -189,7 +197,7 @@ type Answer struct {
 	Body   []byte
 }
 
-// Do sends a request with header fields as "Name: value", and holds the exchange to the document.
+// Do sends a request with header fields as in "Name: value", and checks the exchange against the document.
 func (p *Player) Do(method, path, body string, fields ...string) *Answer {
 	p.T.Helper()
 	r, err := http.NewRequest(method, p.URL+path, strings.NewReader(body))
@@ -209,7 +217,7 @@ func (p *Player) Do(method, path, body string, fields ...string) *Answer {
 	return p.Send(r, body)
 }
 
-// Send is Do for a request that is ready, and has that body.
+// Send sends a request with a body like Do.
 func (p *Player) Send(r *http.Request, body string) *Answer {
 	p.T.Helper()
 	client := p.Client
@@ -234,7 +242,7 @@ func (p *Player) Send(r *http.Request, body string) *Answer {
 	return a
 }
 
-// firstEvent is the body of a response, of a stream only the first event.
+// firstEvent returns the body of a response. Of a stream of events, it returns only the first event.
 func firstEvent(r *http.Response) io.Reader {
 	if r.Header.Get("Content-Type") != "text/event-stream" {
 		return r.Body
@@ -246,7 +254,7 @@ func firstEvent(r *http.Response) io.Reader {
 	return strings.NewReader(event.String())
 }
 
-// Want fails unless the status is that.
+// Want fails the test unless the answer has the status.
 func (a *Answer) Want(status int) *Answer {
 	a.T.Helper()
 	if a.Status != status {
@@ -255,7 +263,7 @@ func (a *Answer) Want(status int) *Answer {
 	return a
 }
 
-// Says fails unless the body has all of texts.
+// Says fails the test unless the body contains all of texts.
 func (a *Answer) Says(texts ...string) *Answer {
 	a.T.Helper()
 	for _, text := range texts {
@@ -266,7 +274,7 @@ func (a *Answer) Says(texts ...string) *Answer {
 	return a
 }
 
-// Into reads the body.
+// Into decodes the body into v.
 func (a *Answer) Into(v any) {
 	a.T.Helper()
 	if err := json.Unmarshal(a.Body, v); err != nil {
@@ -274,8 +282,8 @@ func (a *Answer) Into(v any) {
 	}
 }
 
-// Hold compares an answer with the status that a step wants, and with lines as [Section] describes them. Text is the
-// body as a reader sees it.
+// Hold compares an answer with the wanted status of a step, and with lines, which [Section] describes. text is the
+// body as its reader sees it.
 func (p *Player) Hold(s Step, a *Answer, text string, lines []string) {
 	p.T.Helper()
 	status, first, _ := strings.Cut(s.Want, " ")
@@ -311,7 +319,7 @@ func (p *Player) Hold(s Step, a *Answer, text string, lines []string) {
 	}
 }
 
-// valueOf returns the value of a header field, or, of a name that starts with a dot, a part of the JSON.
+// valueOf returns the value of a header field or, if the name starts with a dot, a part of the JSON.
 func (p *Player) valueOf(s Step, a *Answer, of string) string {
 	p.T.Helper()
 	path, ofBody := strings.CutPrefix(of, ".")

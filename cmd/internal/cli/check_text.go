@@ -89,7 +89,7 @@ func (q *checkSettings) printRule(out io.Writer, rule *control.RuleExplanation) 
 	line("outage", "%s", outageText(policy.Outage{OnError: onError, Why: rule.OnErrorWhy}))
 }
 
-// printLoad writes an automatic limit of requests under way.
+// printLoad writes the state of an automatic limit of requests in flight.
 func printLoad(line func(what, format string, args ...any), l *control.LoadExplanation) {
 	result := "allowed: class " + l.Class
 	switch {
@@ -109,7 +109,7 @@ func printLoad(line func(what, format string, args ...any), l *control.LoadExpla
 	line("result", "%s", result)
 }
 
-// roundLatency returns a time in seconds as a duration for people.
+// roundLatency converts seconds to a duration that is rounded for display.
 func roundLatency(seconds float64) time.Duration {
 	d := time.Duration(seconds * float64(time.Second))
 	if d >= 10*time.Millisecond {

@@ -17,12 +17,12 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// importTimeout bounds an import: a hundred thousand overrides take seconds on an idle machine.
+// importTimeout bounds an import. On an idle machine, a hundred thousand overrides take seconds.
 const importTimeout = time.Hour
 
 // importSettings are the flags of "import".
 type importSettings struct {
-	policy string // the file below the database
+	policy string // the policy file that the database extends
 	yes    bool
 }
 
@@ -87,7 +87,8 @@ func (s *importSettings) run(c *cobra.Command, db *source.Database, args []strin
 	return err
 }
 
-// apply makes the changes that were shown, and returns the new version. It fails if the database has changed since.
+// apply makes the changes, and returns the new version. It fails if the database no longer has the version seen,
+// for which the changes were shown.
 func (s *importSettings) apply(ctx context.Context, db *source.Database, seen int64, replace func(*source.Tx) error) (int64, error) {
 	return db.Change(ctx, actor(), func(tx *source.Tx) error {
 		if tx.Contents().Version != seen {
@@ -108,7 +109,7 @@ func deletions(all []source.Difference) string {
 	if n == 0 {
 		return ""
 	}
-	return ", among them " + words.Counted(n, "deletion") + " of what the file lacks"
+	return ", among them " + words.Counted(n, "deletion") + " of entries that the file lacks"
 }
 
 // printDifferences writes new items with "+", deleted ones with "-", and changed ones with both.

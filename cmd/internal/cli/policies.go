@@ -34,7 +34,7 @@ func (s *policySource) read(c *cobra.Command, origin string) (doc *policy.Docume
 	return doc, p, command.Failed(command.Unreadable(origin, err))
 }
 
-// readDatabase reads the database, and the file below it if there is one.
+// readDatabase reads the database, and the policy file if one is given.
 func (s *policySource) readDatabase(c *cobra.Command, origin string) (*policy.Document, *policy.Policy, error) {
 	stack := &source.Stack{Swap: func(*policy.Policy) {}}
 	if s.file != "" {
@@ -71,7 +71,8 @@ func (s *policySource) readFile(in io.Reader, compile policyfile.Compiler) (*pol
 	return readFile(s.file, in, compile)
 }
 
-// readFile reads a policy file, or in if that is not nil and the name is [command.Stdin], and compiles it.
+// readFile reads and compiles the named policy file. If the name is [command.Stdin] and in is not nil, it reads
+// from in.
 func readFile(name string, in io.Reader, compile policyfile.Compiler) (*policy.Policy, error) {
 	if name != command.Stdin || in == nil {
 		data, err := policyfile.ReadFile(name)

@@ -18,7 +18,7 @@ import (
 const progressAfter = 500 * time.Millisecond
 
 // showProgress returns a [feed.Options.Progress] that draws a bar on w, or nil if w is not a terminal. end removes
-// the bar; call it before anything else is written.
+// the bar; call it before writing anything else.
 func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
 	f := command.Terminal(w)
 	if f == nil {
@@ -35,10 +35,10 @@ func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
 			bar = newBar(f, p.Total)
 		}
 		if p.Total > 0 {
-			// Never show the total: the last requests that were read have yet to be decided.
+			// Never show 100 %: the last requests have been read, but not decided yet.
 			p.Done = min(p.Done, p.Total-1)
 		}
-		_ = bar.Set64(p.Done) // go on if the terminal is gone
+		_ = bar.Set64(p.Done) // replay continues even if the terminal is closed
 		bar.Describe(fmt.Sprintf("%s lines, %s/s", rounded(float64(p.Lines)), rounded(float64(p.Lines)/took.Seconds())))
 	}
 	return show, func() {
@@ -61,7 +61,7 @@ func newBar(f *os.File, total int64) *progressbar.ProgressBar {
 		progressbar.OptionUseIECUnits(true),
 		progressbar.OptionSetPredictTime(total > 0),
 		progressbar.OptionFullWidth(),
-		progressbar.OptionSetSpinnerChangeInterval(0), // otherwise it starts a goroutine
+		progressbar.OptionSetSpinnerChangeInterval(0), // another value starts a goroutine
 		progressbar.OptionSetTheme(progressbar.ThemeASCII),
 	)
 }

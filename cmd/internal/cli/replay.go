@@ -140,8 +140,8 @@ func (q *replaySettings) run(c *cobra.Command, args []string) error {
 // maxNodes bounds --nodes.
 const maxNodes = 1000
 
-// compare sets the policy or the number of instances to compare with. Only one of them may be set on the command
-// line. It overrides the other one if that was set in the environment.
+// compare sets the policy or the number of instances to compare with. The command line may set only one of
+// --against and --nodes, which overrides the other in the environment.
 func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error {
 	f := c.Flags()
 	nodes, against := command.FromCommandLine(f, "nodes") != "", command.FromCommandLine(f, "against") != ""
@@ -159,7 +159,7 @@ func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error 
 	return nil
 }
 
-// replayStore is a store in memory that counts evictions.
+// replayStore is a memory store that reports its evictions.
 type replayStore struct{ *memory.Store }
 
 func newReplayStore(maxBytes int64) replay.Store { return replayStore{memory.NewSize(maxBytes)} }
@@ -169,8 +169,8 @@ func (s replayStore) Evicted() int64 { return s.Losses().Evicted }
 // replayFormats are the formats of a report by the values of --output and by file extension.
 var replayFormats = map[string]string{"text": "text", "json": "json", "html": "html", ".json": "json", ".html": "html"}
 
-// reportTo parses --output. HTML needs a file: with "html", the file is the first argument that ends in .html. logs
-// are the other arguments.
+// reportTo parses --output. A report in HTML needs a file: if output is "html", it is the first argument that ends
+// in .html. logs are the other arguments.
 func reportTo(output string, args []string) (to destination, logs []string, err error) {
 	to, err = destinationOf(output, replayFormats, "text, json or html, or a file that ends in .html or .json")
 	if err != nil || to.format != "html" || to.file != "" {
@@ -195,7 +195,7 @@ func writeReport(w io.Writer, format string, r *replay.Report) error {
 	return show.Text(w, r, terminalWidth(w))
 }
 
-// terminalWidth returns how many columns a terminal has; 0 if out is not a terminal.
+// terminalWidth returns the number of columns of a terminal, or 0 if out is not a terminal.
 func terminalWidth(out io.Writer) int {
 	if f := command.File(out); f != nil {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil {

@@ -49,7 +49,7 @@ func tokenCreateCommand() *cobra.Command {
 	f.StringVar(&name, "name", "", "`name` of the token; the audit log records it with each change")
 	f.StringVar(&role, "role", "", "viewer, operator or admin")
 	f.StringVar(&until, "until", "", "`time` of expiry, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in UTC (default never)")
-	// It fails only for an unknown flag.
+	// The error is only for an unknown flag.
 	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }

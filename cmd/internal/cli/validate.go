@@ -113,7 +113,7 @@ func printCoverage(c *cobra.Command, file string, doc *policy.Document, d *opena
 	for _, line := range command.WarningLines(slices.Concat(d.Left, unmet)) {
 		c.PrintErrln("warning:", line)
 	}
-	for _, line := range command.WarningLines(problems(met.General, "only rules of %s for all paths apply to %s", "")) {
+	for _, line := range command.WarningLines(problems(met.General, "only rules of %s that match all paths apply to %s", "")) {
 		c.PrintErrln("note:", line)
 	}
 	for _, name := range met.Idle {

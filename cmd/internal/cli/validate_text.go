@@ -21,7 +21,7 @@ const inFlightText = "in the gateway, in Go programs, and for callers of --check
 // adaptiveText lists the integrations in which automatic limits of requests in flight apply.
 const adaptiveText = "in the gateway and in Go programs (httplimit, grpclimit), separately in each process; --check, --grpc, --resp, --spoe and --auth see no responses and ignore the rule"
 
-// printPolicy writes the behavior of rules that their text does not show.
+// printPolicy writes those effects of rules that the policy does not state.
 func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, o := range p.Outages() {
@@ -59,8 +59,8 @@ func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 	}
 }
 
-// printCluster writes which rules a cluster charges in one step. apart is true if it charges others one after
-// another.
+// printCluster writes which rules a cluster charges in one step. apart is true if the cluster charges other rules
+// of a request one after the other.
 func printCluster(out *bytes.Buffer, file string, together [][]string, apart bool) {
 	for _, group := range together {
 		fmt.Fprintf(out, "%s: charged in one step on a cluster: %s\n", file, strings.Join(group, ", "))
@@ -76,13 +76,13 @@ func outageText(o policy.Outage) string {
 	return fmt.Sprintf("%s if the store is unavailable (%s)", does, o.Why)
 }
 
-// consistencyText describes how instances that share a store count a rule that is not strict.
+// consistencyText describes the consistencies other than strict, for instances that share a store.
 var consistencyText = map[string]string{
 	sluice.Leased.String(): "leased: instances spend units reserved in the store, and never exceed the limit",
 	sluice.Synced.String(): "synced: instances count locally and exchange counts, so the limit can be exceeded",
 }
 
-// excessText describes by how much a limit can be exceeded with a consistency.
+// excessText describes by how much instances with consistency c can exceed the limit of p.
 func excessText(c sluice.Consistency, p *sluice.Plan) string {
 	if c == sluice.Leased {
 		if ahead := lease.Ahead(p); ahead > 0 {
@@ -97,7 +97,7 @@ func excessText(c sluice.Consistency, p *sluice.Plan) string {
 		synced.Excess(p, 2), synced.Excess(p, 10), synced.Every)
 }
 
-// allocationText describes what a tenant of each weight gets while demand exceeds the limit.
+// allocationText describes the allocation of a tenant of each weight while demand exceeds the limit.
 func allocationText(s *policy.SharedLimit) string {
 	const ten, hundred = 10, 100
 	if len(s.Weights) == 1 {
@@ -128,7 +128,8 @@ func settlingText(s *policy.SharedLimit) string {
 	return fmt.Sprintf("%s; unused allocations are lent within %v; a tenant is active for %v after a request", settles, s.Window/2, s.Window)
 }
 
-// debtText describes how much a key can owe, how long that locks it out, and what can pass in spite of the limit.
+// debtText describes how much a key can owe, how long the debt locks the key out, and what is allowed beyond the
+// limit.
 func debtText(d *policy.Debt) string {
 	text := fmt.Sprintf("a key can owe %s, which locks it out for up to %s", amountText(d, d.Units), days(d.Lockout))
 	switch d.Limit.Algorithm {
@@ -163,7 +164,7 @@ func amountText(d *policy.Debt, n int64) string {
 	return text
 }
 
-// days rounds a duration up to days, or to seconds if it is less than two days.
+// days formats a duration, rounded up to whole days, or to seconds if it is less than two days.
 func days(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d < 2*day {

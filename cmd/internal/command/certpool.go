@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// CertPool returns the certificate authorities in a file, which a setting names.
+// CertPool returns the certificate authorities in a file. setting names the setting with the file in errors.
 func CertPool(setting, file string) (*x509.CertPool, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 
 // Exit codes besides 0.
 const (
-	exitFailed = 1 // the command failed, or its answer is no
+	exitFailed = 1 // the command failed, or a check was negative
 	exitUsage  = 2 // the command line, the environment or the configuration file is wrong
 )
 
-// ErrReported ends the program with exit code 1, and prints nothing: the command has printed why.
+// ErrReported ends the program with exit code 1 without a message, because the command has printed the reason.
 var ErrReported = errors.New("reported")
 
-// failure is an error that has nothing to do with how the program was called.
+// failure is an error that the command line did not cause.
 type failure struct{ err error }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Failed marks an error as one that has nothing to do with how the program was called: the exit code is 1
-// instead of 2, and no usage is shown. It returns nil for nil.
+// Failed marks an error as not caused by the command line: the exit code is 1 instead of 2, and no usage is shown.
+// It returns nil for nil.
 func Failed(err error) error {
 	if err == nil {
 		return nil
@@ -40,7 +40,7 @@ func Execute(root *cobra.Command) int {
 	root.SetOut(out)
 	root.SetErr(problems)
 	c, err := root.ExecuteC()
-	if out.err != nil { // even if the command succeeded, its output is lost
+	if out.err != nil { // the command failed, because its output is lost
 		err = Failed(fmt.Errorf("standard output: %w", out.err))
 	}
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// foreignFlags are the names that other programs give to settings, without hyphens.
+// foreignFlags maps the names that settings have in other programs, without hyphens, to flags of sluice.
 var foreignFlags = map[string]string{
 	"addr": "proxy", "address": "proxy", "bind": "proxy", "listen": "proxy", "listenaddress": "proxy", "port": "proxy",
 	"backend": "upstream", "origin": "upstream", "proxypass": "upstream", "target": "upstream", "upstreamurl": "upstream",
@@ -28,7 +28,7 @@ var foreignFlags = map[string]string{
 	"cachesize": "memory-size", "replicas": "instances", "maxheadersize": "max-header", "maxbodysize": "max-body",
 }
 
-// meantFlag returns which of flags an unknown name probably means, or "".
+// meantFlag returns the flag that an unknown name probably means, or "".
 func meantFlag(name string, flags []string) string {
 	if f := foreignFlags[spelling.Fold(name)]; slices.Contains(flags, f) {
 		return f
@@ -36,7 +36,7 @@ func meantFlag(name string, flags []string) string {
 	return spelling.Nearest(strings.ReplaceAll(name, "_", "-"), flags)
 }
 
-// reason returns the error of a flag's type, without the name of the flag.
+// reason returns the error that the flag's type returned, without the name of the flag.
 func reason(err error) error {
 	if invalid := new(pflag.InvalidValueError); errors.As(err, &invalid) {
 		if strings.HasPrefix(invalid.GetFlag().Value.Type(), "bool") {
@@ -50,7 +50,7 @@ func reason(err error) error {
 	return err
 }
 
-// flagError returns what is wrong with a flag of the command line, and what to write.
+// flagError returns the error for a wrong flag of the command line, with what to write instead.
 func flagError(c *cobra.Command, err error) error {
 	invalid, bare, unknown := new(pflag.InvalidValueError), new(pflag.ValueRequiredError), new(pflag.NotExistError)
 	switch {
@@ -78,7 +78,7 @@ func flagError(c *cobra.Command, err error) error {
 	return fmt.Errorf("unknown flag %s%.60s: the usage is %q", dashes, name, c.UseLine())
 }
 
-// FlagsOnly is the Args of a command that takes flags and nothing else.
+// FlagsOnly is the Args of a command that takes only flags.
 func FlagsOnly(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -89,8 +89,8 @@ func FlagsOnly(_ *cobra.Command, args []string) error {
 	return fmt.Errorf("unexpected argument %.60q: write the flag before it, as in --policy FILE or --upstream URL", args[0])
 }
 
-// Unreadable adds to an error about opening a file the setting that names it, and what to do. It returns
-// errors about the content of the file as they are.
+// Unreadable returns an error about opening a file with the setting that names the file, and with advice. It
+// returns errors about the content of the file unchanged.
 func Unreadable(setting string, err error) error {
 	file, ok := errors.AsType[*fs.PathError](err)
 	if !ok {
@@ -99,7 +99,7 @@ func Unreadable(setting string, err error) error {
 	hint := "give another file"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		hint = "write its path from / or from where sluice is started"
+		hint = "write an absolute path, or one relative to the directory where sluice is started"
 	case errors.Is(err, fs.ErrPermission):
 		hint = "let the user that sluice runs as read it"
 	case errors.Is(err, syscall.EISDIR):

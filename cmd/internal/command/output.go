@@ -10,13 +10,13 @@ import (
 	"golang.org/x/term"
 )
 
-// output writes to standard output or standard error. Clients may have sent what a command prints, so
-// output escapes what would act on a terminal: control characters, and characters that change the direction
-// of text or are invisible. The escape "\u202e" has the same meaning in JSON and YAML.
+// output writes to standard output or standard error. Texts that a command prints may come from clients, so output
+// escapes characters that would affect a terminal: control characters, invisible characters, and characters that
+// change the direction of text. In JSON and YAML, an escape such as "\u202e" does not change the meaning.
 type output struct {
 	file *os.File
 	half []byte // the start of a character that is not yet complete
-	err  error  // of the first write that failed
+	err  error  // the error of the first write that failed
 }
 
 func (o *output) Write(p []byte) (int, error) {
@@ -50,8 +50,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// acts reports whether a terminal does more with r than show it. Joiners are allowed: many languages need
-// them.
+// acts reports whether r can affect a terminal beyond being shown. Joiners are not escaped, because many languages
+// need them.
 func acts(r rune) bool {
 	const zeroWidthNonJoiner, zeroWidthJoiner = '\u200c', '\u200d'
 	switch r {
@@ -61,7 +61,8 @@ func acts(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// Terminal returns the terminal behind an output of a command if its cursor can be moved, or else nil.
+// Terminal returns the terminal to which an output of a command writes, or nil if the output is not a terminal with
+// a movable cursor.
 func Terminal(stream any) *os.File {
 	f := File(stream)
 	if f == nil || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
@@ -70,7 +71,7 @@ func Terminal(stream any) *os.File {
 	return f
 }
 
-// File returns the file behind an output of a command, or nil.
+// File returns the file to which an output of a command writes, or nil.
 func File(stream any) *os.File {
 	if o, ok := stream.(*output); ok {
 		return o.file

@@ -9,23 +9,23 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// Words that stand for a policy in place of a file name.
+// Names of policies that are not files.
 const (
-	ExamplePolicy = "example" // the built-in one
+	ExamplePolicy = "example" // the built-in policy
 	Stdin         = "-"
 )
 
-// AddRulesFlag adds --rules, the database of rules. More continues its description.
+// AddRulesFlag adds --rules, the database of rules. more is a part of the flag's description.
 func AddRulesFlag(f *pflag.FlagSet, url *string, more string) {
 	f.StringVar(url, "rules", "", "rules database"+more+": a `URL` such as sqlite:rules.db or postgres://user@host/name;\nkeep its password in SLUICE_RULES, PGPASSWORD or ~/.pgpass, not on the command line")
 }
 
-// ParseExample parses the built-in policy, and compiles it.
+// ParseExample parses and compiles the built-in policy.
 func ParseExample(compile policyfile.Compiler) (*policy.Policy, error) {
 	return policyfile.ParseTo("examples/api.yaml", examples.API, nil, compile)
 }
 
-// AddEnvoyAlgorithmFlag adds --envoy-algorithm, with the sliding window counter as its default.
+// AddEnvoyAlgorithmFlag adds --envoy-algorithm. Its default is the sliding window counter.
 func AddEnvoyAlgorithmFlag(f *pflag.FlagSet, a *Algorithm) {
 	*a = Algorithm(sluice.SlidingWindowCounter)
 	f.Var(a, "envoy-algorithm", "algorithm for limits from an envoyproxy/ratelimit configuration or from Envoy's requests, which cannot name one.\n"+

@@ -27,9 +27,9 @@ const TokenVariable = "SLUICE_TOKEN"
 // AddConfigFlag adds --config, a file that sets the other flags.
 func AddConfigFlag(f *pflag.FlagSet) { f.String(configFlag, "", "YAML `file` with settings") }
 
-// ApplySettings sets the flags that the command line leaves out: from the environment (SLUICE_LOG_LEVEL for
-// --log-level), else from the configuration file (log_level). So every flag is a setting, and there is one
-// list of them. It is the PreRunE of every command with settings.
+// ApplySettings sets the flags that the command line omits: from the environment (SLUICE_LOG_LEVEL for
+// --log-level), or else from the configuration file (log_level). So every flag is also a variable and a setting of
+// the file. It is the PreRunE of every command with settings.
 func ApplySettings(c *cobra.Command, _ []string) error {
 	if err := fromEnvironment(c); err != nil {
 		return err
@@ -63,7 +63,7 @@ func fromEnvironment(c *cobra.Command) error {
 	return errors.Join(errs...)
 }
 
-// fromVariable sets a flag, unless another command has it or the command line sets it.
+// fromVariable sets a flag from a variable, unless the flag belongs to another command or the command line sets it.
 func fromVariable(f *pflag.Flag, flags *pflag.FlagSet, name, value string) error {
 	if f == nil || f.Changed {
 		return nil
@@ -74,7 +74,7 @@ func fromVariable(f *pflag.Flag, flags *pflag.FlagSet, name, value string) error
 	return setOrigin(flags, f.Name, name)
 }
 
-// knownVariables returns the flags of all commands, keyed by variable.
+// knownVariables returns the flags of all commands by the names of their variables.
 func knownVariables(root *cobra.Command) map[string]string {
 	known := make(map[string]string)
 	for _, c := range root.Commands() {
@@ -89,8 +89,8 @@ func knownVariables(root *cobra.Command) map[string]string {
 	return known
 }
 
-// ofService reports whether Kubernetes sets the variable: it does so in every container next to a Service with a
-// name that starts with sluice.
+// ofService reports whether Kubernetes sets the variable. If the name of a Service starts with sluice, Kubernetes
+// sets such variables in every container of the namespace.
 func ofService(name string) bool {
 	for i := range name {
 		_, service := os.LookupEnv(name[:i] + "_SERVICE_HOST")
@@ -101,7 +101,7 @@ func ofService(name string) bool {
 	return false
 }
 
-// meantVariable returns advice about an unknown variable.
+// meantVariable returns advice for an unknown variable.
 func meantVariable(name string, flags []string) string {
 	if flag := meantFlag(strings.TrimPrefix(name, "SLUICE_"), flags); flag != "" {
 		return fmt.Sprintf("did you mean %s?", variable(flag))
@@ -109,7 +109,7 @@ func meantVariable(name string, flags []string) string {
 	return "unset it, or see \"sluice serve --help\": SLUICE_LOG_LEVEL is --log-level"
 }
 
-// fromFile reads a flat YAML document with names of flags as keys.
+// fromFile reads a flat YAML document whose keys are names of flags.
 func fromFile(flags *pflag.FlagSet, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -117,13 +117,13 @@ func fromFile(flags *pflag.FlagSet, path string) error {
 	}
 	var doc yaml.Node
 	if err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&doc); errors.Is(err, io.EOF) {
-		return nil // nothing but comments
+		return nil // the file has only comments
 	} else if err != nil {
 		return errors.New(policyfile.YAMLProblem(path, data, err).String())
 	}
 	pairs := doc.Content[0]
 	if pairs.Kind != yaml.MappingNode {
-		return fmt.Errorf("%s:%d: this is not a list of settings: write one \"name: value\" a line", path, pairs.Line)
+		return fmt.Errorf("%s:%d: this is not a list of settings: write one \"name: value\" per line", path, pairs.Line)
 	}
 	var errs []error
 	seen := map[string]bool{}
@@ -148,7 +148,7 @@ func fromPair(flags *pflag.FlagSet, place string, key, value *yaml.Node) error {
 	case key.Value == "rules" && value.Kind != yaml.ScalarNode, f == nil || f.Name == configFlag || f.Name == "help" || strings.Contains(key.Value, "-"):
 		return unknownSetting(flags, key.Value)
 	case value.Kind != yaml.ScalarNode:
-		return errors.New("the value is not a single one: write name: value")
+		return errors.New("the value must be a single word or number: write name: value")
 	case f.Changed: // the command line or the environment sets it
 		return nil
 	}
@@ -163,7 +163,7 @@ func unknownSetting(flags *pflag.FlagSet, key string) error {
 	names := settingNames(flags)
 	switch meant := meantFlag(key, names); {
 	case key == "rules" || key == "version":
-		return errors.New("this is a policy, and not settings: give the file as --policy")
+		return errors.New("this file is a policy, not a list of settings: pass it with --policy")
 	case meant != "":
 		return fmt.Errorf("unknown setting: did you mean %q?", strings.ReplaceAll(meant, "-", "_"))
 	}
@@ -187,7 +187,7 @@ func setOrigin(flags *pflag.FlagSet, flag, place string) error {
 	return flags.SetAnnotation(flag, originNote, []string{place})
 }
 
-// Origin returns what set a flag: --policy, SLUICE_POLICY, or a line of the configuration file.
+// Origin names the source of a flag's value: --policy, SLUICE_POLICY, or a line of the configuration file.
 func Origin(flags *pflag.FlagSet, flag string) string {
 	if note := flags.Lookup(flag).Annotations[originNote]; len(note) > 0 {
 		return note[0]
@@ -195,7 +195,7 @@ func Origin(flags *pflag.FlagSet, flag string) string {
 	return "--" + flag
 }
 
-// FromCommandLine returns the first of the flags that the command line itself sets, or "".
+// FromCommandLine returns the first of the named flags that the command line sets, or "".
 func FromCommandLine(flags *pflag.FlagSet, names ...string) string {
 	for _, name := range names {
 		if flags.Changed(name) && Origin(flags, name) == "--"+name {

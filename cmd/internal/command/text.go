@@ -2,7 +2,7 @@ package command
 
 import "time"
 
-// RoundUp rounds up to seconds, or to milliseconds if there is at most one second.
+// RoundUp rounds a duration up to whole seconds, or if it is at most a second, to milliseconds.
 func RoundUp(d time.Duration) time.Duration {
 	unit := time.Millisecond
 	if d > time.Second {

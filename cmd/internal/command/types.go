@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/internal/bytesize"
 )
 
-// Address is a flag with an address to listen at, host:port.
+// Address is a flag with an address to listen on, as host:port.
 type Address string
 
 func (a *Address) String() string { return string(*a) }
@@ -80,7 +80,7 @@ func (p *Duration) Set(s string) error {
 	return nil
 }
 
-// Number is a flag with a bound of at least 1; 0 if it is not set.
+// Number is a flag with a bound of at least 1. It is 0 if the flag is not set.
 type Number int
 
 func (n *Number) String() string { return strconv.Itoa(int(*n)) }
@@ -95,7 +95,7 @@ func (n *Number) Set(s string) error {
 	return nil
 }
 
-// Level is a flag with how much to log.
+// Level is a flag with the minimum level of log messages.
 type Level struct{ slog.Level }
 
 func (l *Level) String() string { return strings.ToLower(l.Level.String()) }

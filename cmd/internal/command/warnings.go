@@ -10,8 +10,8 @@ import (
 // maxWarnings bounds the warnings of one kind.
 const maxWarnings = 10
 
-// WarningLines returns a line for each warning. Of warnings with the same advice about items of the same
-// list it returns the first ten, and the number of the others.
+// WarningLines returns a line for each warning. If more than ten warnings give the same advice about items of one
+// list, it returns the first ten, and a line with the number of the others.
 func WarningLines(all []policy.Problem) (lines []string) {
 	type kind struct{ list, hint string }
 	kindOf := func(p *policy.Problem) kind {

@@ -13,13 +13,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// act is an action behind a button. GET answers with a page that has a form and the effect that the act would have.
-// POST carries the act out.
+// act is an action behind a button. GET returns a page with a form and the effect that the act would have. POST
+// performs the act.
 type act struct {
 	name string
 	role source.Role
-	// look returns the effect, found by a dry run. The page shows the effect's Problem beside the form. An error
-	// that look returns is about the rule, subject or other item that the request names.
+	// look finds the effect by a dry run. If something is wrong with the form, the effect has a Problem, which the
+	// page shows beside the form. If look returns an error, the rule, subject or other item of the request is
+	// wrong.
 	look func(c *call, f url.Values) (*effect, error)
 }
 
@@ -52,8 +53,8 @@ func actRoutes() (all []route) {
 type effect struct {
 	Act    string
 	Title  string // the act and its subject
-	Whom   string // a subject's key, which a client may have chosen; shown after the title
-	Verb   string // on the button
+	Whom   string // the key of a subject, which may come from a client; shown after the title
+	Verb   string // the text of the button
 	Danger bool
 
 	// Fields are the fields of the form.
@@ -63,26 +64,26 @@ type effect struct {
 	Rows     []effectRow
 	Notes    []string
 	Warnings []string
-	Problem  *control.Problem // why the act cannot be done with this form
+	Problem  *control.Problem // why the act is impossible with this form
 	NoUndo   string           // why the act cannot be undone; "" if it can
 
-	// How describes another way if this page cannot carry out the act. Paste is then the text to write into the
-	// file, and Diff the change of the file.
+	// How describes another way if this page cannot perform the act. In that case, Paste is the text to write into
+	// the file, and Diff is the change of the file.
 	How   string
 	Paste string
 	Diff  []diffLine
 	Back  string // the page with the button
-	// LastHour is the effect on the latest requests.
+	// LastHour is the effect that the act would have had on the latest requests.
 	LastHour *lastHour
 
-	do   func() (undo, error) // carries the act out; nil if there is nothing to do
+	do   func() (undo, error) // performs the act; nil if nothing is to be done
 	said string               // the notice after the act
 }
 
-// Here reports whether this page can carry out the act once the form is valid.
+// Here reports whether this page can perform the act once the form is valid.
 func (e *effect) Here() bool { return e.How == "" && (e.do != nil || len(e.Fields) > 0) }
 
-// Possible reports whether the act can be carried out now.
+// Possible reports whether this page can perform the act now.
 func (e *effect) Possible() bool { return e.do != nil && e.Problem == nil }
 
 // effectRow is a value before and after an act.
@@ -104,7 +105,7 @@ type option struct {
 	Chosen      bool
 }
 
-// page shows the form of the act and the effect that it would have.
+// page shows the form and the effect of the act.
 func (a act) page(s *server, c *call) error {
 	e, err := a.look(c, c.URL.Query())
 	if err != nil {
@@ -118,7 +119,7 @@ func (a act) show(s *server, c *call, status int, e *effect) error {
 	return s.show(c, status, "act", page{Title: e.Title, Section: sectionOf(e.Back), Script: "acts.js", Data: e})
 }
 
-// do carries the act out.
+// do performs the act.
 func (a act) do(s *server, c *call) error {
 	e, err := a.look(c, c.PostForm)
 	if err != nil {
@@ -157,10 +158,10 @@ func (e *effect) missing(f url.Values) string {
 	return ""
 }
 
-// offer sets the action of the effect to a change, and tries the change with a dry run. It returns the result of
-// the dry run. If control refuses the change, offer returns nil and sets the effect's Problem to the reason. After
-// the change was made, undone gets its result, and returns the undo, or nil if it cannot be undone. A nil undone is
-// for changes that can never be undone.
+// offer makes change the action of the effect, and returns the result of a dry run of it. If package control
+// refuses the change, offer returns nil and sets the effect's Problem to the reason. undone is called with the
+// result after the change was made, and returns the undo, or nil if this change cannot be undone. If undone is nil,
+// the act can never be undone.
 func offer[T any](c *call, e *effect, change func(dry bool) (*T, error), undone func(*T) undo) (*T, error) {
 	e.do = func() (undo, error) {
 		did, err := change(false)
@@ -184,7 +185,7 @@ func sectionOf(path string) string {
 	return name
 }
 
-// The choices of a form for how long a change lasts.
+// lasts has the choices of a form for the duration of a change.
 var lasts = []struct {
 	value, text string
 	length      time.Duration
@@ -195,8 +196,8 @@ var lasts = []struct {
 	{"30d", "30 days", 30 * 24 * time.Hour},
 }
 
-// untilFields returns the fields that ask until when a change is to last: a choice and a date. Without JavaScript,
-// the form shows both. A date takes precedence over the choice.
+// untilFields returns the fields of a form for the end of a change: a choice of durations, and a date. Without
+// JavaScript, the form shows both. The date takes precedence.
 func untilFields(f url.Values, usual string) []field {
 	how := field{Name: "for", Label: "For", Kind: "select"}
 	for _, l := range lasts {
@@ -205,7 +206,7 @@ func untilFields(f url.Values, usual string) []field {
 	return []field{how, {Name: "until", Label: "Or until the end of", Kind: "date", Value: f.Get("until"), Hint: "A day in UTC. It overrides the choice above."}}
 }
 
-// untilOf returns until when a change is to last, as text that control reads.
+// untilOf returns the end of a change in a form, as text that package control parses.
 func untilOf(f url.Values, usual string) string {
 	chosen := cmp.Or(f.Get("for"), usual)
 	for _, l := range lasts {
@@ -213,10 +214,10 @@ func untilOf(f url.Values, usual string) string {
 			chosen = time.Now().Add(l.length).UTC().Truncate(time.Second).Format(time.RFC3339)
 		}
 	}
-	return cmp.Or(f.Get("until"), chosen) // control reports a text that it cannot read
+	return cmp.Or(f.Get("until"), chosen) // package control reports an invalid text
 }
 
-// reasonField returns the field that asks for the reason of a change.
+// reasonField returns the field of a form for the reason of a change.
 func reasonField(f url.Values, required bool) field {
 	return field{Name: "reason", Label: "Reason", Kind: "text", Value: f.Get("reason"), Required: required, Hint: "For other operators. It is recorded in the audit log."}
 }

@@ -47,10 +47,10 @@ func (a *alerts) text(name string) string {
 	return ""
 }
 
-// maxMoreAlerts is how many alerts are listed in addition to the first.
+// maxMoreAlerts is the maximum number of alerts that are listed after the first one.
 const maxMoreAlerts = 5
 
-// others returns the alerts that are not silenced, without the first.
+// others returns the alerts that are not silenced, except the one with the text first.
 func (a *alerts) others(first string) (all []control.Alert) {
 	for _, one := range a.Alerts {
 		if one.Alert != first && one.Silenced == nil && len(all) < maxMoreAlerts {
@@ -60,7 +60,7 @@ func (a *alerts) others(first string) (all []control.Alert) {
 	return all
 }
 
-// quiet returns the alerts that are silenced, even if their cause is over.
+// quiet returns the silenced alerts, including those that have ended.
 func (a *alerts) quiet() (all []control.Alert) {
 	for i := range a.Silences {
 		name := a.Silences[i].Alert
@@ -87,7 +87,7 @@ func lookSilence(c *call, f url.Values) (*effect, error) {
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
-	e.Notes = append(e.Notes, "It applies on this instance until a restart. Silence alerts of Prometheus in its Alertmanager.")
+	e.Notes = append(e.Notes, "The silence applies to this instance until a restart. To silence alerts of Prometheus, use Alertmanager.")
 	e.said = fmt.Sprintf("Silenced %s.", untilWords(until))
 	r := control.SilenceRequest{Alert: name, Until: until, Reason: f.Get("reason")}
 	would, err := offer(c, e, func(dry bool) (*control.SilenceChange, error) {
@@ -107,7 +107,7 @@ func lookUnsilence(c *call, f url.Values) (*effect, error) {
 	name := f.Get("alert")
 	was := a.silence(name)
 	if was == nil {
-		return nil, control.Problemf(http.StatusNotFound, "It is not silenced: the silence has ended.")
+		return nil, control.Problemf(http.StatusNotFound, "The alert is not silenced: its silence has ended.")
 	}
 	e := &effect{
 		Back: "/", Title: "End a silence", Verb: "End it", Hidden: map[string]string{"alert": name}, Whom: a.text(name),
@@ -122,7 +122,7 @@ func lookUnsilence(c *call, f url.Values) (*effect, error) {
 	return e, err
 }
 
-// silenceAgain returns the undo that restores a silence.
+// silenceAgain returns an undo that restores a silence.
 func silenceAgain(was *control.Silence) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Silence(c.Context(), c.caller, control.SilenceRequest{Alert: was.Alert, Until: was.Until.Format(time.RFC3339Nano), Reason: was.Reason}, false)
@@ -130,8 +130,8 @@ func silenceAgain(was *control.Silence) undo {
 	}
 }
 
-// unsilenceMade returns the undo of a new silence. It ends the silence, unless another one has replaced it, and
-// restores the silence that was there before.
+// unsilenceMade returns the undo of a silence. The undo ends the silence is, unless a later one has replaced it,
+// and restores the silence was if that is not nil.
 func unsilenceMade(is, was *control.Silence) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Unsilence(c.Context(), c.caller, control.UnsilenceRequest{Alert: is.Alert, Until: is.Until}, false)

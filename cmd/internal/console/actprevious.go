@@ -13,16 +13,16 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// maxPreviousShown is for how many rules the page shows the difference.
+// maxPreviousShown is the maximum number of rules with a difference on the page.
 const maxPreviousShown = 50
 
-// lookPrevious returns the effect of putting the previous policy into force again.
+// lookPrevious returns the effect of going back to the previous policy.
 func lookPrevious(c *call, f url.Values) (*effect, error) {
 	e := &effect{Back: "/policy", Title: "Go back to the policy before this one", Verb: "Put it into force"}
 	p, err := c.s.Control.Previous(c.Context(), c.caller)
 	if err != nil {
 		if none := control.AsProblem(err); none != nil && none.Status == http.StatusNotFound {
-			e.Problem = control.Problemf(http.StatusNotFound, "There is none: %s.", none.Detail)
+			e.Problem = control.Problemf(http.StatusNotFound, "There is no previous policy: %s.", none.Detail)
 			return e, nil
 		}
 		return nil, err
@@ -32,11 +32,11 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 	}
 	entry := p.Entry
 	if asked, err := strconv.ParseInt(f.Get("entry"), 10, 64); err == nil {
-		entry = asked // the change that the page showed
+		entry = asked // the change on the page that the caller saw
 	}
 	e.Hidden = map[string]string{"entry": strconv.FormatInt(entry, 10)}
 	e.Notes = append(e.Notes,
-		fmt.Sprintf("It undoes all that %s changed at %s.", printable(p.Actor), timeWords(*p.At)),
+		fmt.Sprintf("This undoes the whole change that %s made at %s.", printable(p.Actor), timeWords(*p.At)),
 		"Overrides, tiers of subjects and the policy file do not change.")
 	if err := e.previousParts(p); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 		return c.s.Control.Restore(c.Context(), c.caller, entry, dry)
 	}, func(*control.Restored) undo {
 		now, err := c.s.Control.Previous(c.Context(), c.caller)
-		if err != nil || now.Actor != c.caller.Name { // another caller was quicker
+		if err != nil || now.Actor != c.caller.Name { // another caller has changed the policy in the meantime
 			return nil
 		}
 		return restoreBefore(now.Entry)
@@ -59,7 +59,7 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 	return e, nil
 }
 
-// restartWords returns sentences about limits that start to count from zero.
+// restartWords returns a sentence for each limit that starts to count from zero.
 func restartWords(all []control.Restart) (notes []string) {
 	for _, r := range all {
 		notes = append(notes, fmt.Sprintf("Counts for %s start at zero: %s becomes %s.", r.Rule, r.Was, r.Is))
@@ -67,12 +67,12 @@ func restartWords(all []control.Restart) (notes []string) {
 	return notes
 }
 
-// previousParts adds the changes of rules, tiers and settings to the effect.
+// previousParts adds the differences of rules, tiers and settings to the effect.
 func (e *effect) previousParts(p *control.Previous) error {
 	was, is := "", ""
 	for i, change := range p.Changes {
 		if i == maxPreviousShown {
-			e.Warnings = append(e.Warnings, fmt.Sprintf("%s more change and are not shown.", words.Counted(len(p.Changes)-i+p.More, "part")))
+			e.Warnings = append(e.Warnings, fmt.Sprintf("The changes of %s more are not shown.", words.Counted(len(p.Changes)-i+p.More, "part")))
 			break
 		}
 		now, err := partText(change.Kind, change.Target, change.Now)
@@ -89,7 +89,7 @@ func (e *effect) previousParts(p *control.Previous) error {
 	return nil
 }
 
-// previousFile adds the earlier contents of the file to the effect.
+// previousFile adds the previous contents of the policy file to the effect.
 func (e *effect) previousFile(p *control.Previous) error {
 	was, err := policyfile.Encode(editedName, p.Now.Document)
 	if err != nil {
@@ -109,7 +109,7 @@ func (e *effect) previousFile(p *control.Previous) error {
 	return nil
 }
 
-// partText returns a row of the database as YAML, or "" without a row.
+// partText returns a row of the database as YAML, or "" for no row.
 func partText(kind, target string, row source.Row) (string, error) {
 	if row == "" || row == "null" {
 		return "", nil

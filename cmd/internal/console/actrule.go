@@ -15,7 +15,7 @@ func lookShadow(c *call, f url.Values) (*effect, error) { return lookState(c, f,
 
 func lookEnforce(c *call, f url.Values) (*effect, error) { return lookState(c, f, false) }
 
-// lookState returns the effect of making a rule a shadow, or of enforcing it.
+// lookState returns the effect of putting a rule into shadow mode, or of enforcing it.
 func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	before, err := c.rule(f.Get("rule"))
 	if err != nil {
@@ -30,7 +30,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	if own != nil { // the rule as stored, without the limits that tiers of the database add to it
+	if own != nil { // the rule as stored, without the limits that tiers in the database add
 		before = own.Document.(*policy.Rule)
 	}
 	changed := *before
@@ -69,10 +69,10 @@ func (e *effect) pasteRule(before, after *policy.Rule) error {
 	return nil
 }
 
-// ruleState has whether a rule is enforced, and for which subjects.
+// ruleState is the state of a rule: enforced for all subjects, for some, or for none.
 type ruleState struct {
 	Shadow  bool
-	Enforce string // the share of subjects for which the rule is enforced, such as "10%"
+	Enforce string // the rollout percentage, such as "10%"
 	Exempt  bool
 	Block   bool
 	All     bool // the whole policy is in shadow mode, even if the rule is not
@@ -122,7 +122,7 @@ func (s ruleState) Badge() string {
 	return "badge-good"
 }
 
-// ruleHourWords describes what the other state would have meant in the last hour.
+// ruleHourWords describes the effect that the other state would have had in the last hour.
 func ruleHourWords(r *telemetry.Rule, shadow bool) string {
 	switch {
 	case r == nil:

@@ -17,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// subjectAct begins the effect of an act on a subject.
+// subjectAct returns the subject in a form, and an effect for it to fill in.
 func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, error) {
 	ref, err := c.subjectOf(f)
 	if err != nil {
@@ -26,7 +26,8 @@ func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, error) {
 	return &effect{Back: ref.Page(), Hidden: ref.Hidden(), Whom: ref.Shown}, ref, nil
 }
 
-// offerSubject offers a change of a subject, and shows the state of the subject after it.
+// offerSubject offers a change of a subject, and adds the subject's state before and after the change to the
+// effect.
 func offerSubject(c *call, e *effect, change func(bool) (*control.SubjectChange, error), undone func(*control.SubjectChange) undo) (*control.SubjectChange, error) {
 	would, err := offer(c, e, change, undone)
 	if would != nil {
@@ -48,7 +49,7 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 		e.Notes = append(e.Notes, end)
 	}
 	if !c.policy.Database {
-		e.Notes = append(e.Notes, "Without a database, the block applies only on this instance, until it stops.")
+		e.Notes = append(e.Notes, "Without a database, the block applies only to this instance, until the instance stops.")
 	}
 	if scope.everywhere(f) {
 		return e, e.blockEverywhere(c, ref, scope, r)
@@ -62,7 +63,7 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	if own != nil && !was.Block { // control would not replace the override by itself
+	if own != nil && !was.Block { // Control.Block does not replace another override
 		o := policy.Override{Rule: was.Rule, Key: was.Key, Block: true, Until: r.Until, Reason: r.Reason}
 		return e, e.replaceOverride(c, own, was, &o)
 	}
@@ -76,7 +77,7 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 func undoBlock(t control.Target, did *control.SubjectChange) undo {
 	until := did.Before.BlockedUntil
 	switch t.Reason = ""; {
-	case until != nil && did.Before.Override == nil: // one instance alone had blocked the subject
+	case until != nil && did.Before.Override == nil: // only one instance blocked the subject
 		t.Reason = "as before"
 		return blockAgain(control.BlockRequest{Target: t, Until: until.Format(time.RFC3339)})
 	case did.Put != nil:
@@ -85,7 +86,7 @@ func undoBlock(t control.Target, did *control.SubjectChange) undo {
 	return unblockMade(t)
 }
 
-// replaceOverride offers to replace the subject's own override by another.
+// replaceOverride offers to replace own, the override of the subject, with is.
 func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Override) error {
 	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
 		return c.s.Control.Put(c.Context(), c.caller, own.ID, is, control.Change{Dry: dry, Match: own.ETag})
@@ -94,7 +95,7 @@ func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Ove
 		return err
 	}
 	e.Rows = append(e.Rows, effectRow{"Override", overrideWords(was) + ", " + untilWords(was.Until), overrideWords(is) + ", " + untilWords(is.Until)})
-	e.Notes = append(e.Notes, "It replaces the current override of the subject.")
+	e.Notes = append(e.Notes, "This replaces the current override of the subject.")
 	e.LastHour = lastHourOf(would.Difference.LastHour)
 	return nil
 }
@@ -119,7 +120,7 @@ func lookUnblock(c *call, f url.Values) (*effect, error) {
 		return nil
 	})
 	if would != nil && !would.Before.Blocked {
-		e.do, e.Problem = nil, control.Problemf(http.StatusConflict, "It is not blocked.")
+		e.do, e.Problem = nil, control.Problemf(http.StatusConflict, "The subject is not blocked.")
 	}
 	return e, err
 }
@@ -159,8 +160,7 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 	return e, err
 }
 
-// refundForm reads the amount of a refund. For a rule in USD, the amount is in USD. It also returns the amount in
-// words.
+// refundForm reads the amount of a refund, which is in USD if the rule counts in USD. given is the amount in words.
 func refundForm(e *effect, rule *policy.Rule, f url.Values) (r control.RefundRequest, given string, wrong *control.Problem) {
 	if rule.Cost.USD != "" {
 		r.USD = cmp.Or(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(f.Get("usd")), "USD")), "0.01")
@@ -171,7 +171,7 @@ func refundForm(e *effect, rule *policy.Rule, f url.Values) (r control.RefundReq
 	e.Fields = []field{{Name: "units", Label: "Units", Kind: "number", Value: text, Required: true, Hint: "A request costs 1 unit unless the rule sets a cost."}, reasonField(f, false)}
 	units, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil {
-		return r, "", control.Problemf(http.StatusUnprocessableEntity, "Units is a whole number, and %s is none.", printable(text))
+		return r, "", control.Problemf(http.StatusUnprocessableEntity, "Units must be a whole number, not %s.", printable(text))
 	}
 	r.Units = units
 	return r, words.Counted(units, "unit"), nil
@@ -244,7 +244,7 @@ func (e *effect) createOverride(c *call, o *policy.Override) error {
 	return err
 }
 
-// pasteOverride adds the text to write into the file, for a policy without a database.
+// pasteOverride adds the text of an override for the policy file, because no database can store it.
 func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err error) {
 	e.How = "Without a database, add this to \"overrides\" in the policy file; changes are loaded automatically."
 	own := policy.Document{Overrides: []policy.Override{*o}}
@@ -259,7 +259,7 @@ func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err erro
 	return err
 }
 
-// raised returns what another limit would change in the subject's limits.
+// raised returns the changes of a subject's limits by an override.
 func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows []effectRow) {
 	after := *state
 	after.Override = &control.OverrideState{Document: o}
@@ -273,7 +273,7 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 		l := control.LimitState{Limit: text, Algorithm: algorithm}
 		plan := policy.LimitPlan(text, algorithm)
 		if plan == nil {
-			continue // the dry run reports what is wrong with the limit
+			continue // the dry run reports the error
 		}
 		l.Capacity = plan.Limit.Value(plan.Capacity)
 		l.Remaining = l.Capacity
@@ -287,7 +287,7 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 		anew = anew || !kept
 		after.Limits = append(after.Limits, l)
 	}
-	if was := state.Limits; o.InFlight > 0 && len(was) > 0 { // requests under way keep their permits
+	if was := state.Limits; o.InFlight > 0 && len(was) > 0 { // requests in flight keep their permits
 		after.Limits = []control.LimitState{{Algorithm: was[0].Algorithm, Capacity: o.InFlight, Remaining: max(0, o.InFlight-was[0].Used)}}
 	}
 	rows = append(rows, effectRow{"Limit", limitsHeld(state), limitsHeld(&after)})
@@ -303,7 +303,7 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 		e.Notes = append(e.Notes, "The counters of the old limit do not fit the new one, so counting starts at zero.")
 	}
 	if state.Blocked {
-		e.Warnings = append(e.Warnings, "The subject is blocked. A limit replaces a block by override; a block on an instance stays until you unblock the subject.")
+		e.Warnings = append(e.Warnings, "The subject is blocked. A new limit replaces a block that is an override. A block on this instance only stays until you unblock the subject.")
 	}
 	return rows
 }
@@ -352,7 +352,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 		e.How = "This override is in the policy file, which this page cannot change: remove it there."
 		return e, nil
 	}
-	etag := cmp.Or(f.Get("etag"), found.ETag) // the ETag that the caller saw, so that no change of another caller is lost
+	etag := cmp.Or(f.Get("etag"), found.ETag) // the ETag of the override that the caller saw, to keep a later change of another caller
 	e.Hidden["etag"] = etag
 	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
 		return c.s.Control.Delete(c.Context(), c.caller, control.Overrides, id, control.Change{Dry: dry, Match: etag})

@@ -14,8 +14,7 @@ import (
 //go:embed assets
 var assetFiles embed.FS
 
-// assets has the files by their names. The hash of each file is part of its URL, so a browser may keep the file for
-// good.
+// assets has the files by name. The hash of a file is part of its URL, so a browser may cache the file forever.
 var assets = func() map[string]asset {
 	all := map[string]asset{}
 	err := fs.WalkDir(assetFiles, "assets", func(name string, d fs.DirEntry, err error) error {
@@ -28,7 +27,7 @@ var assets = func() map[string]asset {
 		return err
 	})
 	if err != nil {
-		panic(err) // embedded files can always be read
+		panic(err) // cannot happen: the files are embedded
 	}
 	return all
 }()
@@ -38,10 +37,10 @@ type asset struct {
 	hash    string
 }
 
-// assetURL returns the URL path of a file of assets.
+// assetURL returns the URL path of a file in assets.
 func assetURL(name string) string { return "/assets/" + assets[name].hash + "/" + name }
 
-// assetTypes has the media types of files by their extensions. The tables of the operating system may differ.
+// assetTypes has the media types of files by extension. The operating system's table may have other types.
 var assetTypes = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".md": "text/plain; charset=utf-8", ".txt": "text/plain; charset=utf-8",
 }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// cache keeps values that many pages show, so that each is loaded at most once in a while. While one caller loads a
-// value, others get the old one.
+// cache keeps values that many pages show, so that they are not loaded for each page. While one caller loads a new
+// value, other callers get the old one.
 type cache[K comparable, V any] struct {
 	mu  sync.Mutex
 	all map[K]*cachedValue[V]
 }
 
-// maxCached is how many values are kept. When there are more, all are dropped.
+// maxCached is the maximum number of values. When it is exceeded, all values are dropped.
 const maxCached = 1000
 
 type cachedValue[V any] struct {
@@ -24,7 +24,7 @@ type cachedValue[V any] struct {
 	busy  bool
 }
 
-// get returns the value of a key if it is not older than life, and loads it otherwise.
+// get returns the value of a key. It loads a new value if the cached one is older than life.
 func (k *cache[K, V]) get(key K, life time.Duration, load func() (V, error)) (V, error) {
 	k.mu.Lock()
 	v := k.all[key]
@@ -46,7 +46,7 @@ func (k *cache[K, V]) get(key K, life time.Duration, load func() (V, error)) (V,
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	v.busy = false
-	if errors.Is(err, context.Canceled) { // the caller has left, which does not matter to others
+	if errors.Is(err, context.Canceled) { // the caller has left; this error is not for other callers
 		return value, err
 	}
 	v.value, v.err, v.at = value, err, time.Now()

@@ -19,21 +19,21 @@ type call struct {
 	s       *server
 	caller  control.Caller
 	session *session // nil if the request authenticates itself
-	// policy is the policy in force when the request came. It must not be changed.
+	// policy is the policy in force when the request arrived. It must not be changed.
 	policy *control.InForce
 }
 
-// maxForm is the size of the largest form in bytes. It has room for a policy of tens of thousands of rules twice,
-// before and after editing, with escapes.
+// maxForm is the maximum size of a form in bytes. A form may contain a policy twice, before and after editing, each
+// with tens of thousands of rules and with escapes.
 const maxForm = 16 << 20
 
-// maxSignIn is the size of the largest form of an unknown caller, in bytes.
+// maxSignIn is the maximum size of a form from an unknown caller, in bytes.
 const maxSignIn = 16 << 10
 
-// callTime is how long the server may take to make a page, after its form has arrived.
+// callTime bounds the time in which the server makes a page, from the arrival of the form.
 const callTime = 15 * time.Second
 
-// formTime is how long a form may take to arrive. Tests shorten it.
+// formTime bounds the time in which a form arrives. Tests shorten it.
 var formTime = 20 * time.Second
 
 // admitted returns the handler of a route. It authenticates the caller and checks the permission.
@@ -55,7 +55,7 @@ func (s *server) admitted(r route) http.Handler {
 	})
 }
 
-// errUnknown is the error for callers that have to sign in.
+// errUnknown is the error for a caller that must sign in.
 var errUnknown = errors.New("sign in first")
 
 func (s *server) admit(c *call, r route) (err error) {
@@ -123,10 +123,10 @@ func wantsPage(r *http.Request) bool {
 }
 
 // changedSince is the message for an ETag that is no longer valid.
-const changedSince = "It has changed since you loaded the page, and nothing was changed now. Check it, and try again."
+const changedSince = "Nothing was changed, because someone else has changed this since you loaded the page. Check it, and try again."
 
-// refusal returns the reason of an error with which control refused a change, in words for people. It returns other
-// errors as they are.
+// refusal returns the reason for which package control refused a change, in words for the console. It returns other
+// errors unchanged.
 func (c *call) refusal(err error) (*control.Problem, error) {
 	c.s.logAway(c, err)
 	p := control.AsProblem(err)

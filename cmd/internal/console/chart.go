@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// stacked has the outcomes in the order in which charts stack them, from below: the most important outcome has the
-// straight base.
+// stacked has the outcomes in the order in which charts stack them, from bottom to top. The bottom one is easiest
+// to read, so the most important outcome comes first.
 var stacked = [telemetry.Outcomes]struct {
 	Outcome    telemetry.Outcome
 	Name, Word string
@@ -25,20 +25,21 @@ var stacked = [telemetry.Outcomes]struct {
 	{telemetry.Allow, "allow", "Allowed"},
 }
 
-// chart has requests per second by outcome over time, for first.js and for the chart that the server draws.
+// chart has the requests per second by outcome over time. Both first.js and the server draw it.
 type chart struct {
-	From int64   `json:"from"` // the whole chart, in Unix seconds
+	From int64   `json:"from"` // the start of the chart in Unix seconds; To is the end
 	To   int64   `json:"to"`
 	Step int64   `json:"step"` // seconds
 	At   []int64 `json:"at"`   // the middle of each step
 	// Rates has the requests per second of each outcome, in the order of [stacked].
 	Rates [telemetry.Outcomes][]float64 `json:"rates"`
-	// Before and the field below have the requests per second a day before: all, and the denied ones. They are null
+	// Before and BeforeRefused have the requests per second a day earlier: all, and the denied ones. They are null
 	// where nothing was counted.
 	Before        []*float64 `json:"before"`
 	BeforeRefused []*float64 `json:"before_refused"`
 	Marks         []mark     `json:"marks"`
-	// Chosen is the part of the chart that the lists below it are about, or zeros.
+	// Chosen is the selected part of the chart in Unix seconds, to which the lists below the chart are restricted.
+	// It is zero without a selection.
 	Chosen [2]int64 `json:"chosen"`
 }
 
@@ -84,7 +85,7 @@ func chartOf(v *telemetry.View, s *telemetry.Series, day bool) *chart {
 	return c
 }
 
-// joined joins marks that are less than a number of seconds apart into one. Their lines would cover the chart.
+// joined merges marks that are less than near seconds apart, because the lines of many marks would cover the chart.
 func joined(all []mark, near int64) (out []mark) {
 	slices.SortStableFunc(all, func(a, b mark) int { return cmp.Compare(a.At, b.At) })
 	for i := 0; i < len(all); {
@@ -108,8 +109,8 @@ func joined(all []mark, near int64) (out []mark) {
 	return out
 }
 
-// dayBefore returns the requests per second, all and denied, a day before a time. It interpolates between the
-// middles of the long steps. It returns nil where nothing was counted.
+// dayBefore returns the requests per second a day before a time: all, and the denied ones. It interpolates between
+// the middles of the long steps. It returns nil if nothing was counted then.
 func dayBefore(v *telemetry.View, s *telemetry.Series, at time.Time) (all, refused *float64) {
 	long := longSteps(v, s)
 	at = at.Add(-24 * time.Hour)
@@ -134,7 +135,7 @@ func dayBefore(v *telemetry.View, s *telemetry.Series, at time.Time) (all, refus
 
 func rounded(f float64) float64 { return math.Round(f*1000) / 1000 }
 
-// The size of the chart that the server draws. The page stretches it.
+// drawnWide and drawnHigh are the size of the chart that the server draws. The page stretches the chart.
 const drawnWide, drawnHigh = 1000, 240
 
 // area is a filled part of a drawing.
@@ -158,7 +159,7 @@ func (c *chart) top() float64 {
 	return top
 }
 
-// Top returns the upper end of the axis in words.
+// Top returns the upper end of the axis as text.
 func (c *chart) Top() string { return rate(niceTop(c.top())) }
 
 func niceTop(top float64) float64 {
@@ -176,21 +177,21 @@ func niceTop(top float64) float64 {
 
 func (c *chart) x(at int64) float64 { return drawnX(at, c.From, c.To) }
 
-// drawnX returns the X coordinate of a time in a drawing from one time to another.
+// drawnX returns the X coordinate of the time at in a drawing of the time between from and to.
 func drawnX(at, from, to int64) float64 {
 	return drawnWide * float64(at-from) / float64(max(1, to-from))
 }
 
-// drawnY returns the Y coordinate of a value in a drawing with the value top at its upper edge.
+// drawnY returns the Y coordinate of a value in a drawing whose upper edge is the value top.
 func drawnY(value, top float64) float64 { return drawnHigh * (1 - value/top) }
 
-// layer is a row of values, drawn above the layers before it.
+// layer is a row of values that is drawn on top of the layers before it.
 type layer struct {
 	name, word string
 	values     []float64
 }
 
-// stackedAreas draws layers one above the other. It leaves out layers without a value.
+// stackedAreas draws layers on top of each other, except layers without a value.
 func stackedAreas(x []float64, top float64, layers []layer) (all []area) {
 	below := make([]float64, len(x))
 	for _, l := range layers {
@@ -242,10 +243,10 @@ func (c *chart) Yesterday() string {
 	return p.String()
 }
 
-// maxLines is the largest number of marks with lines. More lines would cover the chart.
+// maxLines is the maximum number of marks that are drawn as lines. More lines would cover the chart.
 const maxLines = 8
 
-// MarkLines returns the lines of the events, or none if there are too many.
+// MarkLines returns the lines of the events, or none if there are more than maxLines events.
 func (c *chart) MarkLines() (all []string) {
 	if len(c.Marks) > maxLines {
 		return nil
@@ -266,13 +267,13 @@ func ticksOf(from, to int64) (all []time.Time) {
 	return all
 }
 
-// chartRow is a part of a chart in numbers.
+// chartRow has the numbers of a part of a chart.
 type chartRow struct {
 	At    time.Time
 	Rates []float64
 }
 
-// Rows returns about a dozen parts of the chart, as text in place of the picture.
+// Rows returns the chart as a table of about a dozen rows, as text in place of the picture.
 func (c *chart) Rows() (all []chartRow) {
 	every := max(1, len(c.At)/12)
 	for from := 0; from < len(c.At); from += every {
@@ -290,7 +291,7 @@ func (c *chart) Rows() (all []chartRow) {
 	return all
 }
 
-// outline is a path of SVG.
+// outline is an SVG path.
 type outline struct{ strings.Builder }
 
 func (p *outline) to(x, y float64) {
@@ -306,7 +307,7 @@ func coordinate(f float64) string { return strconv.FormatFloat(math.Round(f*10)/
 // spark is a little chart without axes, 100 by 24.
 type spark struct{ Line, Area string }
 
-// sparkOf draws values. Negative values are unknown. A single value has no line.
+// sparkOf draws values. A negative value means unknown. A single value is not drawn.
 func sparkOf(values []float64) (s spark) {
 	top, known := 0.0, 0
 	for _, v := range values {
@@ -339,7 +340,8 @@ func sparkOf(values []float64) (s spark) {
 	return spark{line.String(), fill.String()}
 }
 
-// minutes returns a number per second for each of the last 60 minutes of a series, or -1 where nothing was counted.
+// minutes returns a rate per second for each of the last 60 minutes of a series, or -1 for a minute in which
+// nothing was counted.
 func minutes(v *telemetry.View, s *telemetry.Series, of func(*telemetry.Counts) uint64) []float64 {
 	const n = 60
 	all := make([]float64, n)

@@ -9,21 +9,22 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// sample has values that a view does not keep over time.
+// sample has values of a step that telemetry does not keep over time.
 type sample struct {
 	step int64 // number of the step, counted from the Unix epoch
 	slow time.Duration
 	who  uint64
 }
 
-// history keeps samples for as long as a view keeps counts: for the last hour, and for two days.
+// history keeps samples as long as a telemetry.View keeps counts: short steps for the last hour, and long steps for
+// two days.
 type history struct {
 	mu     sync.Mutex
 	recent [telemetry.RecentSteps]sample
 	days   [telemetry.LongSteps]sample
 }
 
-// note adds the values of a view. Each step keeps the maximum.
+// note adds the values of a view. A step keeps the maximum of its values.
 func (h *history) note(v *telemetry.View) {
 	slow, who := slowest(v), refusedIn(v, telemetry.Minute, telemetry.Deny)
 	h.mu.Lock()
@@ -40,7 +41,7 @@ func keep(ring []sample, step int64, slow time.Duration, who uint64) {
 	s.slow, s.who = max(s.slow, slow), max(s.who, who)
 }
 
-// lastHour returns a value for each minute of the last hour, or -1 where there was no sample.
+// lastHour returns a value for each minute of the last hour, or -1 for a minute without a sample.
 func (h *history) lastHour(now time.Time, of func(*sample) float64) []float64 {
 	const perMinute = int64(time.Minute / telemetry.Step)
 	h.mu.Lock()
@@ -59,7 +60,7 @@ func (h *history) lastHour(now time.Time, of func(*sample) float64) []float64 {
 	return all
 }
 
-// yesterday returns the sample of this time yesterday.
+// yesterday returns the sample from the same time a day ago.
 func (h *history) yesterday(now time.Time) (s sample, known bool) {
 	step := now.Add(-24*time.Hour).Unix() / int64(telemetry.LongStep.Seconds())
 	h.mu.Lock()
@@ -68,7 +69,7 @@ func (h *history) yesterday(now time.Time) (s sample, known bool) {
 	return s, s.step == step
 }
 
-// watch notes a view in each step until the server ends, so that the first page has something to compare with.
+// watch adds a sample to the history in each step until done is closed. So the first page can show the past.
 func (s *server) watch(done <-chan struct{}) {
 	self := control.Caller{Name: via, Role: source.Viewer}
 	tick := time.NewTicker(telemetry.Step)
@@ -85,7 +86,7 @@ func (s *server) watch(done <-chan struct{}) {
 	}
 }
 
-// slowest returns the p99 of the instance where decisions take longest.
+// slowest returns the p99 of the instance with the slowest decisions.
 func slowest(v *telemetry.View) (p99 time.Duration) {
 	for i := range v.Instances {
 		if one := &v.Instances[i]; !one.Stale && one.Took.Count > 0 {

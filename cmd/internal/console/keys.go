@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// pseudonymShown is how many digits of a pseudonym are shown.
+// pseudonymShown is the number of digits that are shown of a pseudonym.
 const pseudonymShown = 6
 
-// withPseudonym returns a shown key. If the key was shortened, its pseudonym follows, because many shortened keys
-// look alike.
+// withPseudonym returns a key for display. It appends the pseudonym if the key was shortened, because shortened
+// keys may look alike.
 func withPseudonym(shown, pseudonym string) string {
 	if !strings.Contains(shown, "…") || len(pseudonym) < pseudonymShown {
 		return shown
@@ -21,7 +21,7 @@ func withPseudonym(shown, pseudonym string) string {
 	return shown + " #" + pseudonym[:pseudonymShown]
 }
 
-// shownSubject returns the key of a subject for people, as far as its rule shows keys.
+// shownSubject returns the key of a subject for display, shortened if its rule hides keys.
 func (c *call) shownSubject(s *telemetry.Subject) string {
 	if !strings.Contains(s.Shown, "…") {
 		return s.Shown
@@ -33,7 +33,7 @@ func (c *call) shownSubject(s *telemetry.Subject) string {
 	return withPseudonym(s.Shown, name.Pseudonym)
 }
 
-// shownOverride returns the key of an override for people.
+// shownOverride returns the key of an override for display.
 func (c *call) shownOverride(rule string, key map[string]string) string {
 	name, err := c.s.Control.OverrideName(c.caller, rule, key)
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *call) shownOverride(rule string, key map[string]string) string {
 	return withPseudonym(name.Shown, name.Pseudonym)
 }
 
-// isPseudonym reports whether a text may be a pseudonym as withPseudonym shows it, and returns the pseudonym.
+// isPseudonym reports whether a text may be a pseudonym in the form of withPseudonym, and returns the pseudonym.
 func isPseudonym(text string) (string, bool) {
 	text = strings.TrimPrefix(strings.ToLower(text), "#")
 	return text, len(text) >= pseudonymShown && len(text) <= 12 && strings.Trim(text, "0123456789abcdef") == ""

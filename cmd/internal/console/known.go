@@ -11,16 +11,16 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// known caches what the first page shows in addition to the counts.
+// known caches the values on the first page other than counts.
 type known struct {
-	// The key is whether the caller sees whole keys.
+	// The key of these caches is whether the caller may see whole keys.
 	audits    cache[bool, []source.Entry]
 	overrides cache[bool, []overrideRow]
 	subjects  cache[string, *looked]
 }
 
-// rulesInForce returns the rules in force by their names. All of them are shadows if the whole policy is in shadow
-// mode.
+// rulesInForce returns the rules in force by name. If the whole policy is in shadow mode, all rules have Shadow
+// set.
 func (c *call) rulesInForce() map[string]*policy.Rule {
 	all := c.shadow() != nil
 	byName := make(map[string]*policy.Rule, len(c.policy.Document.Rules))
@@ -50,10 +50,10 @@ func (s *server) lastAudits(c *call) []source.Entry {
 	return all
 }
 
-// maxEnding is how many overrides that end soon are shown.
+// maxEnding is the maximum number of overrides in the list of those that end soon.
 const maxEnding = 5
 
-// endingOverrides returns the overrides that end within a day, in the order in which they end.
+// endingOverrides returns the overrides that end within a day, the earliest end first.
 func (s *server) endingOverrides(c *call, v *telemetry.View) []overrideRow {
 	all, _ := s.known.overrides.get(c.caller.Role.May(source.Operator), 20*time.Second, func() ([]overrideRow, error) {
 		_, rows, err := c.overrides(control.Query{State: "today", Limit: maxEnding}, v)
@@ -65,7 +65,7 @@ func (s *server) endingOverrides(c *call, v *telemetry.View) []overrideRow {
 // looked is the present state of a subject.
 type looked struct {
 	*control.SubjectState
-	Fullest limit // the limit with the largest share in use
+	Fullest limit // the limit with the largest used fraction
 	FullAt  time.Time
 }
 
@@ -90,8 +90,7 @@ func (s *server) look(c *call, id string) *looked {
 	return l
 }
 
-// limitOf returns the strictest limit of a rule among those that count requests, rather than distinct values or
-// money.
+// limitOf returns the strictest limit of a rule. It ignores limits of distinct values or of money.
 func limitOf(r *policy.Rule) (strictest sluice.Limit, found bool) {
 	if r.Distinct.Limit != "" {
 		return strictest, false
@@ -113,8 +112,8 @@ func period(l sluice.Limit) time.Duration {
 	return l.Period
 }
 
-// timesLimit returns the ratio between the number of requests that a subject made in a time and the number that the
-// limit allows in it.
+// timesLimit returns the number of requests that a subject made in a time, divided by the number that the limit
+// allows in that time.
 func timesLimit(l sluice.Limit, asked uint64, in time.Duration) float64 {
 	if l.Count < 1 {
 		return 0
@@ -122,7 +121,7 @@ func timesLimit(l sluice.Limit, asked uint64, in time.Duration) float64 {
 	return float64(asked) / (ratePer(l) * max(in, period(l)).Seconds())
 }
 
-// active returns how long a subject was active in a window. It is at least a step.
+// active returns the time for which a subject was active in a window. It is at least a step.
 func active(t *telemetry.Subject, w telemetry.Window) time.Duration {
 	return min(windowLength[w], max(telemetry.Step, t.Last.Sub(t.First)))
 }

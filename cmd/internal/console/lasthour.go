@@ -7,7 +7,8 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
-// lastHour is the effect of a change on the latest requests, or nil if they are not recorded.
+// lastHour is the effect that a change would have had on the latest requests. It is nil if requests are not
+// recorded.
 type lastHour struct{ *recent.Trial }
 
 func lastHourOf(t *recent.Trial) *lastHour {
@@ -17,8 +18,9 @@ func lastHourOf(t *recent.Trial) *lastHour {
 	return &lastHour{t}
 }
 
-// Headline is the result in one sentence. The counters before the first recorded request are unknown, so a number
-// may be a range: from the effect with empty counters to about the largest effect with fuller ones.
+// Headline returns the result in one sentence. The counters before the first recorded request are unknown, so a
+// number may be a range: its start assumes empty counters, and its end is the approximate maximum with partly used
+// ones.
 func (l *lastHour) Headline() string {
 	if l.Requests == 0 {
 		return "No request of the last hour is recorded yet, so the change was not tried on any."
@@ -44,15 +46,15 @@ func (l *lastHour) Uncertain() string {
 	if l.Change == l.Most {
 		return ""
 	}
-	return "A range starts with the effect from empty counters. Its end is about the most, with counters from before the first request."
+	return "The first number of a range assumes that counters were empty at the first request. The last is about the maximum if they were partly used."
 }
 
-// Old returns a sentence about recorded requests that the present policy decides differently now, or "".
+// Old returns a sentence about recorded requests for which the present policy leads to another decision, or "".
 func (l *lastHour) Old() string {
 	if l.Differs == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The policy in force decides %s differently from what happened, because counters are older or shared, or the policy has changed since.", words.Counted(l.Differs, "request"))
+	return fmt.Sprintf("For %s, the policy in force leads to another decision than the one made then, because counters were older or shared, or because the policy has changed since.", words.Counted(l.Differs, "request"))
 }
 
 // upTo returns a count, or a range from n to most if most is larger.

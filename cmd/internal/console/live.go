@@ -12,15 +12,15 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// fragments are the IDs of the elements of the first page that are updated. The template of each is called "first-"
-// and the ID.
+// fragments are the IDs of the elements of the first page that are updated. The template of an element is named
+// "first-" plus the ID.
 var fragments = []string{
 	"headline", "tiles", "chart-head", "rules", "upstreams", "loads", "verdict", "who", "harmed", "health", "changes", "ending", "shadowed",
 }
 
 const (
-	// maxStreams is how many streams there are at most. These streams and those of the admin API share half of the
-	// connections of the admin address.
+	// maxStreams bounds the open streams. They and the streams of the admin API may use half of the connections of
+	// the admin address.
 	maxStreams      = 24
 	maxStreamsOfOne = 12
 	writeTime       = 10 * time.Second
@@ -64,11 +64,11 @@ type update struct {
 	At    int64             `json:"at"` // unix seconds
 	Chart *chart            `json:"chart"`
 	HTML  map[string]string `json:"html"`
-	// Say is the headline if it changed, for screen readers.
+	// Say is the headline for screen readers, if its subject has changed.
 	Say string `json:"say,omitempty"`
 }
 
-// stream keeps a page up to date until it is closed, or the server ends.
+// stream keeps a page up to date until the page is closed or the server stops.
 func (s *server) stream(c *call) error {
 	if site := c.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
 		return control.Problemf(http.StatusForbidden, "Only pages of this server can use this.")
@@ -79,7 +79,7 @@ func (s *server) stream(c *call) error {
 	}
 	defer s.live.leave(c.caller.Name)
 	out := http.NewResponseController(c.w)
-	_ = out.SetReadDeadline(time.Time{}) // a connection without deadlines needs no change
+	_ = out.SetReadDeadline(time.Time{}) // the connection may have no deadlines
 	c.w.Header().Set("Content-Type", "text/event-stream")
 	c.w.Header().Set("X-Accel-Buffering", "no")
 	tick := time.NewTicker(streamTime)
@@ -107,13 +107,13 @@ func (s *server) stream(c *call) error {
 	}
 }
 
-// teller remembers what was sent to a page.
+// sentUpdates remembers the updates that were sent to a page.
 type teller struct {
 	seen map[string]string
 	said string
 }
 
-// tell sends what changed to the page.
+// sendUpdate sends the changes to the page.
 func (s *server) tell(c *call, t *teller) error {
 	var err error
 	if c.policy, err = s.Control.InForce(c.caller); err != nil {

@@ -8,29 +8,29 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// loadRow is a rule with an automatic limit of requests under way.
+// loadRow is a rule with an automatic limit of requests in flight.
 type loadRow struct {
 	Name            string
 	State           ruleState
-	Limits          uint64 // the number of limits: one for each value of the key on each instance
+	Limits          uint64 // one for each value of the key, on each instance
 	Limit, InFlight uint64
 	Base, Latency   time.Duration
 	Slowdown        float64       // 0: unknown
-	Classes         []classOfLoad // the denied classes, the most important first
+	Classes         []classOfLoad // the classes of denied requests, the most important first
 	Shed            string        // the names of Classes
-	Would           bool          // the requests of Classes passed: the rule is a shadow
+	Would           bool          // the requests of Classes were allowed, because the rule is in shadow mode
 	Since           time.Time     // the start of the overload
 
 	LimitSpark, LoadSpark, LatencySpark spark
 }
 
-// classOfLoad is a class with the number of its requests that were denied in the last minute.
+// classOfLoad is a class of requests, with the number of those denied in the last minute.
 type classOfLoad struct {
 	Name   string
 	Denied uint64
 }
 
-// loadRowOf returns the row of a rule, or nil if it has no automatic limit.
+// loadRowOf returns the row of a rule, or nil if the rule has no automatic limit.
 func loadRowOf(r *telemetry.Rule, written *policy.Rule) *loadRow {
 	l := r.Load
 	if l == nil {
@@ -72,7 +72,7 @@ func loadRows(v *telemetry.View, rules map[string]*policy.Rule) (all []loadRow) 
 	return all
 }
 
-// loadSpark draws the largest value of each minute of the last hour.
+// loadSpark draws the maximum of each minute of the last hour.
 func loadSpark(l *telemetry.Load, of func(*telemetry.LoadStep) float64) spark {
 	var all []float64
 	for minute := range inMinutes(l.Recent) {
@@ -85,9 +85,9 @@ func loadSpark(l *telemetry.Load, of func(*telemetry.LoadStep) float64) spark {
 	return sparkOf(all)
 }
 
-// loadChart is a chart of a rule's limit, load, and denied requests by class, over time.
+// loadChart is a chart of the limit and the load of a rule, and of the denied requests by class, over time.
 type loadChart struct {
-	Limit, Load string // paths of lines
+	Limit, Load string // SVG paths
 	Top         string // the upper end of the axis of Limit and Load
 	Refused     []area // denied requests by class, the most important class at the bottom
 	RefusedTop  string // the upper end of the axis of Refused, in requests per second
@@ -97,23 +97,23 @@ type loadChart struct {
 	from, to int64 // Unix seconds
 }
 
-// loadNumbers are the numbers of a part of a chart.
+// loadNumbers has the numbers of a part of a chart.
 type loadNumbers struct {
 	At              time.Time
 	Limit, InFlight uint64
 	Base, Latency   time.Duration
-	Refused         [telemetry.Classes]float64 // a second, the most important first
+	Refused         [telemetry.Classes]float64 // requests per second by class, the most important class first
 }
 
-// loadPoint has the values of a step of a chart.
+// loadPoint has the values of one step of a chart.
 type loadPoint struct {
-	at      int64 // the middle, in Unix seconds
+	at      int64 // the middle of the step, in Unix seconds
 	step    *telemetry.LoadStep
 	refused [telemetry.Classes]float64 // a second
 }
 
-// loadChartOf draws the last hour, or the last day. It returns nil if nothing is known. If would is set, it draws the
-// requests that a shadow would have denied.
+// loadChartOf draws the last day if day is true, otherwise the last hour. It returns nil without data. If would is
+// true, it draws the requests that a rule in shadow mode would have denied.
 func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadChart {
 	list, step, length := l.Recent, telemetry.Step, time.Hour
 	if day {
@@ -141,8 +141,8 @@ func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadCha
 	return c
 }
 
-// refusedByClass returns the requests a second of each class that were denied, or would have been, the most important
-// class first.
+// refusedByClass returns the denied requests per second by class, the most important class first. If would is true,
+// it returns the requests that would have been denied.
 func refusedByClass(s *telemetry.LoadStep, would bool, lasted time.Duration) (all [telemetry.Classes]float64) {
 	by := &s.Denied
 	if would {

@@ -15,7 +15,7 @@ import (
 const (
 	undoTime   = 30 * time.Second
 	noticeTime = 2 * time.Minute
-	// maxNotices is how many notices are kept for one caller.
+	// maxNotices is the maximum number of notices that are kept for a caller.
 	maxNotices = 50
 )
 
@@ -47,7 +47,7 @@ type notices struct {
 	of map[string][]*notice
 }
 
-// done redirects to another page, which shows a notice. Unless undo is nil, the notice has a button for it.
+// done redirects to another page, which shows a notice. Unless undo is nil, the notice has a button that calls it.
 func (c *call) done(to, text string, undo undo) error {
 	n := &notice{ID: rand.Text(), Text: text, undo: undo, to: to, at: time.Now()}
 	c.s.notices.add(c.caller.Name, n)
@@ -75,7 +75,7 @@ func (l *notices) add(name string, n *notice) {
 	l.of[name] = own[max(0, len(own)-maxNotices):]
 }
 
-// get returns the notice of a caller by its ID, or nil.
+// get returns the notice with an ID of the caller with a name, or nil.
 func (l *notices) get(id, name string) *notice {
 	l.mu.Lock()
 	defer l.mu.Unlock()

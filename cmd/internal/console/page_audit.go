@@ -15,11 +15,11 @@ import (
 type auditRow struct {
 	source.Entry
 	Did     string // "created the override of"
-	Target  string // for people
+	Target  string // as shown
 	Whom    string // the subject that was changed, if any
 	Changes []fieldChange
 	More    int    // the number of changed fields that are not shown
-	URL     string // of the page about the target
+	URL     string // the URL of the page about the target
 }
 
 type auditShown struct {
@@ -54,7 +54,7 @@ func (s *server) auditPage(c *call) error {
 	return s.show(c, http.StatusOK, "audit", pageOf("Audit log", "audit", d))
 }
 
-// auditRow returns the row of an entry. If secret is set, it shortens the subject of a tier.
+// auditRow returns the row of an entry. If secret is true, it shortens subjects of tiers.
 func (c *call) auditRow(e *source.Entry, secret bool) auditRow {
 	row := auditRow{Entry: *e, Target: e.Target}
 	before, after := fieldsOf(e.Before), fieldsOf(e.After)
@@ -97,11 +97,10 @@ func (c *call) auditRow(e *source.Entry, secret bool) auditRow {
 	return row
 }
 
-// maxFields is how many changed fields of one entry are shown.
+// maxFields is the maximum number of changed fields that are shown of an entry.
 const maxFields = 200
 
-// rulesByName returns the fields of a list of rules. Their names consist of the name of the rule and that of the
-// field.
+// rulesByName returns the fields of a list of rules. The name of each field starts with the name of its rule.
 func rulesByName(list source.Row) fields {
 	var rows []fields
 	if list.Decode(&rows) != nil {
@@ -119,7 +118,7 @@ func rulesByName(list source.Row) fields {
 	return all
 }
 
-// auditWords describes an act, without the key of its subject.
+// auditWords describes the change of an entry, without the key of the subject.
 func auditWords(e *source.Entry) string {
 	name := e.Target
 	switch {
@@ -134,10 +133,10 @@ func auditWords(e *source.Entry) string {
 	return didWords(e) + " " + printable(name)
 }
 
-// rowFields are fields of rows that are not shown, because the entry itself has them.
+// rowFields are fields of rows that are not shown, because the entry already shows them.
 var rowFields = []string{"id", "updated_at", "updated_by", "version", "by", "rule", "position"}
 
-// didWords returns the words for an act. The name of its target follows them.
+// didWords returns words for the change of an entry, to be followed by the name of the target.
 func didWords(e *source.Entry) string {
 	did := map[string]string{"create": "created", "replace": "changed", "delete": "removed"}[e.Action]
 	switch {
@@ -157,15 +156,15 @@ func didWords(e *source.Entry) string {
 	return did + " the " + e.Kind
 }
 
-// inSettings returns the fields of the document in a row of the settings.
+// inSettings returns the fields of the document in a row of settings.
 func inSettings(row fields) fields {
 	document := fieldsOf(row["document"])
 	delete(document, "rules") // the settings have no rules of their own
 	return document
 }
 
-// veilKey replaces the key of a subject in a row by the key that may be shown. It returns the rule that the row
-// names, or the given rule if it names none.
+// veilKey replaces the key of a subject in a row with the key that may be shown. It returns the rule that the row
+// names, or the given rule if the row does not name one.
 func (c *call) veilKey(row fields, rule string) string {
 	var key map[string]string
 	if row["key"].Decode(&key) != nil {
@@ -176,13 +175,13 @@ func (c *call) veilKey(row fields, rule string) string {
 	return rule
 }
 
-// changesItem reports whether an action changes an item of the database. Other actions change counts, and have a
+// changesItem reports whether an action changes an item in the database. Other actions, such as a reset, have a
 // rule as their target.
 func changesItem(action string) bool {
 	return action == "create" || action == "replace" || action == "delete"
 }
 
-// shortenSubject shortens the subject in a row of tiers.
+// shortenSubject shortens the subject in a row of the table of tiers.
 func shortenSubject(row fields) {
 	if name := textOf(row["subject"]); name != "" {
 		row["subject"] = source.Row(control.JSON(policy.Shorten(name)))

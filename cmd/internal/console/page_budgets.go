@@ -12,12 +12,12 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// budgetsShown is the data of the page of budgets.
+// budgetsShown is the data of the page "Budgets".
 type budgetsShown struct {
 	Rows    []budgetRow
 	Known   bool // telemetry is on
 	Pace    time.Duration
-	Limited bool // the store did not answer for all spenders in time
+	Limited bool // the store did not answer in time for all spenders
 }
 
 // budgetRow is a rule that reads its cost from responses.
@@ -29,12 +29,12 @@ type budgetRow struct {
 	Estimates string
 	Unread    []unreadRow
 	Spark     spark
-	Label     string // the spark in words
+	Label     string // the text of the spark
 	Spenders  []spenderRow
-	Others    uint64 // the approximate spending of all other subjects
+	Others    uint64 // the approximate spending of the subjects that are not listed
 }
 
-// budgetWindow has the costs of the responses in a window that ends now.
+// budgetWindow has the costs of responses in a window that ends now.
 type budgetWindow struct {
 	Name               string
 	Responses          uint64
@@ -43,13 +43,13 @@ type budgetWindow struct {
 	HasGuess, HasDebts bool
 }
 
-// unreadRow is a reason why responses do not report their cost.
+// unreadRow is a reason why the cost of responses is unknown.
 type unreadRow struct {
 	Reason, What, Mend string
 	Responses, Of      uint64
 }
 
-// spenderRow is a subject that spends.
+// spenderRow is a subject with high costs.
 type spenderRow struct {
 	telemetry.Subject
 	URL, Spent, Error string
@@ -60,8 +60,8 @@ type spenderRow struct {
 // budgetLimit is a limit of a spender.
 type budgetLimit struct {
 	limit
-	At    time.Time // when the limit will be exhausted at the present pace; zero: unknown, or the limit is renewed before
-	Least bool      // At is the earliest time, because spending expires meanwhile
+	At    time.Time // when the limit will be exhausted at the present pace; zero: unknown, or not before the limit is renewed
+	Least bool      // the limit may last longer than At, because earlier spending expires
 }
 
 // Spent returns the used part of the limit, without the debt.
@@ -77,14 +77,14 @@ func (l budgetLimit) Debt() string {
 
 const (
 	maxSpenders = 10
-	// paceSteps is the number of steps from which the pace is computed. The last step is still under way.
+	// paceSteps is the number of steps from which the pace is computed. The last of them is not over yet.
 	paceSteps = 4
-	leastPace = 2 * time.Minute // a shorter time says too little about the pace
-	// lookTime is how long the store may take to look up all subjects of the page.
+	leastPace = 2 * time.Minute // the pace of a shorter time is not meaningful
+	// lookTime bounds the time in which the store answers for all subjects of the page.
 	lookTime = 2 * time.Second
 )
 
-// hasBudgets reports whether responses report the cost of a rule.
+// hasBudgets reports whether a rule reads its cost from responses.
 func (c *call) hasBudgets() bool {
 	if c.policy == nil { // the caller may not see the policy
 		return false
@@ -149,7 +149,7 @@ func (r *budgetRow) see(b *telemetry.Budget, v *telemetry.View) {
 	}
 }
 
-// amount formats units of the budget for people.
+// amount formats units of the budget for display.
 func (r *budgetRow) amount(n uint64) string {
 	if r.unit == policy.USD {
 		return text.FormatMoney(int64(min(n, 1<<62)))
@@ -157,7 +157,7 @@ func (r *budgetRow) amount(n uint64) string {
 	return number(n) + " " + r.unit.String()
 }
 
-// estimateWords describes how far off estimates were.
+// estimateWords describes how much estimates differed from the costs.
 func estimateWords(c *telemetry.Costs) string {
 	all := c.High + c.Low + c.Close
 	if all == 0 {
@@ -176,13 +176,13 @@ func estimateWords(c *telemetry.Costs) string {
 	return strings.Join(said, ", ") + "."
 }
 
-// unreadWords explain [telemetry.UnreadReasons], with a remedy for each.
+// unreadWords has an explanation and a remedy for each of [telemetry.UnreadReasons].
 var unreadWords = map[string]struct{ what, mend string }{
 	"encoded":     {"were compressed, although the request asked for none", "Have the upstream send these responses uncompressed."},
 	"type":        {"were neither JSON nor server-sent events", "Match only requests whose responses report their usage."},
-	"malformed":   {"were no JSON that can be read", "Check these responses of the upstream."},
-	"missing":     {"did not contain the numbers", "Have the client or Sluice ask for them (“usage: ask” does for OpenAI's streams), or correct the paths of response_json."},
-	"interrupted": {"broke off, or the client left before the end", "Clients that leave are no fault. If it is not they, look at the timeouts of the upstream."},
+	"malformed":   {"were not valid JSON", "Check these responses of the upstream."},
+	"missing":     {"did not contain the numbers", "Have the client or Sluice ask for the numbers (for OpenAI's streams, “usage: ask” does), or correct the paths of response_json."},
+	"interrupted": {"broke off, or the client left before the end", "Clients that leave are not an error. Otherwise, check the timeouts of the upstream."},
 	"no_body":     {"came through an integration that does not read responses", "Use the gateway or httplimit, or report the numbers with /v1/settle."},
 	"other":       {"could not be read", "Check these responses of the upstream."},
 }
@@ -216,7 +216,7 @@ func (r *budgetRow) spenders(c *call, b *telemetry.Budget, d *budgetsShown, dead
 	r.Others = rest
 }
 
-// paceOf returns how long the steps from which the pace is computed last, or 0 if that is too short.
+// paceOf returns the time that the last paceSteps steps cover, or 0 if it is too short to compute a pace.
 func paceOf(v *telemetry.View) time.Duration {
 	from := v.At.Truncate(telemetry.SubjectStep).Add(-(paceSteps - 1) * telemetry.SubjectStep)
 	if v.Since.After(from) {
@@ -228,8 +228,8 @@ func paceOf(v *telemetry.View) time.Duration {
 	return 0
 }
 
-// budgetLimitOf returns a limit of a spender. The argument s has the spender's costs of the last hour; it may be
-// nil. The pace is computed over the time lasts.
+// budgetLimitOf returns a limit of a spender. s has the spender's costs of the last hour, and may be nil. lasts is
+// the time from which the pace is computed.
 func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Duration) budgetLimit {
 	out := budgetLimit{limit: limit{l}}
 	parsed, err := sluice.ParseLimit(l.Limit)
@@ -242,11 +242,11 @@ func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Durati
 			steps++
 		}
 	}
-	if steps < 2 { // a single request says nothing about the pace
+	if steps < 2 { // a single request does not show the pace
 		return out
 	}
 	pace := float64(spent) / lasts.Seconds()
-	renewed := time.Time{} // when the limit is full again, unless it refills continuously
+	renewed := time.Time{} // when the limit is renewed, unless it refills continuously
 	switch l.Algorithm {
 	case "fixed_window":
 		if l.FullAt != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// explainShown is the data of the page that explains a denial: from the ID of the request, from the text of its
-// 429, or from the request itself.
+// explainShown is the data of the page that explains a denial. The user gives the ID of the request, the text of
+// the 429, or the request itself.
 type explainShown struct {
 	ID   string
 	Said string // the text of the 429
 
-	// The fields below have what is known about the ID.
+	// Found, Refusals and Unkept are about the request with the ID.
 	Found    *control.Refusals
 	Refusals []refusalShown
 	Unkept   *control.Problem
@@ -62,7 +62,7 @@ func (r *refusalShown) Why() string {
 	return printable(r.Because)
 }
 
-// Waits returns when the client could have tried again.
+// Waits describes when the client could have retried.
 func (r *refusalShown) Waits() string {
 	if r.Wait == nil {
 		return "waiting does not help"
@@ -76,10 +76,10 @@ type namedRule struct {
 	State            ruleState
 }
 
-// explainForm is a request as described in the form.
+// explainForm is the form that describes a request.
 type explainForm struct{ Method, URL, From, Headers string }
 
-// explanation is the decision that a request would get now.
+// explanation explains the decision that a request would get now.
 type explanation struct {
 	*control.Explanation
 	Rules []ruleExplained
@@ -93,7 +93,7 @@ func (e *explanation) Words() string {
 	case e.Allowed:
 		return "Allowed now."
 	case (&policy.Decision{Missing: e.Missing}).Ambiguous() != "":
-		return "Denied: it can be read in more than one way: it lacks " + printable(e.Missing) + "."
+		return "Denied: it lacks " + printable(e.Missing) + "."
 	case e.Missing != "":
 		return "Denied: it lacks " + printable(e.Missing) + "."
 	case e.Blocked != "":
@@ -118,11 +118,11 @@ func (e *explanation) rules(applies bool) []ruleExplained {
 type ruleExplained struct {
 	control.RuleExplanation
 	Shown string // the key as it may be shown
-	URL   string // the page of the subject, if it may be shown
+	URL   string // the page of the subject, if the caller may see it
 }
 
-// Refuses reports whether a limit of the rule denies the request. Would reports whether a limit would deny it if
-// the rule were enforced.
+// Refuses reports whether a limit of the rule denies the request. Would reports whether a limit in shadow mode
+// would deny the request.
 func (r *ruleExplained) Refuses() bool { return r.refuses(false) }
 func (r *ruleExplained) Would() bool   { return r.refuses(true) }
 
@@ -130,7 +130,7 @@ func (r *ruleExplained) refuses(shadow bool) bool {
 	return slices.ContainsFunc(r.Limits, func(l control.LimitExplanation) bool { return !l.Allowed && l.Shadow == shadow })
 }
 
-// explainedLimit returns a limit of an explanation as pages show limits.
+// explainedLimit converts a limit of an explanation to the type with which pages show limits.
 func explainedLimit(l control.LimitExplanation) limit {
 	s := control.LimitState{Name: l.Name, Limit: l.Limit, Algorithm: l.Algorithm, From: l.From, Capacity: l.Capacity, Used: l.Before.Used, Remaining: l.Before.Remaining, USD: l.USD, Shadow: l.Shadow}
 	if l.Before.FullIn > 0 {
@@ -140,7 +140,8 @@ func explainedLimit(l control.LimitExplanation) limit {
 	return limit{s}
 }
 
-// explainPage answers with the page, and finds a request by its ID.
+// explainPage answers with the page. If the query has the ID of a request, the page has the recorded denials of the
+// request.
 func (s *server) explainPage(c *call) error {
 	q := c.URL.Query()
 	d := &explainShown{ID: strings.TrimSpace(q.Get("id"))}
@@ -162,7 +163,7 @@ func (s *server) showExplain(c *call, status int, d *explainShown) error {
 	return s.show(c, status, "explain", pageOf("Why was it denied?", "explain", d))
 }
 
-// form returns the form filled with what is known about the denied request.
+// form returns the form with the known parts of the denied request.
 func (r *refusalShown) form() explainForm {
 	f := explainForm{Method: r.Method, URL: r.Path, From: r.Address}
 	if r.Host != "" {
@@ -187,16 +188,16 @@ func (c *call) findRefusals(d *explainShown) error {
 		}
 		d.Refusals = append(d.Refusals, r)
 	}
-	// The rule that denied the request comes before shadows.
+	// The rule that denied the request comes first, before rules in shadow mode.
 	slices.SortStableFunc(d.Refusals, func(a, b refusalShown) int { return btoi(a.Shadow) - btoi(b.Shadow) })
 	return nil
 }
 
-// requestIDField finds the ID in the fields of a 429.
+// requestIDField finds the ID in the header fields of a 429.
 var requestIDField = regexp.MustCompile(`(?im)^[<\s]*x-request-id:\s*(\S+)`)
 
-// explainSaid explains a 429, or the decision that a request would get now. It changes nothing. Its route uses POST
-// because header fields may be secrets, which must not be in a URL.
+// explainText explains the text of a 429, or the decision that a request would get now. It changes nothing. Its
+// route uses POST because header fields may be secrets, which must not be in a URL.
 func (s *server) explainSaid(c *call) error {
 	f := c.PostForm
 	d := &explainShown{Said: f.Get("said"), Request: explainForm{f.Get("method"), strings.TrimSpace(f.Get("url")), strings.TrimSpace(f.Get("from")), f.Get("headers")}}
@@ -233,7 +234,8 @@ func (s *server) explainRequest(c *call, d *explainShown) error {
 	return s.showExplain(c, d.Problem.Status, d)
 }
 
-// explain returns the decision that a request would get, with the keys of its subjects as they may be shown.
+// explain returns the decision that a request would get, with the keys of subjects shortened where the caller may
+// not see them.
 func (c *call) explain(r control.CheckRequest) (*explanation, error) {
 	e, err := c.s.Control.Explain(c.Context(), c.caller, r)
 	if err != nil {
@@ -270,17 +272,17 @@ func headersOf(text string) (map[string]string, error) {
 	return all, nil
 }
 
-// maxSaid is how many bytes of the text are read.
+// maxText is the number of bytes that are read of a text.
 const maxSaid = 64 << 10
 
-// rulesNamed returns the rules that a text names, by their own names or by those of their limits, such
-// as "api-1h".
+// rulesNamed returns the rules that a text names, either by the name of the rule or by the name of a limit, such as
+// "api-1h".
 func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 	said := map[string]bool{}
 	for _, word := range strings.FieldsFunc(text[:min(len(text), maxSaid)], func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 	}) {
-		said[word], said[strings.Trim(word, ".-")] = true, true // the word may end a sentence
+		said[word], said[strings.Trim(word, ".-")] = true, true // the word may be followed by the end of a sentence
 	}
 	for i := range p.Document.Rules {
 		r := &p.Document.Rules[i]
@@ -291,7 +293,7 @@ func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 	return all
 }
 
-// limitNames returns the names that the limits of a rule and of its tiers have in response fields.
+// limitNames returns the names in response fields of the limits of a rule and its tiers.
 func limitNames(r *policy.Rule) (all []string) {
 	for _, list := range append(slices.Collect(maps.Values(r.Tiers)), r.Limits) {
 		var plans []*sluice.Plan

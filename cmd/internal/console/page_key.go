@@ -2,7 +2,7 @@ package console
 
 import "net/http"
 
-// keyPage shows the whole key of a subject. Other pages shorten it. The audit log names the viewer.
+// keyPage shows the whole key of a subject, which other pages shorten. The log records the caller.
 func (s *server) keyPage(c *call) error {
 	ref, err := c.subjectOf(c.URL.Query())
 	if err != nil {

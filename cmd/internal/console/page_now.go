@@ -21,39 +21,39 @@ const (
 	maxChanges = 5
 )
 
-// firstShown is the data of the first page. The page answers the questions of an operator at three in the morning,
-// in their order.
+// firstShown is the data of the first page. The page answers an operator's questions in an incident, the most
+// urgent first.
 type firstShown struct {
 	Ask asked
 	At  time.Time
-	New bool // no request has come yet
+	New bool // no request has arrived yet
 	Try string
 
 	Headline telemetry.Headline
 	Text     string // the text of the headline
-	// Before and After are the parts of Text around the time in it, if there is one.
+	// If Text contains a time, Timed is true, and Before and After are the parts of Text around the time.
 	Before, After string
 	Timed         bool
-	Alerts        []control.Alert // the alerts besides the headline
+	Alerts        []control.Alert // the alerts other than the headline
 	Quiet         []control.Alert // the silenced alerts
 	Tiles         []tile
 	Chart         *chart
 	Flat          string // the text of the chart if nothing was denied
-	Unused        bool   // no request has met the chosen rule
-	Back          string // how far back telemetry reaches, in words
+	Unused        bool   // the chosen rule has not applied to any request
+	Back          string // how long telemetry keeps counts, in words
 	UnusedIs      *policy.Rule
-	UnusedCheck   string // a command that explains why
+	UnusedCheck   string // a command that explains why the rule did not apply
 
 	Rules     []ruleRow
 	RuleCount int
-	Narrow    bool // no rule fits the filter
+	Narrow    bool // no rule matches the filter
 	Upstreams []upstreamRow
-	// UpstreamCount is how many upstreams the gateways have. It is 0 if no instance is a gateway.
+	// UpstreamCount is the number of upstreams of the gateways. It is 0 if no instance is a gateway.
 	UpstreamCount int
 	Loads         []loadRow // the rules with automatic limits
 	Verdict       *verdict
 	Who           []whoRow
-	Worst         *whoRow // the subject of the verdict's rule with the most denials, if anything can be done about it
+	Worst         *whoRow // the most denied subject of the verdict's rule, if an operator can act on it
 	WhoError      uint64
 	Harmed        []harmedRow
 	Health        health
@@ -77,7 +77,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	}
 	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineExcept(a.silenced)}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
-	if worst := f.Headline.Subject; worst != nil { // the text names the subject already
+	if worst := f.Headline.Subject; worst != nil { // the text already names the subject
 		named := *worst
 		named.Shown = c.shownSubject(worst)
 		f.Headline.Subject = &named
@@ -119,7 +119,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	return f
 }
 
-// tile is a number with its course over the last hour and its value yesterday.
+// tile is a number, with its values over the last hour and yesterday.
 type tile struct {
 	ID, Name    string
 	Value, Unit string
@@ -158,7 +158,7 @@ func (s *server) tiles(v *telemetry.View) []tile {
 		Before: "not known yet",
 	}
 	if p99 := slowest(v); p99 > 0 {
-		slow.Value, slow.Note = last(p99), "or less, for 99 of 100, on the slowest instance"
+		slow.Value, slow.Note = last(p99), "or less for 99 % of decisions, on the slowest instance"
 	}
 	if before, known := s.history.yesterday(v.At); known {
 		who.Before, slow.Before = number(before.who)+" in a minute", last(before.slow)
@@ -176,8 +176,8 @@ func shareOf(part, of uint64) float64 {
 	return float64(part) / float64(of)
 }
 
-// refusedIn returns the number of denied subjects of all rules for which an outcome occurred in a window. A subject
-// counts once for each rule.
+// refusedIn returns the number of subjects that had an outcome, such as a denial, in a window. A subject of several
+// rules counts once for each rule.
 func refusedIn(v *telemetry.View, w telemetry.Window, o telemetry.Outcome) (n uint64) {
 	for i := range v.Rules {
 		r := &v.Rules[i]
@@ -208,20 +208,20 @@ func (f *firstShown) draw(v *telemetry.View, chosen *telemetry.Rule) {
 type ruleRow struct {
 	Name, Limit string
 	State       ruleState
-	Rate, Would float64 // requests per second that the rule denied, and that it would have denied
-	Blocked     float64 // the part of Rate that blocks denied; zero for a chosen time
+	Rate, Would float64 // requests per second that the rule denied or would have denied
+	Blocked     float64 // the part of Rate that is due to blocks; 0 if a part of the chart is selected
 	Usual       float64 // negative: unknown
 	Change      float64
 	Subjects    uint64
 	Near        float64
 	Spark       spark
-	Shadow      bool // the spark draws requests that would have been denied
+	Shadow      bool // the spark shows requests that would have been denied
 	Chosen      bool
 	Link        string
 	any         bool
 }
 
-// Arrow returns a word that compares the rate with the usual one.
+// Arrow returns the name of an arrow that compares the rate with the usual rate.
 func (r ruleRow) Arrow() string {
 	switch now := r.Rate - r.Blocked; {
 	case r.Usual < 0 || r.Shadow:
@@ -234,7 +234,7 @@ func (r ruleRow) Arrow() string {
 	return "usual"
 }
 
-// table makes the table of rules, sorted by how much more than usual they deny.
+// table makes the table of rules, sorted by the increase of denials over the usual rate.
 func (f *firstShown) table(v *telemetry.View, rules map[string]*policy.Rule) {
 	f.RuleCount = len(v.Rules)
 	for i := range v.Rules {
@@ -256,7 +256,7 @@ func (f *firstShown) table(v *telemetry.View, rules map[string]*policy.Rule) {
 		}
 		row.Change = row.Rate - row.Blocked - max(0, r.Usual)
 		if row.Arrow() == "usual" {
-			row.Change = 0 // such a difference may be chance
+			row.Change = 0 // so small a difference may be random
 		}
 		f.Rules = append(f.Rules, row)
 	}
@@ -275,7 +275,7 @@ func (f *firstShown) table(v *telemetry.View, rules map[string]*policy.Rule) {
 	}
 }
 
-// fill adds the fields that are made only for rows that are shown.
+// fill adds the fields that only shown rows need.
 func (row *ruleRow) fill(v *telemetry.View, w telemetry.Window, rules map[string]*policy.Rule) {
 	r := v.Rule(row.Name)
 	row.State = ruleState{Gone: true}
@@ -314,13 +314,13 @@ func (f *firstShown) judge(c *call, v *telemetry.View, chosen *telemetry.Rule, r
 	}
 }
 
-// shadowLine has what the rules that are not enforced would do.
+// shadowLine counts the rules that are not enforced, and their effect if they were.
 type shadowLine struct {
-	Rules    int // the number of shadows that would have denied requests
-	All      int // the number of all shadows
+	Rules    int // the number of rules that would have denied requests
+	All      int // the number of all rules in shadow mode
 	Subjects uint64
-	Partly   bool // a rule of Rules is enforced for some
-	Did      bool // Subjects includes subjects that a rule of Rules denied while it was enforced
+	Partly   bool // one of Rules is enforced for some subjects
+	Did      bool // Subjects includes subjects that one of Rules really denied
 }
 
 func shadowOf(v *telemetry.View, rules map[string]*policy.Rule) (l shadowLine) {
@@ -331,7 +331,7 @@ func shadowOf(v *telemetry.View, rules map[string]*policy.Rule) (l shadowLine) {
 		case written != nil && written.Shadow:
 			l.All++
 		case written == nil || written.Enforce == "" || written.Enforce == "100%":
-			continue // the rule is gone, or it is no shadow any more
+			continue // the rule was removed, or is enforced for all
 		}
 		if c := countsIn(v, &r.Series, telemetry.Day); c[telemetry.WouldDeny] > 0 {
 			l.Rules++

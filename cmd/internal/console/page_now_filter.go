@@ -13,7 +13,7 @@ type asked struct {
 	Rule   string
 	Window telemetry.Window
 	Day    bool // the chart shows a day instead of an hour
-	// From and To select the part of the chart for which the rules are counted. They are zero for all of it.
+	// From and To select a part of the chart, for which rules are counted. They are zero for the whole chart.
 	From, To time.Time
 }
 
@@ -55,10 +55,10 @@ func (a asked) Link() string {
 	return "/?" + q.Encode()
 }
 
-// Ranged reports whether a part of the chart is chosen.
+// Ranged reports whether a part of the chart is selected.
 func (a asked) Ranged() bool { return !a.From.IsZero() }
 
-// WithRule returns the link that chooses a rule. If the rule is chosen already, the link chooses all rules.
+// WithRule returns the link that selects a rule. If the rule is already selected, the link selects all rules.
 func (a asked) WithRule(name string) string {
 	if a.Rule == name {
 		name = ""
@@ -67,31 +67,31 @@ func (a asked) WithRule(name string) string {
 	return a.Link()
 }
 
-// WithoutRange returns the link that chooses the whole chart.
+// WithoutRange returns the link that selects the whole chart.
 func (a asked) WithoutRange() string {
 	a.From, a.To, a.Day = time.Time{}, time.Time{}, false
 	return a.Link()
 }
 
-// WithWindow returns the link that chooses a window for the lists.
+// WithWindow returns the link that selects a window for the lists.
 func (a asked) WithWindow(w telemetry.Window) string {
 	a.Window = w
 	return a.Link()
 }
 
-// WithSpan returns the link that makes the chart show an hour or a day.
+// WithSpan returns the link that selects a day for the chart if day is true, otherwise an hour.
 func (a asked) WithSpan(day bool) string {
 	a.Day, a.From, a.To = day, time.Time{}, time.Time{}
 	return a.Link()
 }
 
-// choice is one of several links. One of the links is chosen.
+// choice is one of several links, of which one is selected.
 type choice struct {
 	Name, Link string
 	Chosen     bool
 }
 
-// Spans returns the choices for the time that the chart shows.
+// Spans returns the choices for the time span of the chart.
 func (a asked) Spans() []choice {
 	return []choice{{"Hour", a.WithSpan(false), !a.Day}, {"Day", a.WithSpan(true), a.Day}}
 }

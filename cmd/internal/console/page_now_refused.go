@@ -13,20 +13,21 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// whoRow is a subject that was denied, or would have been.
+// whoRow is a subject with requests that were denied, or would have been.
 type whoRow struct {
 	*telemetry.Subject
 	Rule    string
-	Name    string  // the key as it may be shown
+	Name    string  // the key for display
 	Rate    float64 // requests per second while the subject was active; negative: unknown
-	Refused float64 // the share of denied requests; negative: unknown
-	Times   float64 // the ratio of its requests to the limit; 0: unknown
+	Refused float64 // the fraction of requests that were denied; negative: unknown
+	Times   float64 // the number of requests divided by the limit; 0: unknown
 	Would   bool
 	Now     *looked // nil: its limits were not looked up
 	Link    string
 }
 
-// refusedMost finds the subjects with the most denials by the chosen rule, or by all, and looks up their limits.
+// refusedMost finds the subjects with the most denials by the chosen rule, or by all rules, and looks up their
+// limits.
 func (s *server) refusedMost(c *call, f *firstShown, v *telemetry.View, chosen *telemetry.Rule, rules map[string]*policy.Rule) {
 	w := f.Ask.Window
 	var all []whoRow
@@ -92,15 +93,15 @@ type harmedRow struct {
 	Name     string
 	Kind     string // override, tier or rule
 	Subjects uint64
-	Asked    uint64 // the number of customers; 0: unknown
+	Asked    uint64 // the number of customers that sent requests; 0: unknown
 	Once     int    // the listed customers that were denied once
-	Worst    int    // minutes of the last hour
+	Worst    int    // the most minutes of the last hour in which a customer was denied
 	Who      whoRow
 	size     float64 // the size of the limit
 }
 
-// Lost returns in words the denied share of the requests of the customer that was denied for the longest time. It
-// is empty if that is unknown.
+// Lost describes the fraction of requests that were denied of the customer in Who. It is "" if the fraction is
+// unknown.
 func (r harmedRow) Lost() string {
 	if r.Who.Refused < 0 {
 		return ""
@@ -109,7 +110,7 @@ func (r harmedRow) Lost() string {
 }
 
 // harmed groups the denied subjects of all rules by tier, the tiers with larger limits first. Subjects with an
-// override are a group of their own. Blocked subjects are not included.
+// override form a group of their own. Blocked subjects are omitted.
 func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []whoRow, rules map[string]*policy.Rule) (rows []harmedRow) {
 	for i := range v.Tiers {
 		if row, some := s.harmedTier(c, &v.Tiers[i], w); some {
@@ -145,7 +146,7 @@ func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []wh
 	return rows
 }
 
-// harmedTier returns the row of the denied customers of a tier. Without such customers, some is false.
+// harmedTier returns the row of a tier's denied customers. some is false if no customer was denied.
 func (s *server) harmedTier(c *call, tier *telemetry.Tier, w telemetry.Window) (row harmedRow, some bool) {
 	row = harmedRow{Name: tier.Name, Kind: "tier"}
 	if tier.Name == "" {
@@ -178,8 +179,8 @@ func (s *server) harmedTier(c *call, tier *telemetry.Tier, w telemetry.Window) (
 	return row, some
 }
 
-// findCustomer returns the entry of a customer in another list, or nil if the list knows too little about the
-// customer. A customer that no rule counts on its own has no key.
+// findCustomer returns the entry of a customer in another list, or nil if it is missing or its count is too
+// inexact. It compares Sent, because a customer that no rule counts separately has no key.
 func findCustomer(list []telemetry.Subject, one *telemetry.Subject) *telemetry.Subject {
 	i := slices.IndexFunc(list, func(s telemetry.Subject) bool { return s.Sent == one.Sent })
 	if i < 0 || !nearEnough(&list[i]) {
@@ -204,20 +205,21 @@ type change struct {
 	Kind string
 	Who  string
 	Text string
-	Near bool // the event came just before the time in the headline
+	Near bool // the event happened just before the time in the headline
 	Link string
 
-	first time.Time // the first time of an event that happened several times
+	first time.Time // the earliest time of a repeated event
 	times int
 	by    []string // the instances, the latest first
 }
 
-// oneLine is how far apart events of a kind may be to share one line. Otherwise the repeated events of a circuit
-// would push out the changes of operators. The instances of a fleet load one policy within a minute.
+// oneLine is the maximum time between events that share a line, by kind. Sharing keeps the repeated events of a
+// circuit from pushing the changes of operators off the list. The instances of a fleet load a policy within a
+// minute of each other.
 var oneLine = map[string]time.Duration{"circuit": 15 * time.Minute, "fleet": 15 * time.Minute, "reload": time.Minute}
 
-// joinedEvents joins the repeated events of a circuit into one line, and the events of instances that load the same
-// policy into another. The latest event comes first.
+// joinedEvents merges the repeated events of a circuit into one line, and the events of instances that load the
+// same policy into another. The latest event comes first.
 func joinedEvents(all []change) (out []change) {
 	last := map[[2]string]int{} // the index in out of the last line of an event
 	for _, c := range all {
@@ -247,7 +249,7 @@ func joinedEvents(all []change) (out []change) {
 	return out
 }
 
-// changesOf returns the latest changes, both those of operators and automatic ones.
+// changesOf returns the latest changes, both by operators and automatic ones.
 func changesOf(v *telemetry.View, audits []source.Entry, since time.Time) (all []change) {
 	for i := range audits {
 		a := &audits[i]
@@ -259,7 +261,7 @@ func changesOf(v *telemetry.View, audits []source.Entry, since time.Time) (all [
 	slices.SortStableFunc(all, func(a, b change) int { return b.At.Compare(a.At) })
 	all = joinedEvents(all)
 	if !since.IsZero() {
-		// A step lasts ten seconds, so an event up to a step later may really have come before.
+		// since is rounded to steps of ten seconds, so an event up to a step later may really be earlier.
 		i := slices.IndexFunc(all, func(c change) bool { return !c.first.After(since.Add(telemetry.Step)) })
 		if i >= 0 && since.Sub(all[i].first) < 30*time.Minute {
 			all[i].Near = true
@@ -281,7 +283,7 @@ type health struct {
 
 type instanceRow struct {
 	*telemetry.Instance
-	Local float64 // decisions per second without the store
+	Local float64 // decisions per second that are made without the store
 }
 
 const maxInstances = 12
@@ -325,7 +327,8 @@ func healthOf(v *telemetry.View) (h health) {
 	return h
 }
 
-// trouble returns how bad the problems of an instance are. Instances with more trouble are listed first.
+// trouble returns a number that is larger the worse an instance's problems are. Instances with larger numbers are
+// listed first.
 func (r instanceRow) trouble() (n int) {
 	for i, yes := range []bool{r.Self, r.Store.Evicted > 0, r.Local > 0, r.Differs && !r.Stale, r.Store.Away > 0, r.Stale} {
 		n |= btoi(yes) << i

@@ -8,19 +8,19 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-const maxUpstreams = 12 // of the table
+const maxUpstreams = 12 // rows of the table
 
 // upstreamRow is a row of the table of upstreams.
 type upstreamRow struct {
 	Name                       string
-	Rate                       float64 // requests a second
+	Rate                       float64 // requests per second
 	P50, P99                   time.Duration
 	Usual                      time.Duration // the usual P50; 0: unknown
 	Timed                      bool          // P50 and P99 are known
 	Failing                    float64       // fraction
 	Reasons                    string
 	InFlight                   uint64
-	Slow, Failed               bool // there is an alert
+	Slow, Failed               bool // an alert exists
 	Latency, Failures, Waiting spark
 }
 
@@ -68,7 +68,7 @@ func upstreamRowOf(v *telemetry.View, u *telemetry.Upstream) upstreamRow {
 	return row
 }
 
-// failureWords returns the number of failed requests for each reason, as text.
+// failureWords describes the number of failed requests by reason.
 func failureWords(c *telemetry.UpstreamCounts) string {
 	var all []string
 	add := func(n uint64, what string) {
@@ -83,7 +83,7 @@ func failureWords(c *telemetry.UpstreamCounts) string {
 	return strings.Join(all, ", ")
 }
 
-// upstreamMinutes returns the counts of each of the last 60 minutes. Minutes before the first count are missing.
+// upstreamMinutes returns the counts of each of the last 60 minutes, except minutes before the first count.
 func upstreamMinutes(u *telemetry.Upstream) (all []telemetry.UpstreamCounts) {
 	for minute := range inMinutes(u.Recent) {
 		var sum telemetry.UpstreamCounts

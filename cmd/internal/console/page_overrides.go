@@ -24,20 +24,20 @@ func (r overrideRow) EndURL() string {
 	return "/act/end-override?" + url.Values{"override": {r.ID}}.Encode()
 }
 
-// overridesShown is the data of the page of overrides.
+// overridesShown is the data of the page "Overrides".
 type overridesShown struct {
 	Rows         []overrideRow
-	Total        int // the number of overrides that fit the filter
+	Total        int // the number of overrides that match the filter
 	Asked, State string
 	Rule         string
-	First, Next  string // links to the first page, unless this is it, and to the next page
+	First, Next  string // links to the first page and the next page; First is "" on the first page
 	Database     bool
 }
 
-// Filtered reports whether there may be overrides that do not fit the filter.
+// Filtered reports whether the list has a filter.
 func (d *overridesShown) Filtered() bool { return d.Asked+d.State+d.Rule != "" }
 
-// These are the numbers of overrides on a page of overrides and on the page of a rule.
+// The numbers of overrides on the page "Overrides" and on the page of a rule.
 const (
 	overridesPerPage = 100
 	overridesOfRule  = 20
@@ -68,8 +68,8 @@ func (s *server) overridesPage(c *call) error {
 	return s.show(c, http.StatusOK, "overrides", pageOf("Overrides", "overrides", &d))
 }
 
-// overrides returns a page of the overrides that fit a query. Overrides that end next come first; overrides that
-// have ended come last.
+// overrides returns a page of the overrides that match a query. Overrides that end soon come first; those that have
+// ended come last.
 func (c *call) overrides(q control.Query, v *telemetry.View) (page *control.Page, rows []overrideRow, err error) {
 	q.Sort = "until"
 	if page, err = c.s.Control.List(c.caller, control.Overrides, q); err != nil {
@@ -85,7 +85,7 @@ func (c *call) overrides(q control.Query, v *telemetry.View) (page *control.Page
 			row.Shown = c.shownOverride(o.Rule, o.Key)
 		}
 		if o.Until != "" {
-			row.Until, _ = policy.ParseUntil(o.Until) // the override was accepted, so its end can be parsed
+			row.Until, _ = policy.ParseUntil(o.Until) // the override is valid, so its end can be parsed
 			row.Ended = !row.Until.After(now)
 			row.Today = !row.Ended && row.Until.Before(now.Add(24*time.Hour))
 		}

@@ -10,12 +10,12 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// policyShown is the data of the page of the policy.
+// policyShown is the data of the page "Policy".
 type policyShown struct {
 	*control.InForce
 	Text, Base   string
-	Plan         *policyPlan // nil: no text was sent yet
-	File, Stored int         // rules by their source
+	Plan         *policyPlan // nil: no text was sent
+	File, Stored int         // the numbers of rules of the file and of the database
 }
 
 func policyShownOf(p *control.InForce, text, base string) *policyShown {
@@ -46,7 +46,7 @@ func (c *call) policyEdited() (d *policyShown, err error) {
 	return d, err
 }
 
-// unixLines removes the "\r" that forms put at the ends of lines.
+// unixLines removes the "\r" with which browsers end the lines of forms.
 func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
 // policyCheck shows the effect of an edited policy.
@@ -58,7 +58,7 @@ func (s *server) policyCheck(c *call) error {
 	return s.showPolicy(c, http.StatusOK, d)
 }
 
-// policyApply tries the changes, and then makes them in one transaction.
+// policyApply tries the changes with a dry run, and then makes them in one transaction.
 func (s *server) policyApply(c *call) error {
 	d, err := c.policyEdited()
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *server) policyApply(c *call) error {
 	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(said)), back)
 }
 
-// status returns the status code of the page for a plan with problems.
+// status returns the status code of the page that shows a plan with problems.
 func (p *policyPlan) status() int {
 	status := http.StatusUnprocessableEntity
 	if p.Problem != nil {
@@ -99,7 +99,7 @@ func (p *policyPlan) status() int {
 	return status
 }
 
-// maxListed is how many things a sentence lists.
+// maxListed is the maximum number of items that a sentence lists.
 const maxListed = 10
 
 // listWords returns a list for use in a sentence.
@@ -116,6 +116,6 @@ func (s *server) policyDownload(c *call) error {
 	h := c.w.Header()
 	h.Set("Content-Type", "application/yaml; charset=utf-8")
 	h.Set("Content-Disposition", `attachment; filename="policy.yaml"`)
-	_, _ = io.WriteString(c.w, unixLines(c.PostForm.Get("text"))) // if the browser has left, the error does not matter
+	_, _ = io.WriteString(c.w, unixLines(c.PostForm.Get("text"))) // the only error is that the browser has left
 	return nil
 }

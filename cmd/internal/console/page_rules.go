@@ -21,13 +21,13 @@ type ruleLine struct {
 	State                                 ruleState
 	Hour, Day                             telemetry.Counts
 	Spark                                 spark
-	Near                                  float64 // the share of decisions in the last hour that left less than a fifth of a limit
+	Near                                  float64 // the fraction of decisions in the last hour that left less than a fifth of a limit
 	Refused                               uint64  // denied subjects in the last hour
-	Unmet                                 bool    // no request has met the rule since telemetry counts
-	Check                                 string  // a command that explains why
+	Unmet                                 bool    // telemetry has not counted any request of the rule
+	Check                                 string  // a command that explains why the rule does not apply
 }
 
-// rulesShown is the data of the page of all rules.
+// rulesShown is the data of the page "Rules".
 type rulesShown struct {
 	Rows        []ruleLine
 	All         int // the number of rules without the filter
@@ -35,7 +35,7 @@ type rulesShown struct {
 	State       string
 	Prev, Next  string // links to the previous and the next page, or ""
 	First, Last int
-	Back        string // how far back telemetry reaches, in words
+	Back        string // how long telemetry keeps counts, in words
 	Database    bool
 	Warnings    []string
 }
@@ -57,7 +57,7 @@ func (s *server) rulesPage(c *call) error {
 			rules = append(rules, &all[i])
 		}
 	}
-	from, _ := strconv.Atoi(q.Get("from")) // if from is no number, the page is the first one
+	from, _ := strconv.Atoi(q.Get("from")) // a text that is not a number selects the first page
 	from = min(max(from, 0), len(rules))
 	shown := rules[from:min(len(rules), from+rulesPerPage)]
 	for i := range shown {
@@ -82,7 +82,7 @@ func pageOf(title, section string, data any) page {
 	return page{Title: title, Section: section, Script: "acts.js", Data: data}
 }
 
-// wants reports whether a rule fits the filter.
+// wants reports whether a rule matches the filter.
 func (d *rulesShown) wants(r *policy.Rule) bool {
 	if d.State != "" && stateOf(r).Name() != d.State {
 		return false
@@ -116,17 +116,17 @@ func (c *call) ruleLineOf(r *policy.Rule, view *telemetry.View) ruleLine {
 	return row
 }
 
-// HourDeny returns how many requests the rule denied in the last hour.
+// HourDeny returns the number of requests that the rule denied in the last hour.
 func (r ruleLine) HourDeny() uint64 { return r.Hour[telemetry.Deny] }
 
-// HourWould returns how many requests the rule would have denied in the last hour.
+// HourWould returns the number of requests that the rule would have denied in the last hour.
 func (r ruleLine) HourWould() uint64 { return r.Hour[telemetry.WouldDeny] }
 
-// DayDeny and DayWould return the same numbers for the last 24 hours.
+// DayDeny and DayWould return the numbers of such requests in the last 24 hours.
 func (r ruleLine) DayDeny() uint64  { return r.Day[telemetry.Deny] }
 func (r ruleLine) DayWould() uint64 { return r.Day[telemetry.WouldDeny] }
 
-// checkCommand returns a command that explains whether a request meets a rule, and why.
+// checkCommand returns a command that explains whether a rule applies to a request like those it matches.
 func checkCommand(r *policy.Rule) string {
 	method, path := "", "/"
 	if len(r.Match) > 0 {
@@ -152,10 +152,10 @@ func checkCommand(r *policy.Rule) string {
 type ruleShown struct {
 	ruleLine
 	Facts     []fact
-	Chart     *chart     // nil: no request has met the rule
-	Subjects  bool       // false for a rule with an automatic limit, or with a class alone
+	Chart     *chart     // nil: the rule has not applied to any request
+	Subjects  bool       // false for a rule with an automatic limit, or one that only sets a class
 	Load      *loadRow   // nil: the rule has no automatic limit
-	Loads     *loadChart // nil: nothing is known yet
+	Loads     *loadChart // nil: no data yet
 	Young     bool       // telemetry does not cover the last day yet, so the page shows the last hour
 	Verdict   *verdict
 	Tops      []topShown
@@ -166,8 +166,7 @@ type ruleShown struct {
 	Usual     float64
 	Since     time.Time
 	Seen      bool
-	// Refusing reports whether the words are about denied requests, rather than about requests that would have been
-	// denied.
+	// Refusing selects the words for denied requests, rather than for requests that would have been denied.
 	Refusing bool
 }
 
@@ -189,7 +188,7 @@ type topRow struct {
 	telemetry.Subject
 	Rule, URL string
 	Share     float64
-	Would     bool // the rule is a shadow, and would have denied the requests
+	Would     bool // the rule is in shadow mode, and would have denied the requests
 }
 
 func (s *server) rulePage(c *call) error {
@@ -215,7 +214,7 @@ func (s *server) rulePage(c *call) error {
 	return s.show(c, http.StatusOK, "rule", pageOf(rule.Name, "rules", &d))
 }
 
-// see fills in the telemetry of the rule.
+// see adds the telemetry of the rule.
 func (d *ruleShown) see(c *call, v *telemetry.View, r *telemetry.Rule, rule *policy.Rule) {
 	d.Young = v.At.Sub(v.Since) < 3*time.Hour
 	if chart := chartOf(v, &r.Series, !d.Young); len(chart.At) > 0 {
@@ -239,7 +238,7 @@ func (d *ruleShown) see(c *call, v *telemetry.View, r *telemetry.Rule, rule *pol
 	}
 }
 
-// maxTop is how many subjects each such list shows.
+// maxTop is the maximum number of subjects in each list of a topShown.
 const maxTop = 10
 
 func (c *call) topOf(t *telemetry.Top) topList {
@@ -252,7 +251,7 @@ func (c *call) topOf(t *telemetry.Top) topList {
 	return out
 }
 
-// factsOf returns the other settings of a rule.
+// factsOf returns the settings of a rule that the page shows in a list.
 func factsOf(r *policy.Rule) (all []fact) {
 	add := func(name, value string) {
 		if value != "" {
@@ -266,12 +265,12 @@ func factsOf(r *policy.Rule) (all []fact) {
 		add("Class", r.Class)
 	}
 	add("If the store is unavailable", map[string]string{"allow": "allows requests", "deny": "denies", "local": "uses a local allowance of the limit"}[r.OnError])
-	add("Without the key", map[string]string{"share": "all share one count", "skip": "the rule does not apply", "refuse": "denied as malformed"}[r.Missing])
+	add("Without the key", map[string]string{"share": "all such requests share one count", "skip": "the rule does not apply", "refuse": "denied as malformed"}[r.Missing])
 	add("Ambiguous", r.Ambiguous)
 	return all
 }
 
-// shadowShown is the data of the page of shadow rules.
+// shadowShown is the data of the page about rules in shadow mode.
 type shadowShown struct {
 	Rows  []shadowRow
 	Rules int

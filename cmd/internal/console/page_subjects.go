@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// subjects finds subjects, or shows the subject that the request names.
+// subjects shows the subject that the request names, or searches for subjects.
 func (s *server) subjects(c *call) error {
 	q := c.URL.Query()
 	if q.Get("rule") != "" && namesKey(q) {
@@ -37,7 +37,8 @@ func (s *server) subjects(c *call) error {
 	return s.show(c, http.StatusOK, "subjects", page{Title: "Subjects", Section: "subjects", Script: "acts.js", Data: found})
 }
 
-// namesKey reports whether a query has values of a key, or says that the key has no values.
+// namesKey reports whether a query names a subject: by values of key parts, or by the parameter "all" for a rule
+// without a key.
 func namesKey(q url.Values) bool {
 	for name := range q {
 		if strings.HasPrefix(name, "key.") {
@@ -50,26 +51,26 @@ func namesKey(q url.Values) bool {
 // found is the result of a search.
 type found struct {
 	Asked string
-	// Hits are the subjects that were found. The subject that uses most of its limit comes first.
+	// Hits are the subjects that were found, sorted by the used fraction of their limits, largest first.
 	Hits []hit
 	More int // hits that are not shown
-	// Unseen are possible subjects without counts and settings.
+	// Unseen are possible subjects that have neither counts nor settings.
 	Unseen []hit
-	// Forms are the rules with keys that have more parts than the one value of the query.
+	// Forms are the rules whose keys need more values than the query has.
 	Forms []keyForm
-	Rules []string // the rules with a key, for a form that chooses one
+	Rules []string // the rules with a key, as options of a form
 	// RequestID reports whether the query may be the ID of a request.
 	RequestID bool
-	Seen      []topRow // without a query: the subjects with the most denials lately
+	Seen      []topRow // without a query: the subjects with the most recent denials
 }
 
 type hit struct {
 	Rule, Part, Shown, URL string
-	Most                   limit // the limit with the largest share in use
+	Most                   limit // the limit with the largest used fraction
 	Seen                   *telemetry.Subject
 }
 
-// keyForm is a form that asks for the key of a rule. The value of one part may be known.
+// keyForm is a form for the key of a rule. One part may already have a value.
 type keyForm struct {
 	Rule        string
 	Parts       []string
@@ -117,7 +118,7 @@ func (c *call) search(asked, onlyRule string) (*found, error) {
 	return out, nil
 }
 
-// searchRule adds the subject of a rule with the query as key, or a form for the rest of the key.
+// searchRule adds the subject of a rule whose key is the query. If the key has more parts, it adds a form for them.
 func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, asked string) {
 	parts := countedParts(r)
 	for _, part := range parts {
@@ -136,7 +137,7 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 		key := map[string]string{part: asked}
 		name, err := c.s.Control.NameOf(c.caller, control.Target{Rule: r.Name, Key: key})
 		if err != nil {
-			continue // the query cannot be a value of this part
+			continue // the query is not a valid value of this part
 		}
 		h := hit{Rule: r.Name, Part: part, Shown: withPseudonym(name.Shown, name.Pseudonym), URL: "/subjects?" + subjectQuery(r.Name, key).Encode()}
 		if h.Seen = seenSubject(view, r.Name, name.Text); h.Seen != nil && h.Seen.ID != "" {
@@ -152,14 +153,14 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 			out.Hits = append(out.Hits, h)
 			continue
 		}
-		if _, err := netip.ParseAddr(asked); err != nil || part == "client_ip" { // an IP address is hardly ever the value of another part
+		if _, err := netip.ParseAddr(asked); err != nil || part == "client_ip" { // other parts rarely have IP addresses as values
 			out.Unseen = append(out.Unseen, h)
 		}
 	}
 }
 
-// fits reports whether a text may be a value of a key part: an IP address fits only parts with addresses, and other
-// text fits only other parts.
+// fits reports whether a text may be a value of a key part. The value of client_ip is an IP address; a method or
+// host is not one.
 func fits(part, value string) bool {
 	_, err := netip.ParseAddr(value)
 	switch part {
@@ -171,7 +172,8 @@ func fits(part, value string) bool {
 	return true
 }
 
-// searchSeen adds the subjects with the text in their shown keys from the lists of telemetry.
+// searchSeen adds the subjects in the lists of telemetry whose shown key contains the text, or whose pseudonym
+// starts with it.
 func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 	known := map[string]bool{}
 	for _, h := range out.Hits {
@@ -208,8 +210,8 @@ func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 	}
 }
 
-// weigh sorts the hits: those that use most of their limits come first, then those that were seen lately. It
-// removes duplicates, and hits beyond maxHits.
+// weigh removes duplicate hits, and sorts the hits by the used fraction of their limits, largest first; of equal
+// hits, subjects in telemetry come first. It keeps at most maxHits.
 func (c *call) weigh(out *found) {
 	seen := map[string]bool{}
 	out.Hits = slices.DeleteFunc(out.Hits, func(h hit) bool {
@@ -233,7 +235,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// recentlyRefused returns the subjects of all rules with the most denials in the last hour.
+// recentlyRefused returns the subjects with the most denials in the last hour, of all rules.
 func (c *call) recentlyRefused(view *telemetry.View, rules []policy.Rule) (all []topRow) {
 	shadow := map[string]bool{}
 	for i := range rules {
@@ -272,20 +274,20 @@ type subjectShown struct {
 	Strips   []*strip
 	Others   []otherRule
 	Database bool
-	Part     string // the part of the key, if it has only one
+	Part     string // the key part, if the key has only one
 }
 
-// otherRule has what another rule has counted for the same value.
+// otherRule is the state that another rule has for the same key.
 type otherRule struct {
 	control.SubjectState
 	URL string // "" if the URL would contain a key that the caller must not see
 }
 
-// strip is a drawing of a subject's last hour.
+// strip is a drawing of a subject's requests in the last hour.
 type strip struct {
 	Name, Kind string
 	Spark      spark
-	Label      string // the drawing in words
+	Label      string // the text of the drawing
 	From, To   time.Time
 }
 
@@ -295,7 +297,7 @@ type seenWindow struct {
 	Refused, Traffic *telemetry.Subject
 }
 
-// subject shows a subject in depth.
+// subject shows the page of a subject.
 func (s *server) subject(c *call, ref *subjectRef) error {
 	d := &subjectShown{subjectRef: ref, Database: c.policy.Database}
 	view := c.view()
@@ -319,8 +321,8 @@ func (s *server) subject(c *call, ref *subjectRef) error {
 	return s.show(c, http.StatusOK, "subject", pageOf("Subject of "+ref.Rule.Name, "subjects", d))
 }
 
-// withoutKey returns the page that shows a subject by its ID instead of its key. It returns "" if the rule shows
-// whole keys, or if the subject has no such page.
+// withoutKey returns the URL of a subject's page with the subject's ID instead of its key. It returns "" if the
+// rule shows whole keys, or if telemetry has no ID for the subject.
 func (c *call) withoutKey(v *telemetry.View, ref *subjectRef) string {
 	seen := seenSubject(v, ref.Rule.Name, ref.Text)
 	if ref.ID != "" || ref.Whole || seen == nil || seen.ID == "" {
@@ -336,7 +338,7 @@ func (c *call) withoutKey(v *telemetry.View, ref *subjectRef) string {
 	return to
 }
 
-// statesOf returns the state of a subject. It uses the ID of the subject if only a hash of the key is known.
+// statesOf returns the state of a subject. It uses the subject's ID if only a hash of the key is known.
 func (c *call) statesOf(ref *subjectRef) (*control.SubjectLimits, error) {
 	if ref.Key != nil {
 		return c.s.Control.Subjects(c.Context(), c.caller, ref.Rule.Name, ref.Key)
@@ -344,7 +346,7 @@ func (c *call) statesOf(ref *subjectRef) (*control.SubjectLimits, error) {
 	return c.s.Control.SubjectByID(c.Context(), c.caller, ref.ID)
 }
 
-// others adds what other rules have counted for the same value.
+// others adds the states that other rules have for the same key.
 func (d *subjectShown) others(c *call, v *telemetry.View) {
 	parts := countedParts(d.Rule)
 	if len(parts) != 1 || d.Key[parts[0]] == "" {
@@ -352,7 +354,7 @@ func (d *subjectShown) others(c *call, v *telemetry.View) {
 	}
 	states, err := c.s.Control.Subjects(c.Context(), c.caller, "", d.Key)
 	if err != nil {
-		return // the page already has the subject that the caller asked for
+		return // the page is useful without the other rules
 	}
 	for _, state := range states.Rules {
 		if state.Rule != d.Rule.Name {
@@ -363,7 +365,7 @@ func (d *subjectShown) others(c *call, v *telemetry.View) {
 	d.Part = parts[0]
 }
 
-// strip adds a drawing of the subject's requests, if they are known.
+// strip adds a drawing of the subject's requests, unless s is nil or has no requests.
 func (d *subjectShown) strip(name, kind string, s *telemetry.Subject, at time.Time) {
 	if s == nil || slices.Max(s.Steps[:]) == 0 {
 		return
@@ -375,7 +377,7 @@ func (d *subjectShown) strip(name, kind string, s *telemetry.Subject, at time.Ti
 	}
 	to := at.Truncate(telemetry.SubjectStep).Add(telemetry.SubjectStep)
 	d.Strips = append(d.Strips, &strip{
-		name, kind, sparkOf(values), name + " in each five minutes of the last hour, about, the latest last: " + strings.Join(words, ", "),
+		name, kind, sparkOf(values), name + " in each five minutes of the last hour, approximately, the latest last: " + strings.Join(words, ", "),
 		to.Add(-time.Duration(len(values)) * telemetry.SubjectStep), at,
 	})
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// policyPlan has the changes that an edited policy would make, and the problems with them.
+// policyPlan has the changes that an edited policy would make, and their problems.
 type policyPlan struct {
-	Problem  *control.Problem // a problem with the whole text rather than a line
+	Problem  *control.Problem // a problem of the whole text rather than a line
 	Problems []lineProblem
 	Warnings []lineProblem
 	Changes  []ruleChange
 	Notes    []string
-	Diff     []diffLine // the changes of the whole text, without a database to change
+	Diff     []diffLine // the difference of the whole texts, if there is no database to change
 	LastHour *lastHour
 	Same     bool
 }
@@ -31,10 +31,10 @@ func (p *policyPlan) Good() bool {
 	return p.Problem == nil && len(p.Problems) == 0 && !slices.ContainsFunc(p.Changes, func(c ruleChange) bool { return c.Problem != nil })
 }
 
-// Applies reports whether there are changes to apply, and no problems.
+// Applies reports whether the plan has changes to apply and no problems.
 func (p *policyPlan) Applies() bool { return p.Good() && len(p.Changes) > 0 }
 
-// lineProblem is a problem with a line. Line is 0 if the problem is not about a line.
+// lineProblem is a problem in a line. Line is 0 if the problem does not belong to a line.
 type lineProblem struct {
 	Line          int
 	Message, Hint string
@@ -51,10 +51,10 @@ type ruleChange struct {
 	after *policy.Rule // nil: the rule is removed
 }
 
-// maxProblems is how many problems are shown at once.
+// maxProblems is the maximum number of problems that are shown.
 const maxProblems = 50
 
-// planPolicy returns the plan for a text that was edited from the text base.
+// planPolicy returns the plan for the edited text. base is the text before editing.
 func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	plan := &policyPlan{}
 	edited, ok := plan.compile(text)
@@ -90,7 +90,7 @@ func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	return plan, nil
 }
 
-// tryFile tries the edited policy, in place of the file, on the latest requests, if they are recorded.
+// tryFile tries the edited policy in place of the file on the latest requests, if the gateway records them.
 func (p *policyPlan) tryFile(c *call, edited *policy.Document) error {
 	diff, err := c.s.Control.Diff(c.Context(), c.caller, *edited, true)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *policyPlan) tryFile(c *call, edited *policy.Document) error {
 	return nil
 }
 
-// compile parses and compiles a text like a policy file.
+// compile parses and compiles the text of a policy file.
 func (p *policyPlan) compile(text string) (*policy.Document, bool) {
 	var doc policy.Document
 	compiled, err := policyfile.ParseTo(editedName, []byte(text), elsewhere, func(d policy.Document, where func(string) (string, int)) (*policy.Policy, error) {
@@ -120,8 +120,8 @@ func (p *policyPlan) compile(text string) (*policy.Document, bool) {
 	return &doc, true
 }
 
-// elsewhere returns a placeholder for other files that a policy names, such as lists of networks or bodies of
-// answers. This page does not read them.
+// elsewhere returns a placeholder for a file that the policy names, such as a list of networks or the body of an
+// answer, because this page does not read such files.
 func elsewhere(path string) ([]byte, error) {
 	if strings.HasSuffix(path, ".json") {
 		return []byte("{}"), nil
@@ -146,7 +146,7 @@ func linesOfProblems(found []policy.Problem) (all []lineProblem) {
 	return all
 }
 
-// settings reports changes outside the rules. This page does not make such changes.
+// settings reports a problem if the text before the rules has changed, because this page changes only rules.
 func (p *policyPlan) settings(was, is *policy.Document) error {
 	x, err := settingsYAML(*was)
 	if err != nil {
@@ -157,12 +157,12 @@ func (p *policyPlan) settings(was, is *policy.Document) error {
 		return err
 	}
 	if x != y {
-		p.Problems = append(p.Problems, lineProblem{Message: "only rules are changed here", Hint: "restore the text above the rules; change the rest in the policy file, or with \"sluice import\""})
+		p.Problems = append(p.Problems, lineProblem{Message: "only rules can be changed here", Hint: "restore the text above the rules; change the rest in the policy file, or with \"sluice import\""})
 	}
 	return nil
 }
 
-// rules adds the changes of rules in the order of the edited text, and then the rules that it removes.
+// rules adds the changed and new rules in the order of the edited text, and then the removed rules.
 func (p *policyPlan) rules(was, is []policy.Rule, own map[string]*control.Item) error {
 	old, left := map[string]*policy.Rule{}, map[string]bool{}
 	for i := range was {
@@ -190,13 +190,13 @@ func (p *policyPlan) rules(was, is []policy.Rule, own map[string]*control.Item) 
 		}
 	}
 	if !slices.Equal(order, kept) {
-		p.Notes = append(p.Notes, "The order of the rules stays as it is. All rules that match apply, whatever their order.")
+		p.Notes = append(p.Notes, "The order of the rules does not change. All rules that match a request apply, in any order.")
 	}
 	return nil
 }
 
-// change adds a change of a rule, if before and after differ. For a new rule, before is nil; for a removed rule,
-// after is nil.
+// change adds the change of a rule if before and after differ. A new rule has a nil before, and a removed rule a
+// nil after.
 func (p *policyPlan) change(name string, before, after *policy.Rule, own *control.Item) error {
 	if before != nil && after != nil && reflect.DeepEqual(before, after) {
 		return nil
@@ -224,10 +224,10 @@ func (p *policyPlan) change(name string, before, after *policy.Rule, own *contro
 		c.What = "new"
 	case after == nil:
 		if c.What = "removed"; !stored {
-			c.Problem = control.Problemf(http.StatusConflict, "It is in the policy file, which this page cannot change: remove it there.")
+			c.Problem = control.Problemf(http.StatusConflict, "This rule is in the policy file, which this page cannot change: remove it there.")
 		}
 	case !stored:
-		c.Notes = append(c.Notes, "It is in the policy file, which does not change: the database's rule replaces it.")
+		c.Notes = append(c.Notes, "This rule is in the policy file, which does not change: a rule in the database replaces it.")
 	}
 	p.Changes = append(p.Changes, c)
 	return nil
@@ -242,8 +242,8 @@ func ruleText(r *policy.Rule) (string, error) {
 	return strings.TrimPrefix(text, "rules:\n"), err
 }
 
-// send makes all changes in one transaction, or only tries them if dry is set. It returns the ID of their entry in
-// the audit log. If control refuses a change, the reason becomes the Problem of the change.
+// send makes all changes in one transaction, or tries them if dry is true. It returns the ID of their entry in the
+// audit log. If package control refuses a change, send sets the Problem of the change to the reason.
 func (p *policyPlan) send(c *call, dry bool) (entry int64, err error) {
 	if len(p.Changes) == 0 || !p.Good() {
 		return 0, nil
@@ -267,8 +267,7 @@ func (p *policyPlan) send(c *call, dry bool) (entry int64, err error) {
 	return did.Entry, nil
 }
 
-// refuse sets the Problem of each change that the wrong fields belong to. If they belong to no change, it sets the
-// Problem of the plan.
+// refuse sets the Problem of each change with wrong fields, or the Problem of the plan if no change has any.
 func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 	whole := true
 	for _, w := range wrong {
@@ -285,7 +284,7 @@ func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 		switch {
 		case r.Problem != nil:
 			r.Problem.Errors = append(r.Problem.Errors, control.Wrong{Detail: w.Detail})
-		case refused.Status == http.StatusPreconditionFailed: // another change came first
+		case refused.Status == http.StatusPreconditionFailed: // another caller has changed the rules in the meantime
 			r.Problem = control.Problemf(refused.Status, "%s", refused.Detail)
 		default:
 			r.Problem = control.Problemf(refused.Status, "%s", w.Detail)
@@ -296,10 +295,10 @@ func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 	}
 }
 
-// foresee adds the results of a dry run.
+// foresee adds the result of a dry run to a change.
 func (r *ruleChange) foresee(would *control.Effect) {
 	if r.What == "removed" && would.After != nil {
-		r.Notes = append(r.Notes, "The policy file has a rule of this name, which then applies.")
+		r.Notes = append(r.Notes, "The policy file has a rule with this name, which will apply instead.")
 	}
 	r.Notes = append(r.Notes, restartWords(would.BeginsAnew)...)
 	r.Notes = append(r.Notes, would.Warnings...)

@@ -12,7 +12,7 @@ import (
 // editedName is the file name of the edited policy in messages.
 const editedName = "policy.yaml"
 
-// ownRules returns the rules by name, as the file and the database have them: without the limits that tiers of the
+// ownRules returns the rules by name, as written in the file and the database, without the limits that tiers in the
 // database add.
 func (c *call) ownRules() (map[string]*control.Item, error) {
 	items, err := c.s.Control.List(c.caller, control.Rules, control.Query{Limit: maxItems})
@@ -42,7 +42,7 @@ func (c *call) policyText() (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString(settings + "rules:\n")
-	// Successive rules of one source are written in one call, because there may be ten thousand.
+	// Consecutive rules of one source are written in one call, because a policy may have ten thousand rules.
 	for i := 0; i < len(all); {
 		from := all[i].Source
 		var some []policy.Rule
@@ -65,7 +65,7 @@ func (c *call) policyText() (string, error) {
 	return b.String(), nil
 }
 
-// settingsYAML returns the YAML text of a policy before its rules.
+// settingsYAML returns the YAML text of a policy without its rules.
 func settingsYAML(doc policy.Document) (string, error) {
 	doc.Rules = nil
 	text, err := policyfile.Encode(editedName, doc)
@@ -77,7 +77,7 @@ func rulesYAML(rules ...policy.Rule) (string, error) {
 	return yamlBelow("rules", policy.Document{Rules: rules})
 }
 
-// yamlBelow returns the YAML text of a list of a document, such as its rules, without the lines above the list.
+// yamlBelow returns the YAML text of a list in a document, such as "rules", without the lines above the list.
 func yamlBelow(list string, doc policy.Document) (string, error) {
 	text, err := policyfile.Encode(editedName, doc)
 	_, below, _ := strings.Cut(string(text), "\n"+list+":\n")

@@ -24,11 +24,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// page is the result of a route's function, for a template.
+// page is a page to show: the data that a route's function gives to a template.
 type page struct {
 	Title   string
 	Section string // the section of the navigation: "", "rules", "overrides", …
-	// Script is a file of assets for this page alone, if any.
+	// Script is a file in assets that only this page loads, or "".
 	Script string
 	Data   any
 }
@@ -38,7 +38,7 @@ type shown struct {
 	page
 	Caller          control.Caller
 	Operator, Admin bool // whether the caller has at least this role
-	SignedIn        bool // by a session, which the caller can end
+	SignedIn        bool // the caller has a session, and can sign out
 	Notice          *notice
 	Version         string
 	Sections        []section
@@ -59,19 +59,19 @@ var sections = []section{
 	{"audit", "/audit", "Audit log"},
 }
 
-// budgetsSection is the section of budgets. The navigation has it only if the policy has budgets.
+// budgetsSection is the section of budgets. The navigation omits it if the policy has no budgets.
 const budgetsSection = "budgets"
 
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// templates returns the pages by their names, each with the layout and all parts. It parses them on first use,
-// because most commands never need them.
+// templates returns the templates of pages by name, each with the layout and all parts. It parses them at the first
+// call, because most commands do not need them.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	shared := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/_*.html"))
 	names, err := fs.Glob(templateFiles, "templates/*.html")
 	if err != nil {
-		panic(err) // the pattern is valid
+		panic(err) // cannot happen: the pattern is valid
 	}
 	all := map[string]*template.Template{}
 	for _, name := range names {
@@ -137,10 +137,10 @@ func (s *server) show(c *call, status int, name string, p page) error {
 	return nil
 }
 
-// maxShown is how many bytes of a key or of other text from a client are shown.
+// maxShown is the maximum number of bytes that are shown of a key or another text from a client.
 const maxShown = 160
 
-// shownKey returns HTML that isolates a key from the direction of the text around it.
+// shownKey returns a key as HTML that keeps the key's direction from affecting the text around it.
 func shownKey(s string) template.HTML {
 	full := printableTo(s, 10*maxShown)
 	clipped := printableTo(s, maxShown)
@@ -151,11 +151,12 @@ func shownKey(s string) template.HTML {
 	return template.HTML(`<bdi class="key"` + title + `>` + template.HTMLEscapeString(clipped) + `</bdi>`)
 }
 
-// printable replaces characters that cannot be read, such as marks that change the direction of the text around
-// them, and cuts text that is too long.
+// printable replaces invisible characters, such as marks that change the direction of text, and cuts text that is
+// too long.
 func printable(s string) string { return printableTo(s, maxShown) }
 
-// maxSentences is how many bytes of a warning or a note are shown. Our own texts are shorter.
+// maxSentences is the maximum number of bytes that are shown of a warning or a note. The console's own texts are
+// shorter.
 const maxSentences = 600
 
 func printableTo(s string, most int) string { return cmp.Or(text.Text(s, most), "(none)") }
@@ -163,7 +164,7 @@ func printableTo(s string, most int) string { return cmp.Or(text.Text(s, most), 
 // space is a space that keeps a number and its unit on one line.
 const space = "\u00a0"
 
-// number formats a count for people: 840, 9,420, 38.2 k, 1.2 M.
+// number formats a count for display: 840, 9,420, 38.2 k, 1.2 M.
 func number[T uint64 | int64 | int](n T) string {
 	f := float64(n)
 	if math.Abs(f) < 10_000 {
@@ -174,7 +175,7 @@ func number[T uint64 | int64 | int](n T) string {
 	return humanize.Ftoa(value) + space + prefix
 }
 
-// whole converts an integer of a type that templates may have.
+// whole converts an integer of any of the types that templates use.
 func whole(n any) int64 {
 	switch n := n.(type) {
 	case int:
@@ -194,7 +195,7 @@ func trimmed(f float64, digit bool) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
 }
 
-// unbroken keeps each percent sign on the same line as its number.
+// unbroken keeps each percent sign on the line of its number.
 func unbroken(text string) string { return strings.ReplaceAll(text, " %", space+"%") }
 
 // rate formats a number per second.
@@ -254,7 +255,7 @@ func last(d time.Duration) string {
 	return strings.ReplaceAll(words.Span(d), " ", space)
 }
 
-// ago returns how long ago a time was, or how soon it comes, in words.
+// ago describes how long ago a time was, or how soon it will be.
 func ago(t time.Time) string {
 	switch d := time.Since(t); {
 	case t.IsZero():
@@ -268,16 +269,16 @@ func ago(t time.Time) string {
 	}
 }
 
-// dict makes a map from pairs of keys and values, so that a part of a template can take several arguments.
+// dict returns a map of pairs of keys and values, with which templates pass several arguments to another template.
 func dict(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
-		return nil, fmt.Errorf("dict: %d values are not pairs", len(pairs))
+		return nil, fmt.Errorf("dict: %d values, want pairs", len(pairs))
 	}
 	m := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
 		name, ok := pairs[i].(string)
 		if !ok {
-			return nil, fmt.Errorf("dict: %v is not a name", pairs[i])
+			return nil, fmt.Errorf("dict: the key %v is not a string", pairs[i])
 		}
 		m[name] = pairs[i+1]
 	}

@@ -8,19 +8,19 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// route is a page, or an act.
+// route is a page or an act.
 type route struct {
 	pattern string      // a pattern of [http.ServeMux]
 	role    source.Role // the role that the caller needs
-	// handle writes the answer, or returns an error. For changes, the origin of the request has been checked and
-	// its form parsed.
+	// handle writes the answer or returns an error. Before it is called for a POST, the server checks the request's
+	// origin and parses the form.
 	handle func(*server, *call) error
 }
 
-// liveRoute is the route of the stream. Its requests last.
+// liveRoute is the route of the stream of updates. Its requests last until the page is closed.
 const liveRoute = "GET /live"
 
-// routes returns all routes, except for those of assets and of signing in.
+// routes returns all routes except those of assets and of the page to sign in.
 func routes() []route {
 	return slices.Concat([]route{
 		{"GET /{$}", source.Viewer, (*server).first},

@@ -13,7 +13,7 @@ import (
 type fields map[string]source.Row
 
 // fieldsOf returns the fields of a row. A row that is not an object, which SQL may have written, becomes a field
-// without a name.
+// with an empty name.
 func fieldsOf(row source.Row) (f fields) {
 	if err := row.Decode(&f); err != nil && row != "" {
 		return fields{"": row}
@@ -27,10 +27,10 @@ func textOf(value source.Row) (text string) {
 	return text
 }
 
-// fieldChange is a field before and after a change. Before or After is empty if the field did not exist.
+// fieldChange is a field before and after a change. Before or After is "" if the field was missing.
 type fieldChange struct{ Field, Before, After string }
 
-// diffFields returns the fields in which two rows differ. Fields of objects in them have names such as
+// diffFields returns the fields in which two rows differ. A field of an object in a row has a name such as
 // "key.api_key".
 func diffFields(before, after fields) (all []fieldChange) {
 	a, b := map[string]string{}, map[string]string{}
@@ -46,7 +46,7 @@ func diffFields(before, after fields) (all []fieldChange) {
 	return all
 }
 
-// flatten adds the fields, and the fields of objects in them, to a map. Their names start with the prefix.
+// flatten adds the fields, including the fields of objects, to a map. Each name starts with the prefix.
 func (f fields) flatten(into map[string]string, prefix string) {
 	for name, value := range f {
 		if value == "null" {
@@ -60,7 +60,7 @@ func (f fields) flatten(into map[string]string, prefix string) {
 	}
 }
 
-// valueWords returns a value for people.
+// valueWords formats a value for display.
 func valueWords(value source.Row) string {
 	var text string
 	if value.Decode(&text) == nil {

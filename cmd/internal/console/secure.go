@@ -30,16 +30,16 @@ func secured(next http.Handler) http.Handler {
 }
 
 // readForm parses a form, unless a page of another origin may have sent it. Browsers send the origin of a POST in
-// Sec-Fetch-Site or Origin. A request with neither may be from an old browser, so only a program that authenticates
-// itself may leave out both. The Host has been checked, so an attacker's name that resolves to this address is
-// another origin, too.
+// Sec-Fetch-Site or Origin. A request without both may come from an old browser, so it is accepted only if it
+// authenticates itself instead of using a session. The Host has been checked, so a page cannot pass as this origin
+// by making its own name resolve to this address.
 func (s *server) readForm(c *call) error {
 	reads := http.NewResponseController(c.w)
-	_ = reads.SetReadDeadline(time.Now().Add(formTime)) // also for a request that is refused, because the server reads the rest of its body
+	_ = reads.SetReadDeadline(time.Now().Add(formTime)) // set before any refusal, because the server reads the rest of a refused request's body
 	h := c.Header
 	silent := h.Get("Sec-Fetch-Site") == "" && h.Get("Origin") == "" && h.Get("Authorization") == ""
 	if err := s.origin.Check(c.Request); err != nil || silent {
-		return control.Problemf(http.StatusForbidden, "A page of another origin sent this. Nothing was changed.")
+		return control.Problemf(http.StatusForbidden, "This request came from a page of another origin. Nothing was changed.")
 	}
 	most := int64(maxForm)
 	if c.caller.Role == source.Nobody {
@@ -50,14 +50,14 @@ func (s *server) readForm(c *call) error {
 	if err := c.ParseForm(); err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			return control.Problemf(http.StatusRequestEntityTooLarge, "Too large: at most %d bytes.", large.Limit)
+			return control.Problemf(http.StatusRequestEntityTooLarge, "The form is too large: the maximum is %d bytes.", large.Limit)
 		}
 		return unreadable
 	}
-	_ = reads.SetReadDeadline(time.Time{}) // otherwise the server would take the browser for gone after the deadline
+	_ = reads.SetReadDeadline(time.Time{}) // otherwise the server would cancel the request at the deadline
 	for _, values := range c.PostForm {
 		if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
-			return unreadable // no browser sends such a form, and no document can store it
+			return unreadable // browsers do not send such forms, and documents cannot store such text
 		}
 	}
 	return nil

@@ -36,17 +36,17 @@ func newSteps(v *telemetry.View, n int, step time.Duration) steps {
 	return steps{step: step, begin: v.At.Truncate(step).Add(-time.Duration(n-1) * step), now: v.At, since: v.Since}
 }
 
-// inMinutes returns the steps of each minute, the latest minute last. It leaves out the first steps if they are
-// less than a minute.
+// inMinutes returns the steps of each minute, the latest minute last. It omits the first steps if they do not fill
+// a minute.
 func inMinutes[T any](recent []T) iter.Seq[[]T] {
 	const perMinute = int(time.Minute / telemetry.Step)
 	return slices.Chunk(recent[len(recent)%perMinute:], perMinute)
 }
 
-// at returns when a step begins.
+// at returns the time at which a step begins.
 func (s steps) at(i int) time.Time { return s.begin.Add(time.Duration(i) * s.step) }
 
-// lasts returns for how long requests were counted in a step.
+// lasts returns the part of a step's time in which requests were counted.
 func (s steps) lasts(i int) time.Duration {
 	from, to := s.at(i), s.at(i+1)
 	if s.now.Before(to) {
@@ -58,8 +58,8 @@ func (s steps) lasts(i int) time.Duration {
 	return max(0, to.Sub(from))
 }
 
-// within returns the counts of the steps that begin at or after from and before to, and how long those steps were
-// counted.
+// within returns the sum of the steps that begin at or after from and before to, and the time in which those
+// requests were counted.
 func (s steps) within(from, to time.Time) (sum telemetry.Counts, lasted time.Duration) {
 	for i := s.first(from); i < min(s.first(to), len(s.counts)); i++ {
 		sum.Add(&s.counts[i])
@@ -68,12 +68,12 @@ func (s steps) within(from, to time.Time) (sum telemetry.Counts, lasted time.Dur
 	return sum, lasted
 }
 
-// first returns the index of the first step that begins at a time or later.
+// first returns the index of the first step that begins at or after a time.
 func (s steps) first(t time.Time) int {
 	return max(0, int((t.Sub(s.begin)+s.step-1)/s.step))
 }
 
-// index returns the index of the step with a time, or -1 if nothing was counted then.
+// index returns the index of the step that contains a time, or -1 if nothing was counted then.
 func (s steps) index(t time.Time) int {
 	i := int(t.Sub(s.begin) / s.step)
 	if t.Before(s.begin) || i >= len(s.counts) || s.lasts(i) == 0 {
@@ -82,12 +82,12 @@ func (s steps) index(t time.Time) int {
 	return i
 }
 
-// perSecond returns a number per second. A time of less than a second counts as one.
+// perSecond returns n divided by a time in seconds. A time of less than a second counts as a second.
 func perSecond(n uint64, in time.Duration) float64 {
 	return float64(n) / max(1, in.Seconds())
 }
 
-// lookedBack returns how far back the numbers reach, in words.
+// lookedBack describes the time for which numbers are available.
 func lookedBack(v *telemetry.View) string {
 	if v.Since.IsZero() {
 		return "yet"
@@ -95,13 +95,13 @@ func lookedBack(v *telemetry.View) string {
 	return "in the last " + last(max(time.Minute, min(v.At.Sub(v.Since), 48*time.Hour)))
 }
 
-// lately returns the counts of the last minute, including the step that has begun.
+// lately returns the counts of the last minute, including the present step.
 func lately(v *telemetry.View, s *telemetry.Series) (telemetry.Counts, time.Duration) {
 	r := recentSteps(v, s)
 	return r.within(v.At.Add(-time.Minute-telemetry.Step+1), v.At.Add(1))
 }
 
-// yesterday returns the counts around this time yesterday, in steps of [telemetry.LongStep].
+// yesterday returns the counts of the [telemetry.LongStep] that contains the same time a day ago.
 func yesterday(v *telemetry.View, s *telemetry.Series, t time.Time) (c telemetry.Counts, lasted time.Duration, known bool) {
 	l := longSteps(v, s)
 	i := l.index(t.Add(-24 * time.Hour))
@@ -111,7 +111,7 @@ func yesterday(v *telemetry.View, s *telemetry.Series, t time.Time) (c telemetry
 	return l.counts[i], l.lasts(i), true
 }
 
-// windowLength has the lengths of the windows of a view.
+// windowLength has the lengths of telemetry's windows.
 var windowLength = [telemetry.Windows]time.Duration{time.Minute, time.Hour, 24 * time.Hour}
 
 // sumOf adds counts up.
@@ -135,7 +135,7 @@ func countsIn(v *telemetry.View, s *telemetry.Series, w telemetry.Window) teleme
 	return sumOf(s.Days[max(0, len(s.Days)-steps):])
 }
 
-// total returns how many requests were counted.
+// total returns the number of counted requests.
 func total(all []telemetry.Counts) uint64 {
 	n := sumOf(all)
 	return n.Total()

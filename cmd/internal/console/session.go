@@ -14,7 +14,8 @@ import (
 const (
 	sessionLife = 12 * time.Hour
 	maxSessions = 1000
-	// maxOfOne is how many sessions one token may have, so that it cannot push out the sessions of others.
+	// maxOfOne is the maximum number of sessions of one token. It keeps a token from pushing out the sessions of
+	// others.
 	maxOfOne = 50
 )
 
@@ -28,10 +29,10 @@ type session struct {
 // sessions has all sessions. They end with the process.
 type sessions struct {
 	mu  sync.Mutex
-	all []*session // sorted by their ends
+	all []*session // sorted by end
 }
 
-// begin returns the cookie of a new session.
+// begin starts a session, and returns its cookie.
 func (s *sessions) begin(r *http.Request, token string) *http.Cookie {
 	text, now := rand.Text(), time.Now()
 	s.mu.Lock()
@@ -53,7 +54,7 @@ func (s *sessions) begin(r *http.Request, token string) *http.Cookie {
 	return cookie(r, text, int(sessionLife.Seconds()))
 }
 
-// of returns the valid session of a request, or nil, and its caller.
+// of returns the session of a request and its caller, or nil without a valid session.
 func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, error)) (*session, control.Caller) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil {
@@ -63,8 +64,8 @@ func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, erro
 	if found == nil || !found.ends.After(time.Now()) {
 		return nil, control.Caller{}
 	}
-	// signIn is called without s.mu, because it may read the database. If a token cannot be checked at the moment,
-	// such as while the database is unavailable, its session is kept for later.
+	// signIn is called without s.mu, because it may read the database. If the token cannot be checked now, for
+	// example because the database is unavailable, the session is kept.
 	who, err := signIn(found.token)
 	if err != nil {
 		return nil, control.Caller{}
@@ -75,7 +76,7 @@ func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, erro
 func (s *sessions) find(id [sha256.Size]byte) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The IDs are hashes, so the time that this comparison takes reveals nothing.
+	// The IDs are hashes, so the time of this comparison reveals nothing useful.
 	if i := slices.IndexFunc(s.all, func(one *session) bool { return one.id == id }); i >= 0 {
 		return s.all[i]
 	}
@@ -89,7 +90,7 @@ func (s *sessions) end(one *session) {
 }
 
 // cookieName returns the name of the cookie. Browsers accept a cookie with the prefix __Host- only over TLS, and
-// only from this very host.
+// only from the host itself.
 func cookieName(r *http.Request) string {
 	if r.TLS != nil {
 		return "__Host-sluice"

@@ -15,7 +15,7 @@ import (
 // signInShown is the data of the page to sign in.
 type signInShown struct {
 	Next string
-	Said string // what is wrong, in words
+	Said string // the error as text
 }
 
 func (s *server) signInPage(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,7 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil || who.Role == source.Nobody {
-		d.Said = "That did not work: unknown token, or has expired."
+		d.Said = "Signing in failed: the token is unknown or has expired."
 		s.askForToken(c, http.StatusUnauthorized, d)
 		return
 	}
@@ -74,7 +74,8 @@ func (s *server) signOut(c *call) error {
 	return c.redirect("/sign-in")
 }
 
-// within returns the URL of the next page. It is always a page of this server.
+// within returns next, the URL of the page after signing in, if it is a page of this server, or else the URL of the
+// first page.
 func within(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(next, "/") ||

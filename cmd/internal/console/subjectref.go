@@ -15,12 +15,12 @@ import (
 // subjectRef is a subject that a request names, by its ID in telemetry or by its rule and key.
 type subjectRef struct {
 	*control.Name
-	ID   string       // "": the request names the subject by its key
-	Rule *policy.Rule // not to be changed
+	ID   string       // "" if the request names the subject by its key
+	Rule *policy.Rule // must not be changed
 }
 
-// Query returns the URL query that names the subject. If the request named the subject by its ID, the query does
-// too, and contains no key.
+// Query returns the URL query that names the subject. If the request named the subject by its ID, the query has the
+// ID and no key.
 func (r *subjectRef) Query() string { return r.values().Encode() }
 
 // Act returns the URL of an act on the subject.
@@ -47,7 +47,7 @@ func (r *subjectRef) Page() string {
 // subjectPage returns the URL of the page of the subject with an ID.
 func subjectPage(id string) string { return "/subjects/" + url.PathEscape(id) }
 
-// Hidden returns the hidden fields of a form that name the subject.
+// Hidden returns hidden fields of a form that name the subject.
 func (r *subjectRef) Hidden() map[string]string {
 	all := map[string]string{}
 	for name, v := range r.values() {
@@ -64,7 +64,7 @@ func (r *subjectRef) target(f url.Values) control.Target {
 	return control.Target{Rule: r.Rule.Name, Key: r.Key, Reason: f.Get("reason")}
 }
 
-// subjectOf returns the subject that the fields of a request name.
+// subjectOf returns the subject that the query or form q names.
 func (c *call) subjectOf(q url.Values) (*subjectRef, error) {
 	if id := q.Get("id"); id != "" {
 		return c.subjectByID(id)
@@ -97,8 +97,8 @@ func (c *call) subjectByID(id string) (*subjectRef, error) {
 	return &subjectRef{name, id, rule}, err
 }
 
-// link returns the telemetry of a subject, or nil, and the URL of its page. The URL never contains a key that the
-// caller must not see; without another URL, it is "".
+// link returns the telemetry of a subject, or nil, and the URL of its page. If the only URL would contain a key
+// that the caller must not see, link returns "".
 func (c *call) link(v *telemetry.View, rule string, key map[string]string) (seen *telemetry.Subject, link string) {
 	name, err := c.s.Control.OverrideName(c.caller, rule, key)
 	if err != nil || name.Text == "" {
@@ -113,7 +113,7 @@ func (c *call) link(v *telemetry.View, rule string, key map[string]string) (seen
 	return seen, ""
 }
 
-// seenSubject returns the telemetry of a subject from any list, or nil.
+// seenSubject returns the telemetry of a subject from any list of its rule, or nil.
 func seenSubject(v *telemetry.View, rule, key string) *telemetry.Subject {
 	r := v.Rule(rule)
 	if r == nil {
@@ -142,7 +142,7 @@ func find(list []telemetry.Subject, key string) *telemetry.Subject {
 	return nil
 }
 
-// ownOverride returns the override in the database that is for this subject alone, if there is one.
+// ownOverride returns the override in the database that applies only to this subject, or nil.
 func (c *call) ownOverride(ref *subjectRef) (*control.Item, *policy.Override, error) {
 	if ref.Key == nil {
 		return nil, nil, nil

@@ -8,11 +8,11 @@ import (
 
 // diffLine is a line of the difference between two texts.
 type diffLine struct {
-	Sign string // "+", "-" or " "; "…" stands for unchanged lines that are left out
+	Sign string // "+", "-" or " "; "…" stands for omitted lines
 	Text string
 }
 
-// diffLines returns the lines in which two texts differ, with a few lines around them.
+// diffLines returns the lines in which two texts differ, with a few lines of context.
 func diffLines(before, after string) (all []diffLine) {
 	unified := string(diff.Diff("", ended(before), "", ended(after)))
 	for i, line := range strings.Split(strings.TrimSuffix(unified, "\n"), "\n") {
@@ -28,7 +28,7 @@ func diffLines(before, after string) (all []diffLine) {
 	return all
 }
 
-// ended returns a text with a line feed at its end.
+// ended returns a text that ends in a line feed, unless the text is empty.
 func ended(text string) []byte {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"

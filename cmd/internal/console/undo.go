@@ -2,10 +2,11 @@ package console
 
 import "github.com/sluicehq/sluice/cmd/internal/control"
 
-// undo undoes an act for its caller. It fails if another caller has changed the same item since.
+// undo undoes an act for its caller. It fails if another caller has changed the item since the act.
 type undo func(*call) error
 
-// putBack restores the earlier state of an item. It fails if the item no longer has the ETag that the act gave it.
+// putBack restores the state of an item before an act. It fails if the item no longer has the ETag that the act
+// gave it.
 func putBack(id string, was any, etag string) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Put(c.Context(), c.caller, id, was, control.Change{Match: etag})
@@ -21,8 +22,8 @@ func recreate(was any) undo {
 	}
 }
 
-// removeMade deletes an override that an act has made. It fails if the override no longer has the ETag that the act
-// gave it.
+// removeMade deletes an override that an act has created. It fails if the override no longer has the ETag that the
+// act gave it.
 func removeMade(id, etag string) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Delete(c.Context(), c.caller, control.Overrides, id, control.Change{Match: etag})
@@ -30,7 +31,7 @@ func removeMade(id, etag string) undo {
 	}
 }
 
-// blockAgain restores the block that a subject had before an act.
+// blockAgain restores the block from before an act.
 func blockAgain(r control.BlockRequest) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Block(c.Context(), c.caller, r, false)
@@ -38,7 +39,7 @@ func blockAgain(r control.BlockRequest) undo {
 	}
 }
 
-// unblockMade ends a block that an act has made.
+// unblockMade ends the block that an act has made.
 func unblockMade(t control.Target) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Unblock(c.Context(), c.caller, t, false)
@@ -46,8 +47,8 @@ func unblockMade(t control.Target) undo {
 	}
 }
 
-// unblockAll ends the blocks of a subject under several rules. It fails at a block that another caller has changed
-// since.
+// unblockAll ends the blocks that an act made for a subject under several rules. It fails at the first block that
+// another caller has changed since.
 func unblockAll(key map[string]string, blocked []control.BlockedRule) undo {
 	return func(c *call) error {
 		for _, b := range blocked {
@@ -66,7 +67,7 @@ func unblockAll(key map[string]string, blocked []control.BlockedRule) undo {
 	}
 }
 
-// restoreBefore undoes the last change of the rules, given the ID of its entry in the audit log.
+// restoreBefore undoes the last change of the rules. entry is the ID of the change in the audit log.
 func restoreBefore(entry int64) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Restore(c.Context(), c.caller, entry, false)

@@ -12,46 +12,47 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// verdict is the console's guess as to whether a rule denies an attacker, or has a limit that is too low.
+// verdict is the console's guess whether the denials of a rule are due to an attacker, or to a limit that is too
+// low.
 type verdict struct {
 	Rule     string
 	Words    string
 	Detail   string
-	Kind     string // color of Words: good, warn, bad or info
+	Kind     string // the color of Words: good, warn, bad or info
 	Shares   []share
 	Refused  uint64 // the number of denied subjects
 	Asked    uint64
 	Refusals uint64
-	Would    bool // the rule is a shadow, so no request was denied
+	Would    bool // the rule is in shadow mode, so no request was denied
 	Uses     []use
-	UsesOf   int // number of subjects that Uses counts
-	// Everybody is the subject with nearly all traffic, if its address is private.
+	UsesOf   int // the number of subjects in Uses
+	// Everybody is the subject with nearly all traffic, if it has a private address.
 	Everybody string
 	Of        float64 // the fraction of the traffic from Everybody
 }
 
-// share is the fraction of denials that belong to the subjects with the most denials.
+// share is the fraction of the denials that the subjects with the most denials have.
 type share struct {
 	Name string
 	Of   float64
 }
 
-// use is a bar of the histogram: the number of subjects by the ratio of their requests to the limit.
+// use is a bar of the histogram. It counts the subjects in a range of the ratio of requests to the limit.
 type use struct {
 	Name string
 	N    int
-	High float64 // height, as a fraction of the highest bar
+	High float64 // the height as a fraction of the highest bar
 	Over bool    // above the limit
 }
 
-// useBounds are the lower bounds of the bars. Each is twice the one before.
+// useBounds are the lower bounds of the bars' ranges. From the second on, each is twice the one before.
 var useBounds = [...]float64{0, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64}
 
 var useNames = [...]string{"<¼", "¼", "½", "1", "2", "4", "8", "16", "32", "64+"}
 
-const overFrom = 3 // the index of the bound at the limit
+const overFrom = 3 // the index of the bar that starts at the limit
 
-// overloadVerdict returns the verdict about a rule with an automatic limit: no subject is to blame.
+// overloadVerdict returns the verdict for a rule with an automatic limit, which does not blame subjects.
 func overloadVerdict(r *telemetry.Rule) *verdict {
 	v := &verdict{Rule: r.Name, Kind: "good", Words: "The upstream is not overloaded.", Detail: "The rule denied nothing in the last minute."}
 	by, would := r.Load.Sheds()
@@ -61,7 +62,7 @@ func overloadVerdict(r *telemetry.Rule) *verdict {
 	return v
 }
 
-// judge returns the verdict about a rule in a window. It ignores requests that a block refused.
+// judge returns the verdict for a rule in a window. It ignores denials by blocks.
 func judge(r *telemetry.Rule, w telemetry.Window, l sluice.Limit, shadow bool) *verdict {
 	if r.Load != nil {
 		return overloadVerdict(r)
@@ -98,7 +99,8 @@ func judge(r *telemetry.Rule, w telemetry.Window, l sluice.Limit, shadow bool) *
 	return v
 }
 
-// firstTen returns the start of the sentence about the ten subjects with the most refusals.
+// firstTen returns the subject of a sentence about the ten subjects with the most denials, or about all if they are
+// fewer.
 func (v *verdict) firstTen() string {
 	if v.Refused > 10 {
 		return "The first ten"
@@ -106,8 +108,8 @@ func (v *verdict) firstTen() string {
 	return plural(v.Refused, "subject", "subjects")
 }
 
-// sharesInWords writes the verdict for rules without a limit to compare requests with: limits of requests in flight,
-// and rules that no longer exist.
+// sharesInWords sets the words of the verdict if requests cannot be compared with a limit: for a limit of requests
+// in flight, or for a rule that was removed.
 func (v *verdict) sharesInWords() {
 	first, ten := v.Shares[0].Of, v.Shares[min(1, len(v.Shares)-1)].Of
 	switch {
@@ -123,13 +125,13 @@ func (v *verdict) sharesInWords() {
 	}
 }
 
-// timesRefused has the ratio of a subject's requests to its limit, and how often the subject was denied.
+// timesRefused has the ratio of a subject's requests to its limit, and the number of its denials.
 type timesRefused struct {
 	times   float64
 	refused uint64
 }
 
-// timesOfRefused returns the ratios of the denied subjects, sorted.
+// timesOfRefused returns the ratios of the denied subjects, the smallest first.
 func timesOfRefused(r *telemetry.Rule, refused []telemetry.Subject, w telemetry.Window, l sluice.Limit) (all []timesRefused) {
 	for i := range refused {
 		all = append(all, timesRefused{timesOf(r, w, &refused[i], l), refused[i].Count})
@@ -138,8 +140,8 @@ func timesOfRefused(r *telemetry.Rule, refused []telemetry.Subject, w telemetry.
 	return all
 }
 
-// median returns the ratio of requests to the limit for the median denial, rather than for the median subject: a
-// few subjects with two denials each say nothing about those with nearly all denials.
+// median returns the ratio of requests to the limit for the median denial. The median subject could mislead: most
+// subjects may have two denials each, while a few have nearly all denials.
 func median(all []timesRefused) float64 {
 	var sum, half uint64
 	for _, t := range all {
@@ -154,9 +156,9 @@ func median(all []timesRefused) float64 {
 	return 0
 }
 
-// timesOf returns the ratio of a denied subject's requests to its limit. It is at least 1. The limit is the one
-// that denied the subject, or l if that is unknown. If the number of its requests is unknown, timesOf assumes that
-// the subject has used up the limit once, and adds its denials.
+// timesOf returns the ratio of a denied subject's requests to its limit, at least 1. The limit is the one that
+// denied the subject, or l if that is unknown. If the number of requests is unknown, timesOf assumes that the
+// subject has used up the limit once, and adds the denials.
 func timesOf(r *telemetry.Rule, w telemetry.Window, t *telemetry.Subject, l sluice.Limit) float64 {
 	if t.Limit.Count > 0 {
 		l = t.Limit
@@ -167,7 +169,8 @@ func timesOf(r *telemetry.Rule, w telemetry.Window, t *telemetry.Subject, l slui
 	return 1 + timesLimit(l, t.Count, active(t, w))
 }
 
-// askedBy returns the entry of a subject in the list of requests, or nil if their number is unknown or too inexact.
+// askedBy returns the entry of a subject in the list of subjects by requests, or nil if it is missing or its count
+// is too inexact.
 func askedBy(r *telemetry.Rule, w telemetry.Window, key string) *telemetry.Subject {
 	if asked := find(r.Traffic[w].Items, key); asked != nil && nearEnough(asked) {
 		return asked
@@ -218,16 +221,16 @@ func (v *verdict) words(times []timesRefused) {
 	case first >= 0.5:
 		v.Kind = "bad"
 		v.Words = "One subject, far above the limit."
-		if median < 3 { // the median is the ratio of this one subject
+		if median < 3 { // the median is the ratio of this subject
 			v.Kind, v.Words = "warn", "One subject, not far above the limit."
 		}
 		v.Detail = fmt.Sprintf("It causes %s of the %s: an attacker, or a client that ignores Retry-After.", percent(first), refusals)
 	case ten >= 0.7 && median >= 3:
 		v.Kind, v.Words = "bad", "Few subjects, far above the limit."
-		v.Detail = fmt.Sprintf("%s make %s of the %s, half of all at %s times the limit or more: an attack, or a script.", v.firstTen(), percent(ten), refusals, timesWords(median))
+		v.Detail = fmt.Sprintf("%s cause %s of the %s. At least half of all are at %s times the limit or more: an attack, or a script.", v.firstTen(), percent(ten), refusals, timesWords(median))
 	case ten < 0.7 && median < 2:
 		v.Kind, v.Words = "warn", "Many subjects, just above the limit: it may be too low."
-		v.Detail = fmt.Sprintf("%s share the %s, half of them for subjects below %s times the limit.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(max(median, 1.1)))
+		v.Detail = fmt.Sprintf("%s share the %s. Half of these are of subjects below %s times the limit.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(max(median, 1.1)))
 	case ten < 0.7:
 		v.Kind, v.Words = "bad", "Many subjects, far above the limit."
 		v.Detail = fmt.Sprintf("%s share the %s at about %s times the limit: a distributed attack, or a crowd.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(median))
@@ -245,8 +248,8 @@ func timesWords(f float64) string {
 	return number(int64(math.Round(f)))
 }
 
-// everybody sets Everybody to the one subject with nearly all traffic of a rule that counts by address, if its
-// address is private. Such a subject is probably a proxy that the policy does not trust.
+// everybody sets Everybody if a rule counts by address and a single private address has nearly all traffic. That
+// address is probably a proxy that the policy does not trust.
 func (v *verdict) everybody(c *call, r *telemetry.Rule, w telemetry.Window) {
 	top := &r.Traffic[w]
 	if len(top.Items) == 0 || top.Total < 100 {
@@ -263,6 +266,6 @@ func (v *verdict) everybody(c *call, r *telemetry.Rule, w telemetry.Window) {
 		return
 	}
 	if v.Everybody, v.Of = a.String(), of; !strings.Contains(first.Shown, v.Everybody) {
-		v.Everybody = first.Shown // shortened or hashed, if the rule's show_key is set so
+		v.Everybody = first.Shown // shortened or hashed by the rule's show_key
 	}
 }

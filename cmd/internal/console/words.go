@@ -21,7 +21,7 @@ func limitWords(text, algorithm string) string {
 	return said
 }
 
-// ruleWords describes what a rule does.
+// ruleWords describes the effect of a rule.
 func ruleWords(r *policy.Rule) string {
 	switch {
 	case r.Block:
@@ -45,7 +45,7 @@ func ruleWords(r *policy.Rule) string {
 	return limitsWords(r.LimitTexts(), r.Algorithm)
 }
 
-// autoWords describes an automatic limit of requests under way.
+// autoWords describes an automatic limit of requests in flight.
 func autoWords(f *policy.InFlight) string {
 	words := "as many under way as the upstream can handle"
 	if f.Least > 0 {
@@ -100,7 +100,7 @@ func matchWords(r *policy.Rule) []string {
 	return all
 }
 
-// overrideWords describes what an override does to a limit.
+// overrideWords describes the effect of an override.
 func overrideWords(o *policy.Override) string {
 	switch {
 	case o.Block:
@@ -113,7 +113,7 @@ func overrideWords(o *policy.Override) string {
 	return limitsWords(o.LimitTexts(), "")
 }
 
-// untilWords returns when something ends: "until 24 Nov 2026, 00:00 UTC", or "for good".
+// untilWords describes an end, as in "until 24 Nov 2026, 00:00 UTC" or "for good".
 func untilWords(text string) string {
 	if text == "" {
 		return "for good"
@@ -125,5 +125,5 @@ func untilWords(text string) string {
 	return "until " + timeWords(t)
 }
 
-// timeWords returns a time in UTC for sentences. Pages show other times in the zone of the reader.
+// timeWords formats a time for a sentence, in UTC. Pages show times outside sentences in the reader's time zone.
 func timeWords(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") }

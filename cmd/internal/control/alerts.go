@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// maxAlerts is the most alerts in an answer, and maxSilences the most silenced alerts.
+// maxAlerts bounds the alerts in an answer. maxSilences bounds the silenced alerts.
 const (
 	maxAlerts   = 20
 	maxSilences = 1000
@@ -22,7 +22,7 @@ const (
 
 // AlertList has the present alerts and silences.
 type AlertList struct {
-	Alerts   []Alert   `json:"alerts"`   // the first explains the others
+	Alerts   []Alert   `json:"alerts"`   // the first one explains the others
 	Silences []Silence `json:"silences"` // including silences of alerts that are no longer active
 }
 
@@ -37,7 +37,7 @@ type Alert struct {
 	Silenced *Silence   `json:"silenced,omitempty"`
 }
 
-// Silence keeps an alert out of the console's first line until a time.
+// Silence keeps an alert out of the first line of the console until a time.
 type Silence struct {
 	Alert  string    `json:"alert"`
 	Until  time.Time `json:"until"`
@@ -45,13 +45,13 @@ type Silence struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// silences are the silences of this instance. They end with the process.
+// silences has the silences of this instance, which end with the process.
 type silences struct {
 	mu  sync.Mutex
 	all map[string]Silence
 }
 
-// now returns the present silences, and deletes those that have ended.
+// now deletes the silences that have ended, and returns the others.
 func (s *silences) now() (all []Silence) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,8 @@ func (s *silences) of(alert string) *Silence {
 	return nil
 }
 
-// change replaces the silence of an alert by is, or ends it if is is nil. The present silence must equal seen.
+// change replaces the silence of an alert with is; nil ends the silence. It fails unless the present silence equals
+// seen.
 func (s *silences) change(alert string, seen, is *Silence) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +86,7 @@ func (s *silences) change(alert string, seen, is *Silence) error {
 	}
 	switch {
 	case silenced != (seen != nil) || silenced && now != *seen:
-		return Problemf(http.StatusConflict, "its silence has just been changed by another request: read it again, and retry")
+		return Problemf(http.StatusConflict, "another request has just changed the silence of the alert: read it again, and retry")
 	case is == nil:
 		delete(s.all, alert)
 		return nil
@@ -141,7 +142,7 @@ func (c *Control) Silence(ctx context.Context, who Caller, r SilenceRequest, dry
 	case err != nil:
 		return nil, err
 	case len(r.Reason) > maxReason:
-		return nil, BadField("/reason", "it is longer than %d bytes", maxReason)
+		return nil, BadField("/reason", "the reason is longer than %d bytes", maxReason)
 	}
 	before := c.silences.of(r.Alert)
 	known := slices.ContainsFunc(v.Alerts(math.MaxInt), func(h telemetry.Headline) bool { return h.Alert == r.Alert })
@@ -151,10 +152,10 @@ func (c *Control) Silence(ctx context.Context, who Caller, r SilenceRequest, dry
 	return c.changeSilence(ctx, who, "silence", dry, before, &Silence{r.Alert, until.UTC(), who.Name, r.Reason})
 }
 
-// maxReason is the size of the longest reason in bytes.
+// maxReason is the maximum size of a reason in bytes.
 const maxReason = 2000
 
-// UnsilenceRequest ends the silence of an alert. If Until is set, it ends only a silence with that end.
+// UnsilenceRequest ends the silence of an alert. If Until is set, it must be the end of the present silence.
 type UnsilenceRequest struct {
 	Alert string    `json:"alert"`
 	Until time.Time `json:"until"`
@@ -170,12 +171,12 @@ func (c *Control) Unsilence(ctx context.Context, who Caller, r UnsilenceRequest,
 	case before == nil:
 		return nil, Problemf(http.StatusConflict, "the alert is not silenced")
 	case !r.Until.IsZero() && !r.Until.Equal(before.Until):
-		return nil, Problemf(http.StatusConflict, "another request has silenced it until %s", before.Until.Format(time.RFC3339))
+		return nil, Problemf(http.StatusConflict, "another request has silenced the alert until %s", before.Until.Format(time.RFC3339))
 	}
 	return c.changeSilence(ctx, who, "unsilence", dry, before, nil)
 }
 
-// changeSilence changes the silence of an alert, with an entry in the audit log.
+// changeSilence changes the silence of an alert, and writes an entry to the audit log.
 func (c *Control) changeSilence(ctx context.Context, who Caller, action string, dry bool, before, after *Silence) (*SilenceChange, error) {
 	out := &SilenceChange{DryRun: dry, Before: before, After: after}
 	if dry {

@@ -17,7 +17,8 @@ type BlockRequest struct {
 	Everywhere bool `json:"everywhere"`
 }
 
-// Block blocks a subject: with a database, on all instances by an override; otherwise on this instance.
+// Block blocks a subject. With a database, it writes an override, which applies to all instances; otherwise the
+// block applies only to this instance.
 func (c *Control) Block(ctx context.Context, who Caller, r BlockRequest, dry bool) (*SubjectChange, error) {
 	if err := who.Needs(source.Operator); err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func (c *Control) Block(ctx context.Context, who Caller, r BlockRequest, dry boo
 	return out, nil
 }
 
-// conflicts converts an error of the engine to a problem.
+// conflicts converts an error of the engine to a problem with the status 409.
 func conflicts(err error) error {
 	if err == nil {
 		return nil
@@ -55,17 +56,17 @@ func conflicts(err error) error {
 	return Problemf(http.StatusConflict, "%s", plain(err))
 }
 
-// putBlock blocks a subject by an override for this subject only. The key of the override may have another spelling.
-// It does not replace an override that does not block.
+// putBlock blocks a subject by an override for only this subject, whose key may have another spelling. It replaces
+// an existing override only if that is also a block.
 func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) (*BlockedRule, error) {
 	if hashed := s.Hashed(); len(hashed) > 0 {
 		return nil, Problemf(http.StatusConflict, "the %s of this subject is too long for an override: block it by a rule", hashed[0])
 	}
 	if o.Rule, o.Key = s.rule.Name, s.key; s.id != "" {
-		o.Key = s.Values() // an override needs the values
+		o.Key = s.Values() // the key of an override has the values
 	}
 	if part, all := anyValue(o.Key); all {
-		return nil, BadField(PointerTo("key", part), "in an override, \"*\" matches every value and would block others: block this one by a rule")
+		return nil, BadField(PointerTo("key", part), "in an override, \"*\" matches every value and would block other subjects: block this one by a rule")
 	}
 	if held, found := s.Override(); found && c.alone(s, &held) {
 		o.Key = held.Key
@@ -76,7 +77,7 @@ func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.
 	id := source.OverrideName(o.Rule, o.Key)
 	old, exists := c.policy.now().find(Overrides, id)
 	if exists && !old.Document.(*policy.Override).Block {
-		return nil, Problemf(http.StatusConflict, "the subject has an override, which a block would replace for good: replace the override %s", id)
+		return nil, Problemf(http.StatusConflict, "the subject has the override %s, which a block would delete: if you mean this, replace the override", id)
 	}
 	blocked, err := c.writeBlocks(ctx, who, []policy.Override{*o}, dry)
 	if err != nil || dry {
@@ -85,7 +86,7 @@ func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.
 	return &blocked[0], nil
 }
 
-// writeBlocks writes overrides that block, in one transaction. They replace existing overrides.
+// writeBlocks writes blocks as overrides, in one transaction. They replace existing overrides.
 func (c *Control) writeBlocks(ctx context.Context, who Caller, all []policy.Override, dry bool) ([]BlockedRule, error) {
 	items, blocked := make([]item, len(all)), make([]BlockedRule, len(all))
 	for i := range all {
@@ -147,7 +148,7 @@ func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *poli
 	id := source.OverrideName(o.Rule, o.Key)
 	own, found := c.policy.now().find(Overrides, id)
 	if !found || own.Version == 0 || !c.alone(s, o) {
-		return Problemf(http.StatusConflict, "the override %s blocks this subject, and is in the policy file or covers others: change it, or create an override for the subject", id)
+		return Problemf(http.StatusConflict, "the override %s blocks this subject. It is in the policy file or covers other subjects: change it, or create an override for the subject", id)
 	}
 	_, _, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id}, source.Match(own.Version))
 	if err == nil && !dry {
@@ -156,13 +157,13 @@ func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *poli
 	return raced(err)
 }
 
-// alone reports whether an override applies to this subject only, in any spelling of the key.
+// alone reports whether an override applies only to this subject. The spelling of its key may differ.
 func (c *Control) alone(s *found, o *policy.Override) bool {
 	of, single := c.single(o.Rule, o.Key)
 	return single && of.Key() == s.Key()
 }
 
-// anyValue returns the part of an override's key that stands for every value.
+// anyValue returns a part of an override's key that matches every value, if the key has one.
 func anyValue(key map[string]string) (part string, found bool) {
 	for part, v := range key {
 		if v == "*" {
@@ -172,7 +173,7 @@ func anyValue(key map[string]string) (part string, found bool) {
 	return "", false
 }
 
-// endOf parses the field until, which must be a time in the future.
+// endOf parses the field "until", which must be a time in the future.
 func endOf(text string) (time.Time, error) {
 	until, err := policy.ParseUntil(text)
 	switch {

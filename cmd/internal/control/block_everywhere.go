@@ -10,25 +10,25 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// BlockedRule is a rule under which a block everywhere blocks the subject.
+// BlockedRule is a rule under which a block blocks the subject.
 type BlockedRule struct {
 	Rule string `json:"rule"`
-	// Override is the ID of the override that blocks the subject, and ETag its ETag after the change. Both are empty
-	// without a database.
+	// Override is the ID of the override that blocks the subject, and ETag is the ETag of this override after the
+	// change. Both are empty without a database.
 	Override string `json:"override,omitempty"`
 	ETag     string `json:"etag,omitempty"`
 	// Before is the override that was replaced; null: no override was replaced.
 	Before *policy.Override `json:"before"`
 }
 
-// OpenRule is a rule that counts by the key, but under which the subject could not be blocked.
+// OpenRule is a rule that counts by the subject's key, but under which the subject cannot be blocked.
 type OpenRule struct {
 	Rule string `json:"rule"`
 	Why  string `json:"why"`
 }
 
-// blockEverywhere blocks a subject under every rule with all parts of the subject's key, in one transaction with a
-// database.
+// blockEverywhere blocks a subject under every rule that counts by all parts of the subject's key. With a database,
+// it does so in one transaction.
 func (c *Control) blockEverywhere(ctx context.Context, who Caller, r *BlockRequest, until time.Time, dry bool) (*SubjectChange, error) {
 	blocked := SubjectChange{Blocked: []BlockedRule{}, Open: []OpenRule{}}
 	out, err := c.change(ctx, who, r.Target, dry, subjectAct{
@@ -62,8 +62,8 @@ func (c *Control) blockEverywhere(ctx context.Context, who Caller, r *BlockReque
 	return out, nil
 }
 
-// blocksOf returns overrides for the rules under which a subject can be blocked, and adds all other rules to
-// out.Open.
+// blocksOf returns an override for each rule under which a subject can be blocked. Of the other rules, it adds
+// those that count by the subject's key to out.Open.
 func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override, err error) {
 	own := maps.Clone(s.key)
 	if s.id != "" {
@@ -82,7 +82,7 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 		case c.policy.database != nil && len(s.Hashed()) > 0:
 			out.Open = append(out.Open, OpenRule{name, "the value is too long for an override"})
 		case c.policy.database == nil && more:
-			out.Open = append(out.Open, OpenRule{name, "its key has more parts, which only an override in a database can leave open"})
+			out.Open = append(out.Open, OpenRule{name, "its key has more parts, and only an override in a database can omit them"})
 		default:
 			o := policy.Override{Rule: name, Key: key}
 			if subject, err := c.engine.Subject(name, key); err == nil && !more {
@@ -96,8 +96,8 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 	return all, nil
 }
 
-// keyWith returns the key of an override for all subjects of a rule that have the values own. counts reports
-// whether the rule counts by all key parts of own.
+// keyWith returns the key of an override for all subjects of a rule with the values own. counts reports whether the
+// rule's key has all parts of own.
 func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, counts bool) {
 	key = map[string]string{}
 	if r.Exempt || r.Block || len(own) == 0 {
@@ -118,7 +118,7 @@ func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, coun
 	return key, true
 }
 
-// putBlocks writes overrides that block. They replace existing overrides.
+// putBlocks writes blocks as overrides. They replace existing overrides.
 func (c *Control) putBlocks(ctx context.Context, who Caller, s *found, all []policy.Override, r *BlockRequest, dry bool, out *SubjectChange) error {
 	var valid []policy.Override
 	for _, o := range all {

@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// Caller is a person or a program that calls an operation, with its name in the audit log.
+// Caller is a person or a program that calls an operation. Name is its name in the audit log.
 type Caller struct {
 	Name string
 	Role source.Role
@@ -16,7 +16,7 @@ type Caller struct {
 // Needs returns a [Problem] unless the caller has at least the given role.
 func (who Caller) Needs(role source.Role) error {
 	if !who.Role.May(role) {
-		return Problemf(http.StatusForbidden, "%s has the role %s, and this requires %s", who.Name, who.Role, role)
+		return Problemf(http.StatusForbidden, "%s has the role %s, but this requires the role %s", who.Name, who.Role, role)
 	}
 	return nil
 }

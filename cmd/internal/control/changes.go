@@ -13,13 +13,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// RuleEdit changes one of several rules that are changed together.
+// RuleEdit is the change of one rule in a set of changes.
 type RuleEdit struct {
 	Name string
-	// ETag is the ETag of the rule as the caller has read it; empty: the rule must not exist.
+	// ETag is the ETag of the rule that the caller has read. If it is empty, the rule must not exist.
 	ETag string
 	Rule *policy.Rule // nil: delete the rule
-	// Unreadable is the error if the sent rule could not be decoded.
+	// Unreadable is the error of decoding the rule, or nil.
 	Unreadable error
 }
 
@@ -32,7 +32,7 @@ type ChangedRules struct {
 	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
-// ChangedRule is the result of one edit, at the same index.
+// ChangedRule is the result of the edit with the same index.
 type ChangedRule struct {
 	Name string `json:"name"`
 	Effect
@@ -110,8 +110,8 @@ func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, change
 	return all, changed, nil
 }
 
-// ruleChange compares one edit with the rule in force. It adds mistakes to bad, and conflicts to stale, under the
-// JSON pointer at.
+// ruleChange compares one edit with the rule in force. It adds mistakes to bad and conflicts to stale. at is the
+// JSON pointer to the edit.
 func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (source.RuleChange, Effect) {
 	change := source.RuleChange{Delete: edit.Rule == nil && edit.Unreadable == nil}
 	before, exists := c.policy.now().find(Rules, edit.Name)
@@ -139,7 +139,7 @@ func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (so
 	return change, effect
 }
 
-// named returns the rule of an edit, with its name filled in.
+// named returns the rule of an edit with its name set.
 func (edit *RuleEdit) named() (r policy.Rule, err error) {
 	if edit.Unreadable != nil {
 		return r, edit.Unreadable
@@ -147,12 +147,12 @@ func (edit *RuleEdit) named() (r policy.Rule, err error) {
 	r = *edit.Rule
 	r.Name = cmp.Or(r.Name, edit.Name)
 	if r.Name != edit.Name {
-		return r, BadField("/name", "the name of the rule is %s here and %s beside it", r.Name, edit.Name)
+		return r, BadField("/name", "the rule has the name %s, but the name next to it is %s", r.Name, edit.Name)
 	}
 	return r, nil
 }
 
-// explainChanges converts an error of the database to a problem that points to the edits concerned.
+// explainChanges converts an error of the database to a problem that points to the failed edits.
 func explainChanges(err error, all []source.RuleChange) error {
 	place := map[string]string{}
 	for i := range all {
@@ -195,7 +195,7 @@ func conflictsIn(err error) (all []string) {
 	return all
 }
 
-// conflicted reports whether the error is that another change came first.
+// conflicted reports whether an error is a conflict with another change.
 func conflicted(err error) bool {
 	_, is := errors.AsType[*source.Conflict](err)
 	return is

@@ -23,7 +23,7 @@ type CheckRequest struct {
 	From       string            `json:"from"`
 	Attributes map[string]string `json:"attributes"`
 	Cost       int64             `json:"cost"`
-	// Take charges the request as if a client had sent it.
+	// Take reports whether to charge the request as if a client had sent it.
 	Take bool `json:"take"`
 }
 
@@ -36,7 +36,7 @@ type Verdict struct {
 	Missing     string `json:"missing,omitempty"`
 	Blocked     string `json:"blocked,omitempty"`    // the rule
 	Overloaded  string `json:"overloaded,omitempty"` // the rule
-	// RetryAfter is in seconds, rounded up; 0 for a denied request: never.
+	// RetryAfter is in seconds, rounded up. If it is 0 for a denied request, retries cannot succeed.
 	RetryAfter int64         `json:"retry_after"`
 	Delay      float64       `json:"delay"` // seconds
 	Taken      bool          `json:"taken"`
@@ -63,16 +63,17 @@ type LimitVerdict struct {
 	RetryAfter int64 `json:"retry_after"`
 }
 
-// documentation is an address for documentation (RFC 5737), which no client has.
+// documentation is an address for documentation (RFC 5737), which clients do not have.
 const documentation = "192.0.2.1"
 
-// Check returns the decision about a request. With Take, which needs an operator, it charges the request.
+// Check returns the decision about a request. With Take, which requires the role operator, it also charges the
+// request.
 func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verdict, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
 	if in.Take && !who.Role.May(source.Operator) {
-		return nil, Problemf(http.StatusForbidden, "%s has the role %s, and \"take\" requires %s", who.Name, who.Role, source.Operator)
+		return nil, Problemf(http.StatusForbidden, "%s has the role %s, but \"take\" requires the role %s", who.Name, who.Role, source.Operator)
 	}
 	r, err := in.request()
 	if err != nil {
@@ -98,8 +99,8 @@ func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verd
 	return out, nil
 }
 
-// take charges a request, with an entry in the audit log. The entry leaves out
-// headers, query and body: they may be secrets.
+// take charges a request, and writes an entry to the audit log. The entry omits headers, query and body, because
+// they may contain secrets.
 func (c *Control) take(ctx context.Context, who Caller, r *policy.Request) (d policy.Decision, err error) {
 	if c.policy.database == nil {
 		c.logAct(who, "request charged", "method", r.Method)
@@ -131,13 +132,13 @@ func limitVerdictOf(r *policy.Result) LimitVerdict {
 	return v
 }
 
-// wholeSeconds rounds up to seconds. It returns 0 for [sluice.Never].
+// wholeSeconds returns a duration in seconds, rounded up, or 0 for [sluice.Never].
 func wholeSeconds(d time.Duration) int64 {
 	seconds, _ := sluice.Decision{RetryAfter: d}.RetryAfterSeconds()
 	return seconds
 }
 
-// request returns the described request in the form in which a listener decodes it.
+// request returns the described request as a listener would decode it.
 func (q *CheckRequest) request() (*policy.Request, error) {
 	u, err := url.Parse(q.URL)
 	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Opaque != "" {
@@ -168,7 +169,7 @@ func (q *CheckRequest) request() (*policy.Request, error) {
 	return r, nil
 }
 
-// Request returns a request in the form in which the gateway decodes it.
+// Request returns a request as the gateway would decode it.
 func Request(method string, u *url.URL, peer netip.Addr, header http.Header, body string) *policy.Request {
 	return &policy.Request{
 		Method: method, Host: u.Host, Path: u.EscapedPath(), RawQuery: u.RawQuery, Peer: peer.Unmap(), Header: header,

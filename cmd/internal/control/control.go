@@ -1,7 +1,6 @@
 // Package control has the operations on a running Sluice: on rules, tiers, overrides, subjects and statistics, and
-// explanations of decisions. Each operation takes its [Caller], checks role, dry run and version, and writes the
-// audit log, so that the admin API and the console need not. The admin API sends the values that operations return
-// as JSON.
+// explanations of decisions. Each operation takes its [Caller], checks the role and the version, handles dry runs,
+// and writes the audit log. The admin API sends the results of operations as JSON; the console renders them.
 package control
 
 import (
@@ -18,26 +17,26 @@ import (
 
 // Telemetry has the counts of decisions. A [telemetry.Fleet] implements it.
 type Telemetry interface {
-	// View returns the present counts, which do not change later.
+	// View returns the present counts. They do not change later.
 	View() *telemetry.View
-	// Find returns the key of a subject by its ID in a View.
+	// Find returns the key of the subject with an ID in a View.
 	Find(id string) (key string, found bool)
-	// FindRefusals returns the refusals of a request that any instance keeps.
+	// FindRefusals returns the refusals of a request that any instance has recorded.
 	FindRefusals(ctx context.Context, id string) telemetry.FoundRefusals
 }
 
-// Config configures a Control. All fields but Database, Telemetry, Recent and DegradedField are required.
+// Config configures a Control. All fields except Database, Telemetry, Recent and DegradedField are required.
 type Config struct {
 	Engine *policy.Engine
-	// Stack has the policy in force as it is written, and Database changes it. Without a Database, the policy comes
-	// from a file.
+	// Stack has the policy in force as written in its sources. Database is the database of rules; if it is nil, the
+	// policy comes only from a file.
 	Stack    *source.Stack
 	Database *source.Database
-	// Telemetry is nil if nothing is counted.
+	// Telemetry is nil if telemetry is off.
 	Telemetry Telemetry
 	// Recent is nil if decisions are not recorded.
 	Recent *recent.Fleet
-	// DegradedField is the gateway's setting, for explained responses.
+	// DegradedField is the gateway's setting of this name. Explained responses depend on it.
 	DegradedField bool
 	Logger        *slog.Logger
 }
@@ -63,7 +62,7 @@ func New(config Config) *Control {
 	return c
 }
 
-// logAct logs what a caller did.
+// logAct logs an act of a caller.
 func (c *Control) logAct(who Caller, what string, about ...any) {
 	c.logger.Info(what, append([]any{"actor", who.Name, "via", who.Via}, about...)...)
 }

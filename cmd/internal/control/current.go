@@ -13,12 +13,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// current is the policy in force as it is written. It never changes: a change of the policy makes a new one.
+// current is the policy in force as written in its sources. It is immutable: a change of the policy makes a new
+// current.
 type current struct {
-	document   *policy.Document // file and database; each part has its Source
+	document   *policy.Document // the file and the database together; each item has its Source
 	file       *policy.Document // nil without a file
 	fileBefore *policy.Document // the previous file; nil: unchanged since the start
-	contents   *source.Contents // of the database, or nil
+	contents   *source.Contents // the database; nil without one
 
 	version func() string          // a hash of the document, the same on all instances with the same policy
 	lists   map[Kind]func() []item // sorted by ID
@@ -26,7 +27,7 @@ type current struct {
 
 func currentOf(stack *source.Stack) *current {
 	now := &current{lists: map[Kind]func() []item{}}
-	now.document, now.contents = stack.Document() // first, because it changes with everything below
+	now.document, now.contents = stack.Document() // read first, because the values below change with it
 	now.file, now.fileBefore = stack.FileDocument(), stack.FileBefore()
 	now.version = sync.OnceValue(func() string {
 		sum := sha256.Sum256(JSON(now.document))
@@ -38,7 +39,7 @@ func currentOf(stack *source.Stack) *current {
 	return now
 }
 
-// find returns an item by its ID.
+// find returns the item with an ID.
 func (now *current) find(kind Kind, id string) (item, bool) {
 	all := now.lists[kind]()
 	i, found := slices.BinarySearchFunc(all, item{ID: id}, byID)
@@ -48,7 +49,7 @@ func (now *current) find(kind Kind, id string) (item, bool) {
 	return all[i], true
 }
 
-// settingsVersion returns the version of the settings of the database, or 0 without settings.
+// settingsVersion returns the version of the settings in the database, or 0 if it has none.
 func (now *current) settingsVersion() int64 {
 	if now.contents == nil {
 		return 0
@@ -80,17 +81,16 @@ type item struct {
 	Version   int64
 	UpdatedAt time.Time
 	UpdatedBy string
-	// Disabled reports that a rule of the database is not in force. Only SQL disables rules.
+	// Disabled reports that a rule of the database is not in force. Rules are disabled only by SQL.
 	Disabled bool
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
 	Document any
 }
 
-// byID compares items by their IDs.
+// byID compares items by ID.
 func byID(a, b item) int { return cmp.Compare(a.ID, b.ID) }
 
-// FromRules is the source of a tier that only rules mention. Other sources are those of
-// [source.Merge].
+// FromRules is the source of a tier that only rules mention. [source.Merge] sets the other sources.
 const FromRules = "rules"
 
 // ETag returns the ETag of the item. Versions of a database are never reused.
@@ -113,7 +113,7 @@ func (i *item) Source() string {
 	return source.FromFile
 }
 
-// items returns the rows of a kind, and the items of the file that no row replaces.
+// items returns the items of a kind: the rows of the database, and the items of the file that no row replaces.
 func (now *current) items(kind Kind) []item {
 	all := now.rows(kind)
 	slices.SortFunc(all, byID)

@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// examine compiles the policy in force with a document, but without other overrides and subjects. It returns the
-// path of the document in that policy. Its errors point into the document.
+// examine compiles the policy in force with a document, but without other overrides and subjects. at is the path of
+// the document in that policy. Errors point into the document.
 func (c *Control) examine(document any) (p *policy.Policy, at string, err error) {
 	switch d := document.(type) {
 	case *policy.Rule:
@@ -27,8 +27,8 @@ func (c *Control) examine(document any) (p *policy.Policy, at string, err error)
 	return p, at, examined(err, at)
 }
 
-// without returns a copy of the document in force without overrides and subjects. Its rules can be
-// replaced.
+// without returns a copy of the document in force without overrides and subjects. The caller may replace elements
+// of its rules.
 func (c *Control) without() policy.Document {
 	doc := *c.policy.now().document
 	doc.Overrides, doc.Subjects = nil, nil
@@ -49,7 +49,7 @@ func (c *Control) examineRule(rule *policy.Rule) (*policy.Policy, string, error)
 	return p, at, examined(err, at)
 }
 
-// examined converts errors in the document at a path of a policy to a problem.
+// examined converts errors of the document at the path at to a problem.
 func examined(err error, at string) error {
 	if found, ok := err.(policy.Errors); ok && len(found) > 0 {
 		return Mistakes(found, at)

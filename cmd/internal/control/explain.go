@@ -18,7 +18,7 @@ type Explanation struct {
 	Method string `json:"method"`
 	URL    string `json:"url"`
 	Client string `json:"client"`
-	// Tier is left out if no rule needs it.
+	// Tier is omitted if no rule needs it.
 	Tier        *TierExplanation  `json:"tier,omitempty"`
 	Allowed     bool              `json:"allowed"`
 	Exempt      bool              `json:"exempt"`
@@ -30,12 +30,12 @@ type Explanation struct {
 	RetryAfter  Wait              `json:"retry_after"`
 	Delay       Wait              `json:"delay"`
 	Rules       []RuleExplanation `json:"rules"`
-	// Disabled are rules of the database that are not in force, and so decide nothing.
+	// Disabled has the rules of the database that do not apply, because they are disabled.
 	Disabled []string `json:"disabled,omitempty"`
 	Response Response `json:"response"`
 }
 
-// Wait is a time in seconds. A negative Wait has no end.
+// Wait is a time in seconds. A negative Wait never ends.
 type Wait float64
 
 func waitOf(d time.Duration) Wait {
@@ -45,7 +45,7 @@ func waitOf(d time.Duration) Wait {
 	return Wait(d.Seconds())
 }
 
-// Duration returns the time, or [sluice.Never] for a Wait without an end.
+// Duration returns the Wait as a duration, or [sluice.Never] for one that never ends.
 func (w Wait) Duration() time.Duration {
 	if w < 0 {
 		return sluice.Never
@@ -58,7 +58,7 @@ type TierExplanation struct {
 	Name   string `json:"name"` // empty: none
 	From   string `json:"from"` // "subjects", a key part, or "default"
 	Source string `json:"source,omitempty"`
-	Terms  string `json:"terms,omitempty"` // the end, the reason and the maker
+	Terms  string `json:"terms,omitempty"` // the end, the reason and the author
 }
 
 // RuleExplanation explains the decision of one rule.
@@ -67,33 +67,34 @@ type RuleExplanation struct {
 	Source  string `json:"source"`
 	Applies bool   `json:"applies"`
 	Why     string `json:"why"`
-	// Key is the key in the store; for viewers it is shortened or hashed by the rule's show_key.
+	// Key is the key in the store. For viewers, the rule's show_key shortens or hashes it.
 	Key      string         `json:"key,omitempty"`
 	Override *OverrideState `json:"override,omitempty"`
-	// Enforced is the rollout percentage of the rule, and Watched reports that it is not enforced for this subject.
-	// Both are left out without a rollout.
+	// Enforced is the rollout percentage of the rule. Watched reports that the rule is not enforced for this
+	// subject. Both are omitted without a rollout.
 	Enforced string             `json:"enforced,omitempty"`
 	Watched  bool               `json:"watched,omitempty"`
 	Limits   []LimitExplanation `json:"limits"`
 	Share    string             `json:"share,omitempty"` // the present allocation of the subject
-	Then     string             `json:"then,omitempty"`  // what the response changes
+	Then     string             `json:"then,omitempty"`  // the effect of the response on the count
 	Load     *LoadExplanation   `json:"load,omitempty"`  // the automatic limit of the rule
-	// Consistency is "leased" or "synced", left out if it is strict.
+	// Consistency is "leased" or "synced". It is omitted if it is strict.
 	Consistency string `json:"consistency,omitempty"`
 	OnError     string `json:"on_error"`
 	// OnErrorWhy is the reason for OnError.
 	OnErrorWhy string `json:"on_error_why"`
 }
 
-// LoadExplanation explains the decision of an automatic limit of requests under way.
+// LoadExplanation explains the decision of an automatic limit of requests in flight.
 type LoadExplanation struct {
-	Class    string `json:"class"` // of the request
+	Class    string `json:"class"` // the class of the request
 	Allowed  bool   `json:"allowed"`
 	Shadow   bool   `json:"shadow"`
-	Known    bool   `json:"known"` // false: no request of the key has passed on this instance yet, and the numbers are unknown
-	Limit    int64  `json:"limit"` // for the class normal
+	Known    bool   `json:"known"` // false: this instance has not allowed a request of the key yet, so the numbers are unknown
+	Limit    int64  `json:"limit"` // the limit for the class "normal"
 	InFlight int64  `json:"in_flight"`
-	// Base is the latency of the upstream without a queue, and Latency the present one, in seconds; null: unknown.
+	// Base is the latency of the upstream without a queue, and Latency is the present latency. Both are in seconds,
+	// or null if unknown.
 	Base    *float64 `json:"base"`
 	Latency *float64 `json:"latency"`
 }
@@ -114,13 +115,13 @@ type LimitExplanation struct {
 	From      string `json:"from"`
 	Source    string `json:"source"`
 	Shadow    bool   `json:"shadow"`
-	Marks     bool   `json:"marks,omitempty"` // a request that does not fit passes with a mark
+	Marks     bool   `json:"marks,omitempty"` // a request that does not fit is allowed with a mark
 	// For a limit in USD, Capacity, Cost, Before and After are in micro-USD. USD has the numbers of Before as
-	// decimals.
+	// decimal text.
 	Capacity   int64     `json:"capacity"`
 	Cost       int64     `json:"cost"`
 	USD        *Amounts  `json:"usd,omitempty"`
-	Unit       string    `json:"unit,omitempty"` // "tokens", if the response reports them
+	Unit       string    `json:"unit,omitempty"` // "tokens" if responses report the cost in tokens
 	Allowed    bool      `json:"allowed"`
 	Locked     bool      `json:"locked"`
 	RetryAfter Wait      `json:"retry_after"`
@@ -129,14 +130,14 @@ type LimitExplanation struct {
 	After      FillState `json:"after"`
 }
 
-// FillState is the use of a limit at a moment.
+// FillState is the state of a limit at one time.
 type FillState struct {
 	Used      int64 `json:"used"`
 	Remaining int64 `json:"remaining"`
-	FullIn    Wait  `json:"full_in"` // until the whole limit is available
+	FullIn    Wait  `json:"full_in"` // the time until the whole limit is available
 }
 
-// Text returns a number of the limit for people, such as "0.50 USD", "1200 tokens" or "12".
+// Text formats a number of the limit, as in "0.50 USD", "1200 tokens" or "12".
 func (l *LimitExplanation) Text(n int64) string { return textOf(l.USD, l.Unit, n) }
 
 func fillOf(r *policy.Result) FillState {
@@ -144,13 +145,14 @@ func fillOf(r *policy.Result) FillState {
 	return FillState{l.Value(r.Plan.Capacity - r.Remaining), l.Value(r.Remaining), waitOf(r.ResetAfter)}
 }
 
-// Response has the fields that the decision adds to the response, or the whole response of a denial.
+// Response has the fields that the decision adds to the response of an allowed request, or the whole response of a
+// denial.
 type Response struct {
-	// Status is 0 if the request is allowed; then the upstream sets it.
+	// Status is 0 if the request is allowed, because the upstream sets the status.
 	Status int         `json:"status"`
 	Header http.Header `json:"headers"`
 	Body   string      `json:"body"`
-	// Own reports that the body is one of the policy's answers.
+	// Own reports whether the body comes from the policy's answers.
 	Own bool `json:"own"`
 }
 
@@ -162,8 +164,8 @@ func (r *RuleExplanation) OverrideTerms() string {
 	return r.Override.Document.Terms()
 }
 
-// Explain returns what an engine would decide about a request, without charging it. encoder is the listener's
-// encoder.
+// Explain explains the decision that an engine would make about a request, without charging the request. encoder is
+// the listener's encoder of answers.
 func Explain(ctx context.Context, e *policy.Engine, r *policy.Request, encoder *answer.Encoder) *Explanation {
 	t := e.Explain(ctx, r)
 	d := &t.Decision
@@ -229,7 +231,7 @@ func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
 	return out
 }
 
-// respond returns the response of a listener.
+// respond returns the response that a listener would send.
 func respond(p *policy.Policy, header http.Header, d *policy.Decision, encoder *answer.Encoder) Response {
 	var said answer.Answer
 	out := Response{Header: http.Header{}}
@@ -243,7 +245,7 @@ func respond(p *policy.Policy, header http.Header, d *policy.Decision, encoder *
 	return out
 }
 
-// Explain returns the decision about a request and the reasons for it, without charging it.
+// Explain explains the decision about a request, without charging the request.
 func (c *Control) Explain(ctx context.Context, who Caller, in CheckRequest) (*Explanation, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err

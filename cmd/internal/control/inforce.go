@@ -11,10 +11,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// InForce is the policy in force as it is written.
+// InForce is the policy in force as written in its sources.
 type InForce struct {
 	Version string `json:"version"`
-	// Document leaves out overrides and subjects, which have lists of their own, because there may be a hundred
+	// Document omits overrides and subjects. They have lists of their own, because a policy may have a hundred
 	// thousand of them.
 	Document  Document     `json:"document"`
 	Rules     []RuleOrigin `json:"rules"`
@@ -23,9 +23,9 @@ type InForce struct {
 	Database  bool         `json:"database"`
 	Blocks    []LocalBlock `json:"blocks"`
 	Warnings  []string     `json:"warnings"`
-	// Disabled are rules of the database that are not in force: see [source.RuleRow].
+	// Disabled has the rules of the database that are not in force: see [source.RuleRow].
 	Disabled []string `json:"disabled,omitempty"`
-	// Refused are the reasons why the present file or database is not in force.
+	// Refused has the reasons why the present file or database is not in force.
 	Refused []RefusedPolicy `json:"refused,omitempty"`
 }
 
@@ -35,7 +35,7 @@ type RefusedPolicy struct {
 	Detail string `json:"detail"`
 }
 
-// maxRefused is the most reasons for each source.
+// maxRefused bounds the reasons for each source.
 const maxRefused = 20
 
 // Tag returns an ETag of the policy and of Refused.
@@ -98,8 +98,8 @@ func (c *Control) InForce(who Caller) (*InForce, error) {
 	return out, nil
 }
 
-// refusedBy returns the reasons in an error that a caller may see. Reasons about overrides and subjects may contain
-// keys.
+// refusedBy returns the reasons in an error, as far as the caller may see them. Reasons about overrides and
+// subjects may contain keys.
 func refusedBy(who Caller, from string, err error) (all []RefusedPolicy) {
 	problems, ok := errors.AsType[policy.Errors](err)
 	if err != nil && !ok {
@@ -108,7 +108,7 @@ func refusedBy(who Caller, from string, err error) (all []RefusedPolicy) {
 	for _, p := range problems[:min(len(problems), maxRefused)] {
 		list, _, _ := strings.Cut(p.Path, "[")
 		if (list == "overrides" || list == "subjects") && !who.Role.May(source.Operator) {
-			p.Path, p.Message, p.Hint = list, "operators see what is wrong", ""
+			p.Path, p.Message, p.Hint = list, "only operators can see what is wrong", ""
 		}
 		all = append(all, RefusedPolicy{from, p.String()})
 	}

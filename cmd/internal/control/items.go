@@ -22,7 +22,7 @@ type Item struct {
 	Disabled  bool       `json:"disabled,omitempty"`
 	// Shown replaces the key of an override if the caller may not see the key.
 	Shown string `json:"shown,omitempty"`
-	// Pseudonym is the pseudonym of the subject, if an override is for one subject.
+	// Pseudonym is the pseudonym of the subject of an override that is for one subject.
 	Pseudonym string `json:"pseudonym,omitempty"`
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
 	Document any `json:"document"`
@@ -47,20 +47,20 @@ func listedOf(i *item) Item {
 type Page struct {
 	Items []Item `json:"items"`
 	Next  string `json:"next,omitempty"`
-	Total *int   `json:"total,omitempty"` // of all pages, if counted
+	Total *int   `json:"total,omitempty"` // the number of items on all pages, if counted
 }
 
-// Query selects a page of a list. An empty field selects everything.
+// Query selects a page of a list. An empty field does not restrict the list.
 type Query struct {
 	Cursor string // Next of the previous page
 	Limit  int    // items on a page; 0: 100
-	// These fields select overrides: Rule by their rule, Key by values of key parts, Text by a text in any field,
-	// and State ("today", "ended" or "blocks") by their state.
+	// The following fields select overrides: by rule, by values of key parts, by a text in any field, and by State,
+	// which is "today", "ended" or "blocks".
 	Rule  string
 	Key   map[string]string
 	Text  string
 	State string
-	Sort  string // of overrides: "" or "id", or "until"
+	Sort  string // the order of overrides: "" or "id", or "until"
 }
 
 // List returns a page of the items of a kind.
@@ -108,7 +108,8 @@ func (c *Control) List(who Caller, kind Kind, q Query) (*Page, error) {
 // defaultPage is the size of a page with limit 0.
 const defaultPage = 100
 
-// position returns the name after which a page starts, and the size of the page.
+// position returns the name after which a page starts, and the size of the page. cursor and limit come from a
+// query.
 func position(cursor string, limit int) (after string, n int, err error) {
 	name, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
@@ -154,7 +155,7 @@ func (c *Control) Read(who Caller, kind Kind, id string) (*Item, error) {
 	return &l, nil
 }
 
-// missing is the problem of an unknown item.
+// missing returns the problem of an unknown item.
 func missing(kind Kind) *Problem {
 	return Problemf(http.StatusNotFound, "no %s has this name", kind)
 }

@@ -12,7 +12,7 @@ func JSON(v any) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic(fmt.Sprintf("control: %T is no JSON: %v", v, err)) // all callers pass plain data
+		panic(fmt.Sprintf("control: %T cannot be encoded as JSON: %v", v, err)) // all callers pass plain data
 	}
 	return b.Bytes()
 }

@@ -21,7 +21,7 @@ const (
 // Kinds are all kinds.
 var Kinds = []Kind{Rules, Tiers, Subjects, Overrides}
 
-// Role returns the role that changing items of the kind needs.
+// Role returns the role that is required to change items of the kind.
 func (k Kind) Role() source.Role {
 	if k == Rules || k == Tiers {
 		return source.Admin
@@ -57,5 +57,5 @@ func kindOf(document any) Kind {
 	case *policy.Override:
 		return Overrides
 	}
-	panic(fmt.Sprintf("control: %T is no item", document))
+	panic(fmt.Sprintf("control: %T is not an item", document))
 }

@@ -13,7 +13,7 @@ import (
 
 // PolicyDiff is the difference between a policy and the policy in force.
 type PolicyDiff struct {
-	Changes    []PolicyChange `json:"changes"` // of settings and rules; overrides and subjects are left out
+	Changes    []PolicyChange `json:"changes"` // changes of settings and rules, not of overrides and subjects
 	BeginsAnew []Restart      `json:"begins_anew"`
 	Warnings   []string       `json:"warnings"`
 	// LastHour is set if it was requested: see [Difference].
@@ -30,8 +30,8 @@ type PolicyChange struct {
 	Gone  bool   `json:"gone"`
 }
 
-// Diff returns how the policy in force would change if doc replaced the policy file, with the present rules of the
-// database on top. With live, it also returns the effect on the latest requests.
+// Diff returns how the policy in force would change if doc replaced the policy file; the rules of the database
+// would still apply. If live is true, it also returns the effect on the latest requests.
 func (c *Control) Diff(ctx context.Context, who Caller, doc policy.Document, live bool) (*PolicyDiff, error) {
 	if err := who.Needs(source.Operator); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (c *Control) Diff(ctx context.Context, who Caller, doc policy.Document, liv
 		out.BeginsAnew = append(out.BeginsAnew, Restart(n))
 	}
 	if names := covered(&doc, would); len(names) > 0 {
-		out.Warnings = append(out.Warnings, "rules of the database are in force in place of these rules of the file: "+strings.Join(names, ", "))
+		out.Warnings = append(out.Warnings, "the database replaces these rules of the file: "+strings.Join(names, ", "))
 	}
 	for _, w := range p.Warnings() {
 		out.Warnings = append(out.Warnings, described(w))
@@ -76,15 +76,15 @@ func covered(file, merged *policy.Document) (names []string) {
 	return names
 }
 
-// tryOut returns the effect that a policy would have had on the latest requests. It returns nil if requests are not
-// recorded, or if the document is nil.
+// tryOut returns the effect that a policy would have had on the latest requests. It returns nil if would is nil, or
+// if requests are not recorded.
 func (c *Control) tryOut(ctx context.Context, would *policy.Document) (*recent.Trial, error) {
 	if c.recent == nil || would == nil {
 		return nil, nil
 	}
 	trial, err := c.recent.Try(ctx, would)
 	if err != nil && ctx.Err() != nil {
-		p := Problemf(http.StatusServiceUnavailable, "the change was not tried on the last hour in time, because other changes are being tried")
+		p := Problemf(http.StatusServiceUnavailable, "trying the change on the last hour took too long, because other changes are being tried")
 		p.Retry = 10
 		return nil, p
 	}

@@ -11,16 +11,16 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Name has the forms in which a subject is named. Pages show only Shown, unless the caller may see the key.
+// Name has the name of a subject in several forms. Pages show only Shown, unless the caller may see the key.
 type Name struct {
-	// Text is the key in the store; empty: an override that may apply to several subjects.
+	// Text is the key in the store. It is empty for an override that may apply to several subjects.
 	Text string
 	Rule string
 	// Key has the values of the key parts other than constants. It is nil if a value was too long to be kept.
 	Key       map[string]string
 	Shown     string
 	Pseudonym string
-	Whole     bool // people may see the whole key
+	Whole     bool // Shown is the whole key
 }
 
 func nameOf(s *policy.Subject) *Name {
@@ -32,7 +32,7 @@ func nameOf(s *policy.Subject) *Name {
 	return n
 }
 
-// Name returns the name of the subject that a view has under a key.
+// Name returns the name of the subject with a key in a [telemetry.View].
 func (c *Control) Name(who Caller, key string) (*Name, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -67,8 +67,8 @@ func (c *Control) OverrideName(who Caller, rule string, key map[string]string) (
 	return &Name{Rule: rule, Key: key, Shown: c.shownKey(rule, key)}, nil
 }
 
-// single returns the subject of an override. It reports false if the override may apply to several: to every value
-// of a key part, or to a network.
+// single returns the subject of an override. It returns false if the override may apply to several subjects: to
+// every value of a key part, or to a network.
 func (c *Control) single(rule string, key map[string]string) (*policy.Subject, bool) {
 	if _, all := anyValue(key); all {
 		return nil, false
@@ -77,7 +77,7 @@ func (c *Control) single(rule string, key map[string]string) (*policy.Subject, b
 	return s, err == nil
 }
 
-// shownKey returns the key of an override in the form for people, by the rule's show_key.
+// shownKey returns the key of an override as the rule's show_key shows it.
 func (c *Control) shownKey(rule string, key map[string]string) string {
 	if s, single := c.single(rule, key); single {
 		return s.Shown()
@@ -98,7 +98,7 @@ func (c *Control) shownKey(rule string, key map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
-// View returns the present counts, with whole keys. It needs telemetry.
+// View returns the present counts, with whole keys. Without telemetry, it fails.
 func (c *Control) View(who Caller) (*telemetry.View, error) {
 	return c.view(who, source.Viewer)
 }

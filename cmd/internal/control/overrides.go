@@ -16,12 +16,12 @@ import (
 type overrideFilter struct {
 	Query
 	veil *veil
-	text string // as the caller wrote it
-	low  string // the same in lower case
+	text string // the text of the query
+	low  string // text in lower case
 	now  time.Time
 }
 
-// States that overrides are filtered by.
+// The states by which overrides can be filtered.
 const (
 	stateToday  = "today"
 	stateEnded  = "ended"
@@ -53,8 +53,8 @@ func (f *overrideFilter) wants(o *policy.Override) bool {
 	return f.Query.wants(o) && f.contains(o)
 }
 
-// contains reports whether an override has the text in one of its fields. A caller that must not see a key has to give
-// a whole value, so that no value can be guessed letter by letter.
+// contains reports whether a field of an override contains the text. If the caller must not see the key, the text
+// must equal a whole value of the key; otherwise values could be guessed letter by letter.
 func (f *overrideFilter) contains(o *policy.Override) bool {
 	if f.text == "" {
 		return true
@@ -83,16 +83,16 @@ func endOfOverride(o *policy.Override) time.Time {
 	}
 	end, err := policy.ParseUntil(o.Until)
 	if err != nil {
-		return forGood // not reached: an override in force can be parsed
+		return forGood // cannot happen: an override in force is valid
 	}
 	return end
 }
 
-// endPlace orders overrides by their ends: first those that will end, the earliest first, then those without an
-// end, and last those that have ended, the latest first.
+// endPlace orders overrides by end. Overrides that will end come first, the earliest first; then those without an
+// end; and last those that have ended, the latest first.
 type endPlace struct {
 	ended bool
-	end   int64 // seconds; negative if it has ended
+	end   int64 // seconds; negated if it is past
 	id    string
 }
 
@@ -121,7 +121,7 @@ func parsePlace(text string) (p endPlace, err error) {
 	return p, err
 }
 
-// overridesByEnd returns a page of overrides in the order of their ends, and how many there are.
+// overridesByEnd returns a page of overrides, ordered by end, with the total number of overrides.
 func (c *Control) overridesByEnd(all []item, f *overrideFilter, after string, n int) (*Page, error) {
 	type placed struct {
 		endPlace

@@ -11,22 +11,23 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxPrevious is the most Changes of a Previous.
+// maxPrevious bounds the Changes of a Previous.
 const maxPrevious = 1000
 
 // Previous is the difference between the previous policy and the present one.
 type Previous struct {
 	Source string `json:"source"` // "database" or "file"
 
-	// Entry is the last audit entry of the change that Restore would undo; Actor made it at At. Changes has the
-	// changes that Restore would make, and More is the number of those that were left out.
+	// Entry is the last entry in the audit log of the change that Restore would undo. Actor made this change at the
+	// time At. Changes has the changes that Restore would make; More is the number of further changes, which are
+	// omitted.
 	Entry   int64            `json:"entry,omitempty"`
 	At      *time.Time       `json:"at,omitempty"`
 	Actor   string           `json:"actor,omitempty"`
 	Changes []PreviousChange `json:"changes,omitempty"`
 	More    int              `json:"more,omitempty"`
 
-	// Document is the previous file, and Now the present one.
+	// Document is the previous file, and Now is the present file.
 	Document *Document `json:"document,omitempty"`
 	Now      *Document `json:"now,omitempty"`
 }
@@ -39,8 +40,8 @@ type PreviousChange struct {
 	Then   source.Row `json:"then"`
 }
 
-// Previous returns the previous policy: of the database if there is one, otherwise of the file since the start of
-// this instance.
+// Previous returns the previous policy. With a database, it is the database's; otherwise it is the previous policy
+// file since the start of this instance.
 func (c *Control) Previous(ctx context.Context, who Caller) (*Previous, error) {
 	if err := who.Needs(source.Admin); err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool
 	case c.policy.database == nil:
 		return nil, noDatabase()
 	case entry < 1:
-		return nil, BadField("/entry", "write the ID that GET /v1/policy/previous has")
+		return nil, BadField("/entry", "write the entry that GET /v1/policy/previous returned")
 	}
 	out := &Restored{DryRun: dry, BeginsAnew: []Restart{}}
 	old := c.engine.Policy()
@@ -98,7 +99,7 @@ func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool
 	var found policy.Errors
 	switch {
 	case conflicted(err):
-		return nil, Problemf(http.StatusConflict, "the rules have changed since, or by SQL: read them again")
+		return nil, Problemf(http.StatusConflict, "the rules have changed since the entry was read, or were changed by SQL: read them again")
 	case errors.As(err, &found) && len(found) > 0:
 		p := Mistakes(found, "-")
 		p.Detail = "the previous rules are no longer a valid policy: " + p.Detail

@@ -14,19 +14,19 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Problem is the reason why an operation failed, in the JSON of RFC 9457. Status is the HTTP status.
+// Problem is the reason why an operation failed, in the JSON form of RFC 9457. Status is the HTTP status.
 type Problem struct {
 	Type   string  `json:"type"`
 	Title  string  `json:"title"`
 	Status int     `json:"status"`
 	Detail string  `json:"detail"`
 	Errors []Wrong `json:"errors,omitempty"`
-	// Retry is the number of seconds after which to retry; 0: unknown.
+	// Retry is the time after which to retry, in seconds, or 0 if unknown.
 	Retry int `json:"-"`
 }
 
-// Wrong is one mistake in a request: in a field of its body, by a JSON pointer
-// (RFC 6901), or in a parameter or header field, by its name.
+// Wrong is one mistake in a request. It is in the field of the body at a JSON pointer (RFC 6901), or in the
+// parameter or header field with a name.
 type Wrong struct {
 	Pointer   *string `json:"pointer,omitempty"`
 	Parameter string  `json:"parameter,omitempty"`
@@ -36,19 +36,19 @@ type Wrong struct {
 
 func (p *Problem) Error() string { return p.Detail }
 
-// Problemf returns a problem with a status of HTTP.
+// Problemf returns a problem with an HTTP status and a detail.
 func Problemf(status int, format string, args ...any) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
-// BadParameter returns the problem of a parameter of a query.
+// BadParameter returns the problem of an invalid query parameter.
 func BadParameter(name, format string, args ...any) *Problem {
 	p := Problemf(http.StatusBadRequest, format, args...)
 	p.Errors = []Wrong{{Parameter: name, Detail: p.Detail}}
 	return p
 }
 
-// BadField returns the problem of a field of a body, by its JSON pointer.
+// BadField returns the problem of an invalid field of the body, at a JSON pointer.
 func BadField(pointer, format string, args ...any) *Problem {
 	p := Problemf(http.StatusUnprocessableEntity, format, args...)
 	p.Errors = []Wrong{{Pointer: &pointer, Detail: p.Detail}}
@@ -60,7 +60,7 @@ func (p *Problem) add(pointer, format string, args ...any) {
 	p.Errors = append(p.Errors, Wrong{Pointer: &pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
-// addAll adds the mistakes of an error about the part of the body at prefix.
+// addAll adds the mistakes in an error about the value at the pointer prefix of the body.
 func (p *Problem) addAll(prefix string, err error) {
 	var more *Problem
 	if !errors.As(err, &more) || len(more.Errors) == 0 {
@@ -82,8 +82,8 @@ func plain(err error) string { return strings.TrimPrefix(err.Error(), "policy: "
 // maxWrong bounds the Errors of a problem.
 const maxWrong = 100
 
-// Mistakes converts the errors in a document to a problem. The part of the document at prefix, such as "rules[3]",
-// is the body of the request. Errors in other parts have no pointer.
+// Mistakes converts the errors in a policy to a problem. The value at the path prefix, such as "rules[3]", is the
+// body of the request. Errors elsewhere in the policy have no pointer.
 func Mistakes(found policy.Errors, prefix string) *Problem {
 	p := Problemf(http.StatusUnprocessableEntity, "%s", described(found[0]))
 	if more := len(found) - 1; more > 0 {
@@ -125,7 +125,7 @@ func pointer(path, prefix string) (string, bool) {
 // stepSyntax matches a step of a path: .name, [3] or ["name"].
 var stepSyntax = regexp.MustCompile(`\["(?:[^"\\]|\\.)*"\]|\[[^\]]*\]|[^.\[]+`)
 
-// PointerTo returns the JSON pointer of a path of names.
+// PointerTo returns the JSON pointer for a path of names.
 func PointerTo(path ...string) string {
 	var b strings.Builder
 	for _, name := range path {
@@ -134,7 +134,7 @@ func PointerTo(path ...string) string {
 	return b.String()
 }
 
-// AsProblem converts an error to a problem. It returns nil for nil, and for unexpected errors.
+// AsProblem converts an error to a problem. It returns nil for a nil error and for unexpected errors.
 func AsProblem(err error) *Problem {
 	var p *Problem
 	var found policy.Errors
@@ -154,7 +154,7 @@ func AsProblem(err error) *Problem {
 		p.Retry = many.RetrySeconds()
 		return p
 	case errors.Is(err, source.ErrAway), errors.Is(err, source.ErrNotMigrated):
-		return Unavailable("the database does not answer, and the change may or may not have been made")
+		return Unavailable("the database does not answer, so the change may or may not have been made")
 	case errors.Is(err, policy.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):
 		return Unavailable("the shared store is unavailable")
 	case errors.Is(err, sluice.ErrUsage):
@@ -163,7 +163,7 @@ func AsProblem(err error) *Problem {
 	return nil
 }
 
-// Unavailable returns the problem that a needed service does not answer now.
+// Unavailable returns the problem of a service that does not answer now.
 func Unavailable(detail string) *Problem {
 	p := Problemf(http.StatusServiceUnavailable, "%s: try again", detail)
 	p.Retry = 1

@@ -10,14 +10,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// veil removes keys from results for callers that may see only the shown form of keys. A nil veil removes nothing.
+// veil removes keys from results for callers that may see keys only in the form of the rule's show_key. A nil veil
+// removes nothing.
 type veil struct {
 	control *Control
 	rules   map[string]bool // whether keys of the rule are hidden
 	parts   map[string]bool // whether values of the part are hidden
 }
 
-// veilFor returns the veil for a caller: viewers have one.
+// veilFor returns the veil for a viewer, and nil for other callers.
 func (c *Control) veilFor(who Caller) *veil {
 	if who.Role.May(source.Operator) {
 		return nil
@@ -34,7 +35,7 @@ func (c *Control) veilFor(who Caller) *veil {
 	return v
 }
 
-// hides reports whether a rule shows less than its whole keys.
+// hides reports whether a rule shortens or hashes keys that are shown.
 func hides(r *policy.Rule) bool {
 	return r.ShowKey != "" && r.ShowKey != "whole" || r.ShowKey == "" && slices.ContainsFunc(r.Key, policy.SecretPart)
 }
@@ -45,8 +46,8 @@ func (v *veil) hides(rule string) bool {
 	return hidden || !known
 }
 
-// override returns an override without its key, and the text to show in place of the key; or the unchanged
-// override.
+// override returns an override without its key, and the text to show instead. If the caller may see the key, it
+// returns the override unchanged.
 func (v *veil) override(o *policy.Override) (*policy.Override, string) {
 	if v == nil || len(o.Key) == 0 || !v.hides(o.Rule) {
 		return o, ""
@@ -56,7 +57,7 @@ func (v *veil) override(o *policy.Override) (*policy.Override, string) {
 	return &without, v.control.shownKey(o.Rule, o.Key)
 }
 
-// state returns the override of a subject without its key, or unchanged.
+// state returns the override of a subject without its key, or unchanged if the caller may see the key.
 func (v *veil) state(o *OverrideState) *OverrideState {
 	if v == nil || o == nil {
 		return o
@@ -66,7 +67,7 @@ func (v *veil) state(o *OverrideState) *OverrideState {
 	return &without
 }
 
-// key returns the form of a key of the store that the caller may see.
+// key returns a key in the store in the form that the caller may see.
 func (v *veil) key(key string) string {
 	if v == nil || key == "" {
 		return key
@@ -74,7 +75,7 @@ func (v *veil) key(key string) string {
 	return v.control.engine.Policy().ShownKey(key)
 }
 
-// subjects reports whether the names of tier subjects are hidden.
+// subjects reports whether the subjects of tiers are hidden.
 func (v *veil) subjects() bool {
 	if v == nil {
 		return false
@@ -83,7 +84,7 @@ func (v *veil) subjects() bool {
 	return policy.SecretPart(part) || v.parts[part]
 }
 
-// item returns an item of a list in the form that the caller may see.
+// item returns an item in the form that the caller may see.
 func (v *veil) item(i *item) Item {
 	l := listedOf(i)
 	switch d := i.Document.(type) {
@@ -99,8 +100,8 @@ func (v *veil) item(i *item) Item {
 	return l
 }
 
-// cursor returns the cursor of the page that follows an item. It contains the name of the item, or, if the name is
-// hidden, place.
+// cursor returns the cursor of the page that follows an item. It contains the name of the item or, if the name is
+// hidden, the item's index.
 func (v *veil) cursor(kind Kind, i *item, place int) string {
 	if kind == Subjects && v.subjects() {
 		return cursorBehind(strconv.Itoa(place))
@@ -128,19 +129,19 @@ func (v *veil) entry(e source.Entry) source.Entry {
 	return e
 }
 
-// hidden returns a row after hide.
+// hidden applies hide to a row.
 func hidden(r source.Row, hide func(json.RawMessage) json.RawMessage) source.Row {
 	return source.Row(hide(json.RawMessage(r)))
 }
 
-// document returns a document, without its key if the key is hidden.
+// document returns a document without its key if the key is hidden.
 func (v *veil) document(data json.RawMessage, rule string) json.RawMessage {
 	var fields map[string]json.RawMessage
 	var key map[string]string
 	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["key"], &key) != nil {
 		return data // the document has no key
 	}
-	_ = json.Unmarshal(fields["rule"], &rule) // audit entries about subjects have the rule as their target
+	_ = json.Unmarshal(fields["rule"], &rule) // a document without a rule is in an audit entry whose target is the rule
 	if len(key) == 0 || !v.hides(rule) {
 		return data
 	}

@@ -11,32 +11,32 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Refusals are the refusals of one request that any instance keeps.
+// Refusals has the recorded refusals of one request, from all instances.
 type Refusals struct {
 	ID       string     `json:"id"`
 	Refusals []Refusal  `json:"refusals"` // the latest first
-	Kept     int        `json:"kept"`     // of all requests
-	Since    *time.Time `json:"since"`    // time of the oldest kept refusal; null: none is kept
-	// Alone reports that the refusals of other instances could not be read.
+	Kept     int        `json:"kept"`     // the number of recorded refusals of all requests
+	Since    *time.Time `json:"since"`    // the time of the oldest recorded refusal; null without one
+	// Alone reports that the refusals that other instances recorded could not be read.
 	Alone bool `json:"alone,omitempty"`
 }
 
-// maxFound is the most refusals of one ID.
+// maxFound bounds the refusals in Refusals.
 const maxFound = 20
 
-// Refusal is one refusal, as far as it is known.
+// Refusal is one recorded refusal.
 type Refusal struct {
 	At        time.Time `json:"at"`
-	Shadow    bool      `json:"shadow"`           // the request was allowed: a shadow would have denied it
-	Marked    bool      `json:"marked,omitempty"` // the request passed with a mark
+	Shadow    bool      `json:"shadow"`           // the request was allowed, but would have been denied if the rule were enforced
+	Marked    bool      `json:"marked,omitempty"` // the request was allowed with a mark
 	Rule      string    `json:"rule,omitempty"`
 	Limit     string    `json:"limit,omitempty"`
 	LimitName string    `json:"limit_name,omitempty"`
 	From      string    `json:"from,omitempty"`
 	Because   string    `json:"because"`
-	Class     string    `json:"class,omitempty"` // of the request, if it was denied because of an overload
+	Class     string    `json:"class,omitempty"` // the class of a request that was denied because of an overload
 	Missing   string    `json:"missing,omitempty"`
-	Subject   string    `json:"subject,omitempty"` // in the form that its rule shows
+	Subject   string    `json:"subject,omitempty"` // as the rule's show_key shows it
 	SubjectID string    `json:"subject_id,omitempty"`
 	Wait      *int64    `json:"wait"` // seconds; null: waiting does not help
 	Address   string    `json:"address,omitempty"`
@@ -61,7 +61,7 @@ func refusalOf(r *telemetry.Refusal) Refusal {
 	return out
 }
 
-// Refusals returns the refusals of a request by its ID.
+// Refusals returns the recorded refusals of the request with an ID.
 func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusals, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusal
 	return out, nil
 }
 
-// hidesAddresses reports whether a rule hides the addresses of clients. In that case, no refusal shows an address,
-// because other rules may deny the same requests.
+// hidesAddresses reports whether a rule hides the addresses of clients. If one does, refusals by other rules do not
+// show addresses either, because they may be of the same requests.
 func (c *Control) hidesAddresses() bool {
 	return slices.ContainsFunc(c.policy.now().document.Rules, func(r policy.Rule) bool {
 		return r.ShowKey != "" && r.ShowKey != "whole" && slices.Contains(r.Key, "client_ip")

@@ -15,12 +15,12 @@ import (
 // ShadowState is the state of the shadow mode of the whole policy. In shadow mode, the policy denies nothing.
 type ShadowState struct {
 	On bool `json:"on"`
-	// Until is the end as it was written: a time, a date, "always", or empty. It may have passed.
+	// Until is the end as written: a time, a date, "always", or "". It may be in the past.
 	Until string     `json:"until"`
 	Ends  *time.Time `json:"ends"` // null: no end
-	// From is where the shadow mode is set: "flag" (--shadow of this instance), "file" or "database".
+	// From is the origin of the shadow mode: "flag" (--shadow of this instance), "file" or "database".
 	From string `json:"from,omitempty"`
-	ETag string `json:"etag"` // for If-Match; after a dry run, the present ETag
+	ETag string `json:"etag"` // for If-Match; a dry run does not change it
 }
 
 // ShadowChange is the state before and after a change.
@@ -35,7 +35,7 @@ type ShadowChange struct {
 // Tag returns the ETag of the state.
 func (s *ShadowState) Tag() string { return s.ETag }
 
-// Tag returns the ETag after the change, and "" after a dry run.
+// Tag returns the ETag after the change, or "" after a dry run.
 func (s *ShadowChange) Tag() string {
 	if s.DryRun {
 		return ""
@@ -59,7 +59,8 @@ func (c *Control) shadow() ShadowState {
 	return s
 }
 
-// shadowOf returns the state of the shadow of a policy from a database and a file.
+// shadowOf returns the state of the shadow mode of p. until is the end in force; database and file are the values
+// in those sources.
 func shadowOf(p *policy.Policy, until, database, file string) ShadowState {
 	s := ShadowState{On: p.WatchOnly(), Until: until}
 	ends, says := p.ShadowUntil()
@@ -77,15 +78,16 @@ func shadowOf(p *policy.Policy, until, database, file string) ShadowState {
 	return s
 }
 
-// tag returns the ETag of a state, which changes when the shadow ends, and of a version of the database's settings.
+// tag returns the ETag of a state and of the version of the database's settings. The ETag also changes when the
+// shadow mode ends.
 func (s *ShadowState) tag(version int64) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%v %q %s", s.On, s.Until, s.From)
 	return Quoted(fmt.Sprintf("%d-%08x", version, h.Sum32()))
 }
 
-// PutShadow puts the whole policy in shadow mode until a time, or enforces it again: on all instances that
-// share the database, and across restarts.
+// PutShadow puts the whole policy into shadow mode until a time, or enforces it again. The change applies to all
+// instances that share the database, and survives restarts.
 func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, change Change) (*ShadowChange, error) {
 	if err := who.Needs(source.Admin); err != nil {
 		return nil, err
@@ -105,9 +107,9 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	longer := policy.LongerShadow(file, r.Until)
 	switch {
 	case before.From == "flag":
-		return nil, Problemf(http.StatusConflict, "this instance was started with --shadow: start it without")
+		return nil, Problemf(http.StatusConflict, "this instance was started with --shadow: restart it without that flag")
 	case longer != r.Until && (r.Until != "" || now.databaseShadow() == ""):
-		return nil, Problemf(http.StatusConflict, "the policy file sets shadow: %s, which the database cannot end or shorten: change the file", file)
+		return nil, Problemf(http.StatusConflict, "the policy file sets \"shadow: %s\". The database cannot end this shadow mode earlier: change the file", file)
 	}
 	match := source.Any
 	if tag := change.Match; tag != "" && tag != "*" {
@@ -125,7 +127,7 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	out := &ShadowChange{DryRun: change.Dry, Before: before}
 	if change.Dry {
 		out.After = shadowOf(p.Policy, longer, r.Until, file)
-		out.After.On, out.After.ETag = longer != "", before.ETag // an engine turns it on
+		out.After.On, out.After.ETag = longer != "", before.ETag // an engine does that when it gets the policy
 		out.LastHour, err = c.tryOut(ctx, p.document)
 		return out, err
 	}
@@ -134,7 +136,7 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	return out, nil
 }
 
-// ShadowRequest has the end of the shadow mode, "always", or "" to enforce the policy.
+// ShadowRequest sets the end of the shadow mode: a date or a time, "always", or "" to enforce the policy.
 type ShadowRequest struct {
 	Until string `json:"until"`
 }
@@ -150,7 +152,7 @@ func (r *ShadowRequest) check() error {
 	return err
 }
 
-// shadowHolds reports whether a value of Shadow turns the shadow mode on now.
+// shadowHolds reports whether a value of "shadow" turns the shadow mode on now.
 func shadowHolds(until string) bool {
 	ends, err := policy.ParseUntil(until)
 	return until == policy.ShadowAlways || err == nil && ends.After(time.Now())

@@ -16,8 +16,8 @@ type Stats struct {
 	Since     time.Time  `json:"since"`
 	Headline  Headline   `json:"headline"`
 	Instances []Instance `json:"instances"`
-	Requests  Requests   `json:"requests"` // counts each request once, however many rules apply to it
-	// Malformed is how many requests of the last hour were denied as malformed.
+	Requests  Requests   `json:"requests"` // counts each request once, even if several rules apply
+	// Malformed is the number of requests in the last hour that were denied as malformed.
 	Malformed uint64      `json:"malformed"`
 	Rules     []RuleStats `json:"rules"`
 	Events    []Event     `json:"events"`
@@ -28,13 +28,12 @@ type Stats struct {
 // Counts are numbers of requests by outcome. A missing outcome is 0.
 type Counts map[string]uint64
 
-// Requests are counts of three windows. Each ends now, and may be shorter by a step of
-// its series.
+// Requests has the counts of three windows. Each window ends now, and may be shorter by one step of its series.
 type Requests struct {
 	Minute Counts `json:"minute"`
 	Hour   Counts `json:"hour"`
 	Day    Counts `json:"day"`
-	// Rate is requests a second by outcome, over the last 10 to 20 seconds.
+	// Rate is the requests per second by outcome, over the last 10 to 20 seconds.
 	Rate map[string]float64 `json:"rate"`
 }
 
@@ -43,24 +42,24 @@ type RuleStats struct {
 	Rule   string   `json:"rule"`
 	Limits []string `json:"limits"`
 	Shadow bool     `json:"shadow"` // the rule or the whole policy is in shadow mode
-	// Enforce is the rollout percentage, such as "10%"; empty: all subjects.
+	// Enforce is the rollout percentage, such as "10%". It is empty if the rule is enforced for all subjects.
 	Enforce  string   `json:"enforce,omitempty"`
 	Requests Requests `json:"requests"`
-	// Near is how many requests left less than a fifth of the limit.
+	// Near is the number of requests that left less than a fifth of the limit.
 	Near Windows `json:"near"`
-	// Refused is an estimate of the number of subjects with requests that were denied, or would have been. Asked is
-	// an estimate of the number of all subjects.
+	// Refused estimates the number of subjects with requests that were denied, or would have been. Asked estimates
+	// the number of all subjects.
 	Refused Windows `json:"refused"`
 	Asked   Windows `json:"asked"`
-	// Usual is the usual number of denials a second at this hour; null: unknown.
+	// Usual is the usual number of denials per second at this hour, or null if unknown.
 	Usual  *float64 `json:"usual"`
 	Series *Series  `json:"series,omitempty"`
-	// Load has the automatic limits of a rule with "in_flight: auto"; other rules have none.
+	// Load has the automatic limits of a rule with "in_flight: auto". It is nil for other rules.
 	Load       *LoadStats  `json:"load,omitempty"`
 	LoadSeries *LoadSeries `json:"load_series,omitempty"`
 }
 
-// Windows are numbers for the last minute, hour and day.
+// Windows has a number for the last minute, hour and day.
 type Windows struct {
 	Minute uint64 `json:"minute"`
 	Hour   uint64 `json:"hour"`
@@ -73,19 +72,19 @@ type Series struct {
 	Days   Steps `json:"days"`
 }
 
-// Steps are counts in steps of one length. The last step is not over.
+// Steps has counts in steps of one length. The last step is not over yet.
 type Steps struct {
 	Seconds int                 `json:"seconds"` // the length of a step
-	Begin   time.Time           `json:"begin"`   // of the first
+	Begin   time.Time           `json:"begin"`   // the start of the first step
 	Counts  map[string][]uint64 `json:"counts"`  // by outcome
 }
 
-// Headline is the most important fact.
+// Headline is the most important fact about the present state.
 type Headline struct {
 	Level string `json:"level"` // "good", "bad" or "unknown"
 	Text  string `json:"text"`
 	Rule  string `json:"rule,omitempty"`
-	// Upstream is the name of the upstream concerned.
+	// Upstream is the name of the upstream that the headline is about.
 	Upstream string      `json:"upstream,omitempty"`
 	Subject  *TopSubject `json:"subject,omitempty"`
 	Since    *time.Time  `json:"since,omitempty"`
@@ -97,7 +96,7 @@ type Instance struct {
 	Self    bool      `json:"self"` // the instance that answers this request
 	Started time.Time `json:"started"`
 	Seen    time.Time `json:"seen"`
-	Stale   bool      `json:"stale"` // its latest counts are missing here
+	Stale   bool      `json:"stale"` // its latest counts have not arrived here
 	Version string    `json:"version"`
 	Policy  string    `json:"policy"` // a hash of the policy in force
 	Store   Store     `json:"store"`
@@ -115,7 +114,7 @@ type Store struct {
 	Took    Latency `json:"took"`
 }
 
-// Latency is how long calls took in the last minute, in seconds.
+// Latency has the time of calls in the last minute, in seconds.
 type Latency struct {
 	Count uint64  `json:"count"`
 	P50   float64 `json:"p50"`
@@ -130,7 +129,7 @@ type Event struct {
 	Instance string    `json:"instance"`
 }
 
-// view returns the present counts, if the caller has a role.
+// view returns the present counts if the caller has the role.
 func (c *Control) view(who Caller, needs source.Role) (*telemetry.View, error) {
 	if err := who.Needs(needs); err != nil {
 		return nil, err
@@ -141,14 +140,14 @@ func (c *Control) view(who Caller, needs source.Role) (*telemetry.View, error) {
 	return c.telemetry.View(), nil
 }
 
-// statsCache keeps the stats of a view.
+// statsCache keeps the stats of the latest view.
 type statsCache struct {
 	mu    sync.Mutex
 	of    *telemetry.View
 	stats *Stats
 }
 
-// Stats returns the counts of all instances: the same value for the same view.
+// Stats returns the counts of all instances. It returns the same value until the view changes.
 func (c *Control) Stats(who Caller) (*Stats, error) {
 	v, err := c.view(who, source.Viewer)
 	if err != nil {
@@ -195,7 +194,7 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 	}
 	r := v.Rule(rule)
 	if r == nil {
-		return nil, Problemf(http.StatusNotFound, "no counts for a rule of this name")
+		return nil, Problemf(http.StatusNotFound, "there are no counts for a rule with this name")
 	}
 	out := ruleStatsOf(v, r)
 	if written := c.ruleOf(r.Name); written != nil {
@@ -206,8 +205,8 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 	return &out, nil
 }
 
-// describe adds the limits and the mode of the rule r, or nothing if r is nil because the rule is gone. all reports
-// that the whole policy is in shadow mode.
+// describe adds the limits and the mode of the rule r. If the rule was removed, r is nil. all reports whether the
+// whole policy is in shadow mode.
 func (s *RuleStats) describe(r *policy.Rule, all bool) {
 	s.Limits = []string{}
 	if r == nil {
@@ -256,7 +255,7 @@ func sum(steps []telemetry.Counts, n int) Counts {
 	return out
 }
 
-// rateOf returns the rate over the last complete step and the present one, or since the first count.
+// rateOf returns the rate over the last complete step and the present step, or since the first count.
 func rateOf(v *telemetry.View, steps []telemetry.Counts) map[string]float64 {
 	begun := v.At.Sub(v.At.Truncate(telemetry.Step))
 	seconds := min(telemetry.Step+begun, v.At.Sub(v.Since)).Seconds()
@@ -280,7 +279,7 @@ func stepsOf(v *telemetry.View, steps []telemetry.Counts, length time.Duration) 
 	return out
 }
 
-// beginOf returns when the first of the latest n steps began.
+// beginOf returns the start of the first of the latest n steps.
 func beginOf(v *telemetry.View, n int, length time.Duration) time.Time {
 	return v.At.UTC().Truncate(length).Add(-length * time.Duration(max(0, n-1)))
 }

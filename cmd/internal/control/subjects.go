@@ -17,11 +17,11 @@ import (
 // SubjectState is the state of a subject under one rule.
 type SubjectState struct {
 	Rule    string            `json:"rule"`
-	Source  string            `json:"source"` // origin of the rule
+	Source  string            `json:"source"` // the origin of the rule
 	Key     map[string]string `json:"key"`
-	Shown   string            `json:"shown,omitempty"` // in place of Key, if the caller may not see the key or named the subject by its ID
+	Shown   string            `json:"shown,omitempty"` // set instead of Key if the caller may not see the key, or named the subject by its ID
 	Blocked bool              `json:"blocked"`
-	// BlockedUntil is left out if the block does not end.
+	// BlockedUntil is omitted if the block does not end.
 	BlockedUntil *time.Time `json:"blocked_until,omitempty"`
 	// Override is the override that applies to the subject.
 	Override *OverrideState `json:"override,omitempty"`
@@ -35,7 +35,7 @@ type OverrideState struct {
 	ID       string           `json:"id"`
 	Source   string           `json:"source"`
 	Document *policy.Override `json:"document"`
-	// Alone reports that the override is for this subject and no other.
+	// Alone reports whether the override applies only to this subject.
 	Alone bool `json:"-"`
 }
 
@@ -43,25 +43,25 @@ func stateOfOverride(o *policy.Override) *OverrideState {
 	return &OverrideState{ID: source.OverrideName(o.Rule, o.Key), Source: o.Source, Document: o}
 }
 
-// LimitState is the use of one limit.
+// LimitState is the state of one limit.
 type LimitState struct {
-	Name      string `json:"name"` // as in the response
+	Name      string `json:"name"` // the name in response fields
 	Limit     string `json:"limit,omitempty"`
 	Algorithm string `json:"algorithm,omitempty"`
 	From      string `json:"from"` // "rule", "tier:NAME", "override" or "block"
 	Source    string `json:"source"`
-	// For a limit in USD, the following are in micro-USD, and USD has the same amounts as decimals.
+	// For a limit in USD, Capacity, Used and Remaining are in micro-USD, and USD has the amounts as decimal text.
 	Capacity  int64    `json:"capacity"`
-	Used      int64    `json:"used"` // above the capacity if the key owes
+	Used      int64    `json:"used"` // larger than Capacity if the subject has a debt
 	Remaining int64    `json:"remaining"`
 	USD       *Amounts `json:"usd,omitempty"`
-	Unit      string   `json:"unit,omitempty"` // "tokens", if the response reports them
-	// FullAt is when the whole limit will be available again.
+	Unit      string   `json:"unit,omitempty"` // "tokens" if responses report the cost in tokens
+	// FullAt is the time at which the whole limit will be available again.
 	FullAt *time.Time `json:"full_at,omitempty"`
 	Shadow bool       `json:"shadow"`
 }
 
-// Text returns a number of the limit for people, such as "0.50 USD", "1200 tokens" or "12".
+// Text formats a number of the limit, as in "0.50 USD", "1200 tokens" or "12".
 func (s LimitState) Text(n int64) string { return textOf(s.USD, s.Unit, n) }
 
 func textOf(usd *Amounts, unit string, n int64) string {
@@ -75,7 +75,7 @@ func textOf(usd *Amounts, unit string, n int64) string {
 // Owed returns the debt of the subject.
 func (s LimitState) Owed() int64 { return max(s.Used-s.Capacity, 0) }
 
-// limitStateOf returns how full the limit of a result is.
+// limitStateOf returns the state of the limit in a result.
 func limitStateOf(r *policy.Result) LimitState {
 	s := LimitState{Name: r.Name, From: r.From, Source: r.Source, Shadow: r.Shadow, Remaining: r.Remaining}
 	if s.Name == "" {
@@ -111,7 +111,7 @@ func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 		out.Override = stateOfOverride(&o)
 		out.Override.Alone = c.alone(s, &o)
 		if o.Block {
-			until, _ := policy.ParseUntil(o.Until) // no error: it was parsed before; the zero time means no end
+			until, _ := policy.ParseUntil(o.Until) // the override is valid; the zero time means no end
 			out.block(until)
 		}
 	}
@@ -131,7 +131,7 @@ func (s *SubjectState) block(until time.Time) {
 	}
 }
 
-// unblock marks a subject as not blocked. It does not predict which override applies then.
+// unblock marks a subject as not blocked. It does not predict which override applies after that.
 func (s *SubjectState) unblock() {
 	s.Blocked, s.BlockedUntil = false, nil
 	if s.Override != nil && s.Override.Document.Block {
@@ -139,14 +139,14 @@ func (s *SubjectState) unblock() {
 	}
 }
 
-// SubjectLimits is the state of a subject under all rules that count by its key.
+// SubjectLimits has the states of a subject under all rules that count by its key.
 type SubjectLimits struct {
 	Key   map[string]string `json:"key"`
 	Rules []SubjectState    `json:"rules"`
 }
 
-// Subjects returns the state of a subject under the rule of that name, or under all rules if it is empty. key maps
-// key parts to values.
+// Subjects returns the state of a subject under the named rule, or under all rules if rule is "". key maps key
+// parts to values.
 func (c *Control) Subjects(ctx context.Context, who Caller, rule string, key map[string]string) (*SubjectLimits, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -191,8 +191,8 @@ func noRule(name string) *Problem {
 	return Problemf(http.StatusNotFound, "unknown rule %q", name)
 }
 
-// partsOf returns the given values that a rule counts by, and whether the rule has a key and all of its parts are
-// given.
+// partsOf returns the given values by which a rule counts. all reports whether the rule has a key and all parts of
+// the key are given.
 func partsOf(r *policy.Rule, given map[string]string) (key map[string]string, all bool) {
 	key = map[string]string{}
 	for _, part := range r.Key {
@@ -220,16 +220,16 @@ type found struct {
 	*policy.Subject
 	rule *policy.Rule
 	key  map[string]string // the values of the key; nil if the caller may not see them
-	id   string            // set if the subject was named by its ID
-	// shown is the key in the form that its rule shows, if the subject was named by its ID.
+	id   string            // "" unless the target names the subject by its ID
+	// If the target names the subject by its ID, shown is the key as the rule's show_key shows it.
 	shown string
 }
 
 // RefundRequest gives units back to a subject.
 type RefundRequest struct {
 	Target
-	Units int64 `json:"units"` // units; for a rule in USD, micro-USD
-	// USD is the amount as a decimal, in place of Units, for a rule in USD.
+	Units int64 `json:"units"` // for a rule in USD, micro-USD
+	// USD is the amount as decimal text. It is an alternative to Units for a rule in USD.
 	USD string `json:"usd"`
 }
 
@@ -253,20 +253,20 @@ func (r *RefundRequest) units() (int64, error) {
 	return micro, nil
 }
 
-// SubjectChange is a subject before and after a change. After a dry run, After is a prediction.
+// SubjectChange is the state of a subject before and after a change. In a dry run, After is a prediction.
 type SubjectChange struct {
 	DryRun bool         `json:"dry_run"`
 	Before SubjectState `json:"before"`
 	After  SubjectState `json:"after"`
-	// For a block under all rules (Everywhere), Blocked has the rules that now block the subject, and Open the
-	// rules that could not. Both are nil for other changes.
+	// For a block under all rules (Everywhere), Blocked has the rules under which the subject is blocked, and Open
+	// has the rules under which it cannot be blocked. Both are nil for other changes.
 	Blocked []BlockedRule `json:"blocked,omitzero"`
 	Open    []OpenRule    `json:"open,omitzero"`
-	// Put is the override that a block under one rule has written; nil without a database.
+	// Put is the override that a block under one rule has written. It is nil without a database.
 	Put *BlockedRule `json:"-"`
 }
 
-// Reset deletes the counts of a subject under a rule.
+// Reset resets the counters of a subject under a rule.
 func (c *Control) Reset(ctx context.Context, who Caller, t Target, dry bool) (*SubjectChange, error) {
 	if err := who.Needs(source.Operator); err != nil {
 		return nil, err
@@ -299,13 +299,13 @@ func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry b
 	return c.change(ctx, who, r.Target, dry, subjectAct{
 		apply: func(s *found, dry bool) error {
 			if s.InFlight() {
-				return BadField("/rule", "it counts requests in flight, which end by themselves: reset the subject to free all permits")
+				return BadField("/rule", "this rule counts requests in flight, which end by themselves: reset the subject to free all permits")
 			}
 			if s.Distinct() {
-				return BadField("/rule", "it counts different values, which cannot be refunded: reset the subject to forget all")
+				return BadField("/rule", "this rule counts distinct values, which cannot be refunded: reset the subject to forget all")
 			}
 			if s.Queues() {
-				return BadField("/rule", "it is a queue of waiting requests: reset the subject to empty it")
+				return BadField("/rule", "this rule is a queue of waiting requests: reset the subject to empty the queue")
 			}
 			if r.USD != "" && s.rule.Cost.USD == "" {
 				return BadField("/usd", "the rule has no limit in USD: write units")
@@ -320,7 +320,7 @@ func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry b
 	})
 }
 
-// giveBack predicts the effect of a refund. While units are in use, FullAt is an upper bound.
+// giveBack predicts the effect of a refund. FullAt stays as an upper bound unless no units are used.
 func (s *LimitState) giveBack(units int64) {
 	s.Used = max(s.Used-units, 0)
 	s.Remaining = max(s.Capacity-s.Used, 0)
@@ -330,14 +330,14 @@ func (s *LimitState) giveBack(units int64) {
 	}
 }
 
-// subjectAct is a change of a subject. apply makes the change, or, if dry, only returns errors. foresee changes a
-// state as apply would.
+// subjectAct is a change of a subject. apply makes the change; if dry is true, it only checks for errors. foresee
+// changes a state as apply would.
 type subjectAct struct {
 	apply   func(s *found, dry bool) error
 	foresee func(*SubjectState)
 }
 
-// change changes a subject, or, if dry, predicts the change.
+// change changes a subject. If dry is true, it predicts the change.
 func (c *Control) change(ctx context.Context, who Caller, t Target, dry bool, act subjectAct) (*SubjectChange, error) {
 	s, err := c.find(who, t)
 	if err != nil {
@@ -367,7 +367,7 @@ func (c *Control) change(ctx context.Context, who Caller, t Target, dry bool, ac
 func (c *Control) find(who Caller, t Target) (*found, error) {
 	switch {
 	case t.ID != "" && (t.Rule != "" || t.Key != nil):
-		return nil, BadField("/id", "write the ID, or a rule and a key, and not both")
+		return nil, BadField("/id", "write either the ID, or a rule and a key")
 	case t.ID != "":
 		s, err := c.findByID(who, t.ID)
 		if err != nil {
@@ -388,7 +388,7 @@ func (c *Control) find(who Caller, t Target) (*found, error) {
 	return &found{Subject: s, rule: rule, key: t.Key}, nil
 }
 
-// ruleOf returns the rule of that name in the document, or nil.
+// ruleOf returns the rule with a name in the document, or nil.
 func (c *Control) ruleOf(name string) *policy.Rule {
 	rules := c.policy.now().document.Rules
 	if i := slices.IndexFunc(rules, func(r policy.Rule) bool { return r.Name == name }); i >= 0 {
@@ -397,10 +397,10 @@ func (c *Control) ruleOf(name string) *policy.Rule {
 	return nil
 }
 
-// errNoID is the error for an ID that no view has.
+// errNoID is the error for an ID that telemetry does not know.
 var errNoID = errors.New("no top subject of the last hour has this ID: name it by its rule and key")
 
-// findByID returns the subject with an ID of a view.
+// findByID returns the subject with an ID in a view.
 func (c *Control) findByID(who Caller, id string) (*found, error) {
 	if c.telemetry == nil {
 		return nil, errNoID
@@ -420,7 +420,7 @@ func (c *Control) findByID(who Caller, id string) (*found, error) {
 	return &found{Subject: s, rule: rule, key: c.valuesFor(who, key), id: id, shown: s.Shown()}, nil
 }
 
-// SubjectByID returns the state of the subject with an ID of a view, under its rule.
+// SubjectByID returns the state of the subject with an ID in a view, under its rule.
 func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*SubjectLimits, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -435,8 +435,8 @@ func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*Subj
 }
 
 // recorded returns an apply function for a change outside the database. The function runs do, and adds an entry to
-// the database's audit log. Without a database, it logs the change instead, but no values of keys, which may be
-// secrets.
+// the database's audit log. Without a database, it logs the change instead, without values of keys, because they
+// may be secrets.
 func (c *Control) recorded(ctx context.Context, who Caller, action, reason string, more map[string]any, do func(*found) error) func(*found, bool) error {
 	return func(s *found, dry bool) error {
 		if dry {
@@ -450,8 +450,8 @@ func (c *Control) recorded(ctx context.Context, who Caller, action, reason strin
 	}
 }
 
-// entry returns an audit entry. The entry has the key of the subject, or, if the caller did not know the key, the
-// form that the rule shows.
+// entry returns an audit entry. The entry has the key of the subject or, if the caller may not see the key, its
+// form by the rule's show_key.
 func entry(who Caller, action, reason string, s *found, more map[string]any) source.Entry {
 	after := map[string]any{"key": s.key}
 	if s.key == nil && s.shown != "" {

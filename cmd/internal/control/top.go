@@ -9,33 +9,34 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Top are the subjects with the most denials, including those of shadows, or with the most requests.
+// Top has the subjects with the most requests, or with the most denials, including requests that rules in shadow
+// mode would have denied.
 type Top struct {
 	By     string       `json:"by"` // "refusals" or "traffic"
 	Window string       `json:"window"`
 	Items  []TopSubject `json:"items"`
 }
 
-// TopSubject is one subject of a rule.
+// TopSubject is a subject of a rule with its count.
 type TopSubject struct {
 	Rule  string `json:"rule"`
 	ID    string `json:"id"`
 	Shown string `json:"shown"`
-	// Key has the values of the key parts. Only operators get it, and only if the rule shows keys whole.
+	// Key has the values of the key parts. It is set only for operators, and only if the rule shows whole keys.
 	Key map[string]string `json:"key,omitempty"`
 	// Count is too large by at most Error.
 	Count   uint64     `json:"count"`
 	Error   uint64     `json:"error"`
 	First   *time.Time `json:"first,omitempty"`
 	Last    *time.Time `json:"last,omitempty"`
-	Minutes int        `json:"minutes"` // number of minutes of the last hour with at least one request
+	Minutes int        `json:"minutes"` // the number of minutes in the last hour with at least one request
 }
 
 func topSubjectOf(rule string, s *telemetry.Subject) TopSubject {
 	return TopSubject{Rule: rule, ID: s.ID, Shown: s.Shown, Count: s.Count, Error: s.Error, First: timeOf(s.First), Last: timeOf(s.Last), Minutes: s.Minutes}
 }
 
-// timeOf returns a time for JSON, and nil for the zero time.
+// timeOf returns a pointer to a time, or nil for the zero time.
 func timeOf(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -54,7 +55,7 @@ type TopQuery struct {
 	Limit  int    // 0: 100
 }
 
-// Top returns the top subjects of one rule, or of all of them, by their counts.
+// Top returns the top subjects of a rule, or of all rules, sorted by count.
 func (c *Control) Top(who Caller, q TopQuery) (*Top, error) {
 	v, err := c.view(who, source.Viewer)
 	if err != nil {
@@ -91,15 +92,15 @@ func (c *Control) Top(who Caller, q TopQuery) (*Top, error) {
 	return out, nil
 }
 
-// valuesFor returns the values of a key as clients have sent them, if the caller is an operator and the rule shows
-// keys whole.
+// valuesFor returns the values of a key as clients sent them. It returns nil unless the caller is an operator and
+// the rule shows whole keys.
 func (c *Control) valuesFor(who Caller, key string) map[string]string {
 	if !who.Role.May(source.Operator) {
 		return nil
 	}
 	s, err := c.engine.SubjectOf(key)
 	if err != nil || !s.ShownWhole() {
-		return nil // the rule has changed, and may hide it
+		return nil // the rule has changed, and may hide the key
 	}
 	return s.Values()
 }

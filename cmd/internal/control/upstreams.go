@@ -2,22 +2,22 @@ package control
 
 import "github.com/sluicehq/sluice/telemetry"
 
-// UpstreamStats has the health of one upstream, over all gateways.
+// UpstreamStats has the health of one upstream, summed over all gateways.
 type UpstreamStats struct {
 	Upstream string         `json:"upstream"`
-	InFlight uint64         `json:"in_flight"` // requests under way now
+	InFlight uint64         `json:"in_flight"` // the present number of requests in flight
 	Minute   UpstreamCounts `json:"minute"`
 	Hour     UpstreamCounts `json:"hour"`
-	// Usual is the latency in the last hour in which the upstream was not slow; null: unknown.
+	// Usual is the latency in the last hour without slow times of the upstream, or null if unknown.
 	Usual *Latency `json:"usual"`
 }
 
-// UpstreamCounts has the requests to an upstream that ended in a time. A missing class or kind is 0.
+// UpstreamCounts has the requests to an upstream that ended within some time. A missing class or kind is 0.
 type UpstreamCounts struct {
 	Statuses map[string]uint64 `json:"statuses"`  // by class, such as "2xx"
 	Errors   map[string]uint64 `json:"errors"`    // by kind: see telemetry.UpstreamError
-	InFlight uint64            `json:"in_flight"` // the maximum of requests under way
-	Took     Latency           `json:"took"`      // until the head of the response, a timeout or a cancellation
+	InFlight uint64            `json:"in_flight"` // the maximum number of requests in flight
+	Took     Latency           `json:"took"`      // the time until the head of the response, a timeout or a cancellation
 }
 
 var statusClasses = [telemetry.StatusClasses]string{"1xx", "2xx", "3xx", "4xx", "5xx"}

@@ -16,18 +16,18 @@ import (
 // Change has the conditions of a change.
 type Change struct {
 	Dry bool // change nothing, and return what would change
-	// Match is the ETag that the caller has read, or several separated by commas, or "*" for any. The item must have
-	// one of them. Empty: no condition.
+	// Match is one or several ETags, separated by commas, or "*" for any. The item must exist and have one of them.
+	// Empty means no condition.
 	Match string
 	// Absent requires that the item does not exist.
 	Absent bool
 }
 
-// Written is the result of a change of an item.
+// Written is the result of changing an item.
 type Written struct {
 	ID   string
 	ETag string // empty after a deletion
-	// Created reports that the item is new.
+	// Created reports whether the item is new.
 	Created  bool
 	Document any // nil after a deletion
 	// Difference is set only by a dry run.
@@ -38,7 +38,8 @@ type Written struct {
 type Difference struct {
 	DryRun bool `json:"dry_run"`
 	Effect
-	// LastHour is the effect of the change on the latest requests; nil if they are not recorded.
+	// LastHour is the effect that the change would have had on the latest requests. It is nil if requests are not
+	// recorded.
 	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
@@ -46,9 +47,9 @@ type Difference struct {
 type Effect struct {
 	Before any `json:"before"` // nil: the item does not exist
 	After  any `json:"after"`
-	// BeginsAnew are limits that start to count from zero.
+	// BeginsAnew has the limits that start to count from zero.
 	BeginsAnew []Restart `json:"begins_anew"`
-	Warnings   []string  `json:"warnings"` // about the document
+	Warnings   []string  `json:"warnings"` // warnings about the document
 }
 
 // Restart is a limit that starts to count from zero: see [policy.Restart].
@@ -59,7 +60,7 @@ type Restart struct {
 	Is   string `json:"is"`
 }
 
-// effectOn returns an effect on an item. Only its Before is set.
+// effectOn returns the effect on an item with only Before set.
 func effectOn(before *item, exists bool) Effect {
 	e := Effect{BeginsAnew: []Restart{}, Warnings: []string{}}
 	if exists {
@@ -80,7 +81,7 @@ type writing struct {
 	exists bool
 }
 
-// Create creates an item. It must not exist.
+// Create creates an item, which must not exist yet.
 func (c *Control) Create(ctx context.Context, who Caller, document any, dry bool) (*Written, error) {
 	w := &writing{Change: Change{Dry: dry}, who: who, kind: kindOf(document)}
 	if err := who.Needs(w.kind.Role()); err != nil {
@@ -108,7 +109,7 @@ func (c *Control) create(ctx context.Context, w *writing) (*Written, error) {
 	return out, err
 }
 
-// Put creates or replaces the item with that ID. The document may leave out its name. Change must have a condition.
+// Put creates or replaces the item with an ID. The document may omit its name. change must have a condition.
 func (c *Control) Put(ctx context.Context, who Caller, id string, document any, change Change) (*Written, error) {
 	w := &writing{Change: change, who: who, kind: kindOf(document), id: id}
 	if err := who.Needs(w.kind.Role()); err != nil {
@@ -128,8 +129,8 @@ func (c *Control) Put(ctx context.Context, who Caller, id string, document any, 
 	return out, c.because(w, err)
 }
 
-// because returns the errors in the document of a failed change, or err if the document has no errors. Errors in the
-// document are more useful: they point into it, but errors of the database only name rows.
+// documentError returns the errors in the document of a failed change, or err if the document has none. They are
+// more useful than errors of the database, because they point into the document.
 func (c *Control) because(w *writing, err error) error {
 	if err == nil {
 		return nil
@@ -140,7 +141,7 @@ func (c *Control) because(w *writing, err error) error {
 	return err
 }
 
-// Delete deletes an item of the database. Change must have a Match.
+// Delete deletes an item of the database. change must have a Match.
 func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, change Change) (*Written, error) {
 	w := &writing{Change: change, who: who, kind: kind, id: id}
 	if err := who.Needs(kind.Role()); err != nil {
@@ -159,14 +160,14 @@ func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, 
 	return c.writeIf(ctx, w)
 }
 
-// unconditional is the problem of a change without a condition.
+// unconditional returns the problem of a change without a condition. or describes an alternative.
 func unconditional(or string) *Problem {
 	p := Problemf(http.StatusPreconditionRequired, "send the ETag of your last read as If-Match, to keep changes by others%s", or)
 	p.Errors = []Wrong{{Header: "If-Match", Detail: p.Detail}}
 	return p
 }
 
-// take sets the document to a copy, because the given document may be part of the policy in force.
+// take sets the document of w to a copy, because the policy in force may contain the given document.
 func (w *writing) take(document any) error {
 	own, field := "", ""
 	w.document, own, field = signed(document, w.id, w.who.Name)
@@ -180,8 +181,8 @@ func (w *writing) take(document any) error {
 	return nil
 }
 
-// signed returns a copy of a document, with the actor as its author and the ID as its name if it has none. It also
-// returns the ID, and the name of the field that has it.
+// signed returns a copy of a document with the actor as its author, and with the ID as its name if it has no name.
+// own is the ID of the document, and field is the name of the field with the ID.
 func signed(document any, id, actor string) (signed any, own, field string) {
 	switch d := document.(type) {
 	case *policy.Rule:
@@ -204,8 +205,8 @@ func signed(document any, id, actor string) (signed any, own, field string) {
 	panic(fmt.Sprintf("control: %T is no item", document))
 }
 
-// look sets the item before the change. For subjects and overrides, it searches the list only if list is set,
-// because the list may be long, and the database checks the condition again.
+// look sets w.before to the present item. For subjects and overrides, it searches the whole list only if list is
+// true: the list may be long, and the database checks the condition anyway.
 func (c *Control) look(w *writing, list bool) error {
 	if c.policy.database == nil {
 		return noDatabase()
@@ -218,8 +219,8 @@ func (c *Control) look(w *writing, list bool) error {
 	return nil
 }
 
-// writeIf makes a change if the condition holds. The database checks the version in the condition, because this
-// instance may not yet know the contents that the caller has read from another instance.
+// writeIf makes a change if the condition holds. The database checks the version in the condition, because the
+// caller may have read a newer version from another instance than this instance knows.
 func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 	match, named := w.seen()
 	if !named {
@@ -228,7 +229,7 @@ func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 		}
 		match = source.Match(w.before.Version) // or source.Absent
 		if match > source.Absent && w.Match == "*" {
-			match = source.Any // allows any version, because SQL may have made the row unreadable, which is not known here
+			match = source.Any // Match allows any version, and this instance may have an older one
 		}
 	}
 	out, err := c.write(ctx, w, match)
@@ -241,7 +242,7 @@ func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 	return out, err
 }
 
-// seen returns the version in Match, if Match is a single ETag of a database row.
+// seen returns the version in Match if Match is the ETag of a row in the database.
 func (change *Change) seen() (source.Match, bool) {
 	tags := ETags(change.Match)
 	if len(tags) != 1 {
@@ -250,7 +251,7 @@ func (change *Change) seen() (source.Match, bool) {
 	return versionIn(tags[0])
 }
 
-// met returns a problem unless the condition holds for the item known here.
+// met returns a problem unless the item as this instance knows it meets the condition.
 func (w *writing) met() error {
 	i, exists := w.before, w.exists
 	failed := func(format string, args ...any) error {
@@ -280,7 +281,7 @@ func (c *Control) logChange(who Caller, kind Kind, deleted bool, version int64) 
 	c.logAct(who, "policy changed", about...)
 }
 
-// write makes a change, or returns its difference if dry.
+// write makes a change. In a dry run, it returns the difference instead.
 func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*Written, error) {
 	after, would, err := c.apply(ctx, w, match)
 	switch {
@@ -297,7 +298,7 @@ func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*W
 	if w.document == nil {
 		return &Written{ID: w.id}, nil
 	}
-	created := !w.exists && match <= source.Absent // a given version means that the item exists
+	created := !w.exists && match <= source.Absent // a version means that the item existed
 	return &Written{ID: w.id, ETag: after.ETag(), Created: created, Document: after.Document}, nil
 }
 
@@ -312,7 +313,7 @@ func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (af
 	return after, would, err
 }
 
-// inFile returns an item of the file.
+// inFile returns the item of the policy file with an ID.
 func (c *Control) inFile(kind Kind, id string) (item, bool) {
 	all := c.policy.now().fileItems(kind)
 	i := slices.IndexFunc(all, func(i item) bool { return i.ID == id })
@@ -322,8 +323,8 @@ func (c *Control) inFile(kind Kind, id string) (item, bool) {
 	return all[i], true
 }
 
-// explain returns err, or, if the policy is invalid because the item was deleted, a problem that mentions the
-// deletion.
+// explain returns err. If the policy is invalid because the item was deleted, it returns a problem that mentions
+// the deletion instead.
 func (w *writing) explain(err error) error {
 	var found policy.Errors
 	if w.document == nil && errors.As(err, &found) && len(found) > 0 {

@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// written gives access to the written form of the policy in force, and changes it in the database. When a change
-// returns, it is in force on this instance. A dry run only returns errors.
+// written reads the policy in force as written in its sources, and changes it in the database. When the method
+// change returns, the change is in force on this instance. A dry run only checks for errors.
 //
-// Errors of changes are a [policy.Errors] for an invalid policy, a [source.Invalid] for a row that cannot be kept,
-// a [source.Conflict], [source.ErrNotFound] of a deletion, [source.ErrAway] or [source.ErrFull].
+// The errors of changes are [policy.Errors] for an invalid policy, [source.Invalid] for a row that cannot be
+// stored, [source.Conflict], [source.ErrNotFound] for deletions, [source.ErrAway] and [source.ErrFull].
 type written struct {
 	stack    *source.Stack
 	database *source.Database // nil: the policy comes only from a file
@@ -22,7 +22,7 @@ type written struct {
 	current *current
 }
 
-// now returns the policy in force: the same value until it changes.
+// now returns the policy in force. It returns the same value until the policy changes.
 func (w *written) now() *current {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -32,7 +32,7 @@ func (w *written) now() *current {
 	return w.current
 }
 
-// put writes a document, and returns its item.
+// put writes a document, and returns the item.
 func put(tx *source.Tx, document any, disabled bool, match source.Match) (item, error) {
 	switch d := document.(type) {
 	case *policy.Rule:
@@ -67,11 +67,11 @@ func remove(tx *source.Tx, kind Kind, id string, match source.Match) error {
 // changed is the policy after a change.
 type changed struct {
 	*policy.Policy
-	document *policy.Document // after a dry run; otherwise nil
+	document *policy.Document // only after a dry run
 }
 
-// change makes a change, puts it into force unless it is dry, and returns the new policy, which
-// was compiled once, before the change was committed.
+// change makes a change and, unless dry is true, puts it into force. It returns the new policy, which is compiled
+// before the change is committed.
 func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*source.Tx) error) (p changed, err error) {
 	if dry {
 		_, after, err := w.database.DryRun(ctx, actor, fn)
@@ -89,8 +89,8 @@ func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*s
 	return p, err
 }
 
-// record runs do, an operation outside the database, and adds an audit entry if there is a database. If do fails,
-// it adds no entry.
+// record runs do, an operation outside the database. If do succeeds and a database is used, record adds an audit
+// entry.
 func (w *written) record(ctx context.Context, e source.Entry, do func() error) error {
 	if w.database == nil {
 		return do()

@@ -17,22 +17,23 @@ import (
 // Config configures the decisions and answers of an integration.
 type Config struct {
 	Engine *policy.Engine
-	// Authorize returns an error unless a caller with this address and token has permission; the token is empty if
-	// missing. Nil permits all callers. The method RetrySeconds of an error, if any, returns when to retry.
+	// Authorize returns an error unless the caller with an address and a token has permission. A missing token is
+	// "". An error may have a method RetrySeconds, which returns the time to wait. If Authorize is nil, all callers
+	// have permission.
 	Authorize     func(from, token string) error
 	DegradedField bool         // see [answer.Encoder]
 	Logger        *slog.Logger // slog.Default() if nil
 }
 
-// Bounds of a check.
+// Bounds for checks.
 const (
 	MaxChecks = 1000    // checks in a batch
 	MaxFields = 256     // fields in a request's head, attributes, or parts of a key
 	MaxID     = 256     // bytes
-	MaxUnits  = 1 << 50 // larger than any limit
+	MaxUnits  = 1 << 50 // units; larger than any limit
 )
 
-// Base makes answers by a Config.
+// Base makes answers for a Config.
 type Base struct {
 	Config
 	encoder answer.Encoder
@@ -46,8 +47,8 @@ func New(c Config) *Base {
 
 var errInternal = status.Error(codes.Internal, "sluice: the request could not be decided: see the log of the limiter")
 
-// Rescue, if deferred, turns a panic in a gRPC call into an error. Otherwise grpc-go would let the panic end the
-// process.
+// Rescue, if deferred, turns a panic in a gRPC call into an error. grpc-go does not recover panics, so the panic
+// would end the process.
 func Rescue(log *slog.Logger, err *error) {
 	if p := recover(); p != nil {
 		cmp.Or(log, slog.Default()).Error("answering a call failed: this is a bug", "panic", p, "stack", string(debug.Stack()))
@@ -55,8 +56,8 @@ func Rescue(log *slog.Logger, err *error) {
 	}
 }
 
-// Answer turns a into the answer to a request, and sets its fields in h: a denial if the request has a fault, else
-// the answer to d. asked are the fields of the request.
+// Answer sets a to the answer to a request, and the fields of the answer in h. If the request has a fault, the
+// answer is a denial; otherwise it is the answer to d. asked are the fields of the request.
 func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault string, asked http.Header) {
 	p := b.Engine.Policy()
 	client := answer.Client{Header: asked, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()}
@@ -68,8 +69,8 @@ func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault
 	b.encoder.Encode(a, h, d, client)
 }
 
-// FieldNames appends the names of the fields that an integration passes on, sorted. It leaves out Content-Length,
-// which the sender of the body sets.
+// FieldNames appends the sorted names of the fields that an integration passes on. It omits Content-Length, because
+// the program that sends the body sets that field.
 func FieldNames(names []string, h http.Header) []string {
 	for name := range h {
 		if name != "Content-Length" {

@@ -2,18 +2,18 @@ package door
 
 import "sync"
 
-// maxCached is the most values of a [Cache]. Honest callers need a few; values for invented keys are not cached for
-// long.
+// maxCached bounds the values of a [Cache]. Honest callers need only a few values. The bound limits the memory for
+// invented keys.
 const maxCached = 1024
 
-// Cache keeps values that are expensive to make. If it is full, it forgets everything, and values in use are made
-// again. The zero value is empty, and safe for concurrent use.
+// Cache keeps values that are expensive to make. When it is full, it drops all values, and makes those in use
+// again. The zero Cache is empty. A Cache is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	mu  sync.RWMutex
 	all map[K]V
 }
 
-// Get returns the value of a key, and makes it if it is unknown.
+// Get returns the value of a key. It calls make for a missing value.
 func (c *Cache[K, V]) Get(key K, make func(K) (V, error)) (V, error) {
 	c.mu.RLock()
 	v, known := c.all[key]

@@ -26,8 +26,9 @@ func Bearer(fields []string) string {
 	return strings.TrimSpace(token)
 }
 
-// AdmitCall returns an error for a gRPC call without permission: refused, or RESOURCE_EXHAUSTED if the error of
-// authorize has a method RetrySeconds. authorize gets the address and the token of the caller. It may be nil.
+// AdmitCall returns an error for a gRPC call without permission. authorize gets the address and the token of the
+// caller; it may be nil. If the error of authorize has a method RetrySeconds, AdmitCall returns RESOURCE_EXHAUSTED,
+// otherwise refused.
 func AdmitCall(ctx context.Context, authorize func(from, token string) error, refused error) error {
 	if authorize == nil {
 		return nil
@@ -47,7 +48,7 @@ func AdmitCall(ctx context.Context, authorize func(from, token string) error, re
 	return refused
 }
 
-// Reason returns an error of the engine without the name of its package.
+// Reason returns the text of an engine's error without the name of the package.
 func Reason(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }
 
 // Seconds returns d in seconds, rounded up.

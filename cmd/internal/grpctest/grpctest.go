@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Serve starts a server with the services that register adds, and stops it when the test ends.
+// Serve starts a server with the services that register adds. The server is stopped when the test ends.
 func Serve(t testing.TB, register func(*grpc.Server), options ...grpc.ServerOption) *testkit.Pipes {
 	t.Helper()
 	network, server := testkit.NewPipes(), grpc.NewServer(options...)
@@ -22,7 +22,7 @@ func Serve(t testing.TB, register func(*grpc.Server), options ...grpc.ServerOpti
 	return network
 }
 
-// Dial connects to a server until the test ends.
+// Dial returns a connection to a server of Serve. The connection is closed when the test ends.
 func Dial(t testing.TB, network *testkit.Pipes, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return network.Dial(ctx, "", "") }

@@ -12,9 +12,9 @@ import (
 type sent struct {
 	who      string // the group that sent it
 	address  string
-	customer string // the API key; empty: none
+	customer string // the API key; empty without one
 	tier     string
-	name     string // the login, as it was sent
+	name     string // the login as sent
 }
 
 // entry is a request in the books.
@@ -27,8 +27,7 @@ type entry struct {
 	seenBy    []string // rules that counted it
 }
 
-// Books has every request that the script has sent, and its decision. It counts the decisions one by one, without
-// any bound.
+// Books has every request of the script with its decision. Its counts are exact, because it keeps all entries.
 type Books struct {
 	began time.Time
 	all   []entry
@@ -86,8 +85,7 @@ func (b *Books) Rule(rule string, from, to time.Duration) (t Tally) {
 	return t
 }
 
-// Subjects counts the decisions of one rule by subject: an address, an API key, or a login as it was
-// sent.
+// Subjects counts the decisions of one rule by subject: an address, an API key, or a login as sent.
 func (b *Books) Subjects(rule string, from, to time.Duration) map[string]Tally {
 	all := map[string]Tally{}
 	b.between(from, to, func(e *entry) {

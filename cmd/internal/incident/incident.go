@@ -1,7 +1,7 @@
-// Package incident is an hour of traffic for tests, made by a script with a seed: several thousand clients, three
-// paying customers behind one address, a scraper, an attack on logins, a slow upstream, a Redis that comes and
-// goes, two changes of the policy, and a block. It is played through an engine, a store and a recorder in the
-// virtual time of [testing/synctest], and keeps its own books: every request, its decision, and the names that were
+// Package incident has an hour of traffic for tests. A script with a seed makes it: several thousand clients, three
+// paying customers behind one address, a scraper, an attack on logins, a slow upstream, a Redis that is repeatedly
+// unavailable, two changes of the policy, and a block. The hour is played through an engine, a store and a recorder
+// in the virtual time of [testing/synctest]. Its Books have every request, its decision, and the names that it
 // sent.
 //
 //	synctest.Test(t, func(t *testing.T) {
@@ -11,7 +11,7 @@
 //		…
 //	})
 //
-// A test of a page that shows the hour need not run in virtual time: a View does not change after it was made.
+// A test of a page that shows the hour may leave virtual time, because a View does not change.
 package incident
 
 import (
@@ -36,12 +36,12 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// The script. Times count from the beginning of the hour; the process has run for Lead before it.
+// The script. Times count from the start of the hour. The process starts Lead before the hour.
 const (
-	Lead = 30 * time.Minute // with only ordinary traffic
+	Lead = 30 * time.Minute // the time with only ordinary traffic
 
-	// ScraperBegins is when one address begins to ask for ScraperRate pages a second. From ScraperBlocked on, the rule
-	// per-address blocks it, and it keeps asking.
+	// At ScraperBegins, one address starts to request ScraperRate pages per second. From ScraperBlocked on, the
+	// rule per-address blocks the address, which continues to send requests.
 	ScraperBegins  = 0 * time.Minute
 	ScraperBlocked = 52 * time.Minute
 	ScraperRate    = 25
@@ -49,21 +49,21 @@ const (
 	SecondBegins = 54 * time.Minute
 	SecondRate   = 12
 
-	// While logins are attacked, passwords of each name in Attacked are guessed LoginRate times a second, from some
-	// two thousand addresses: a hundred times the limit. The five in Mistyped enter a wrong password eight times
-	// within a minute.
+	// While logins are attacked, a password of each name in Attacked is guessed LoginRate times per second, from
+	// some two thousand addresses. This is a hundred times the limit. Each of the five names in Mistyped enters a
+	// wrong password eight times within a minute.
 	LoginBegins, LoginEnds = 10 * time.Minute, 25 * time.Minute
 	LoginRate              = 10
 
-	// The upstream Reports takes SlowFor a request in place of a tenth of a second.
+	// The upstream Reports answers a request after SlowFor instead of a tenth of a second.
 	SlowBegins, SlowEnds = 33 * time.Minute, 38 * time.Minute
 	SlowFor              = 8 * time.Second
 
-	// The shared store comes and goes, FlapEvery up and FlapEvery down.
+	// The shared store is available for FlapEvery, then unavailable for FlapEvery, and so on.
 	FlapBegins, FlapEnds = 44 * time.Minute, 48 * time.Minute
 	FlapEvery            = 20 * time.Second
 
-	// The limits of per-address and of login change, and later a rule is added.
+	// At Raised, the limits of per-address and of login change. At Added, a rule is added.
 	Raised = 28 * time.Minute
 	Added  = 41 * time.Minute
 
@@ -86,21 +86,21 @@ const (
 var (
 	Attacked = []string{"mary", "lucy", "bobby", "kathy"}
 	Mistyped = []string{"amy", "Henry", "judy", "Sydney", "timothy"}
-	// Hurt are customers of the tier pro behind the address Office, with their requests a second. They never reach
-	// their own limit.
+	// Hurt has the customers of the tier pro behind the address Office, with their requests per second. They never
+	// reach the limit of their tier.
 	Hurt = map[string]float64{"k-pro-acme": 3.5, "k-pro-bolt": 3, "k-pro-crux": 2.5}
 )
 
-// HurtKeys are the API keys of these customers.
+// HurtKeys returns the API keys of the customers in Hurt.
 func HurtKeys() []string { return sortedKeys(Hurt) }
 
-// The limits of the rules, in requests a minute.
+// The limits of the rules, in requests per minute.
 const (
 	AddressLimit, AddressRaised = 300, 480 // of per-address
 	LoginLimit, LoginRaised     = 6, 8
 )
 
-// Document returns the policy at a time of the hour.
+// Document returns the policy in force at a time of the hour.
 func Document(at time.Duration) policy.Document {
 	address, login := AddressLimit, LoginLimit
 	if at >= Raised {
@@ -133,7 +133,7 @@ func Document(at time.Duration) policy.Document {
 	return doc
 }
 
-// clients is the number of ordinary clients. chattyClients of them send a little more than their limit.
+// clients is the number of ordinary clients, of which chattyClients send slightly more than their limit.
 const (
 	clients       = 3000
 	chattyClients = 3
@@ -146,7 +146,7 @@ type ordinary struct {
 	name    string
 }
 
-// client returns one of the ordinary clients.
+// client returns the ordinary client with an index.
 func client(i int) ordinary {
 	c := ordinary{netip.AddrFrom4([4]byte{20, byte(i >> 8), byte(i), 1}), fmt.Sprintf("k-%05d-of-a-client", i), "free", fmt.Sprintf("user%d@example.com", i)}
 	switch {
@@ -170,12 +170,12 @@ type Hour struct {
 	reports *telemetry.UpstreamStats
 	app     *telemetry.UpstreamStats
 	shared  *flapping
-	began   time.Time // of the hour
+	began   time.Time // the start of the hour
 	random  *rand.Rand
 	actors  []*actor
 	acts    []act
 	ticks   int
-	ends    []ending // of reports under way, the first to end first
+	ends    []ending // the ends of reports in flight, the earliest first
 	request policy.Request
 }
 
@@ -183,12 +183,12 @@ type Hour struct {
 type actor struct {
 	who      string
 	from, to time.Duration
-	rate     float64 // a second
+	rate     float64 // requests per second
 	due      float64
 	next     func(h *Hour, q *policy.Request) sent
 }
 
-// act is something that an operator does at a time.
+// act is an act of an operator at a time.
 type act struct {
 	at time.Duration
 	do func()
@@ -200,7 +200,7 @@ type ending struct {
 	call     telemetry.UpstreamCall
 }
 
-// Start starts the script in the test's synctest bubble. The virtual time starts Lead before the hour.
+// Start starts the script in the test's synctest bubble. Virtual time starts Lead before the hour.
 func Start(t testing.TB) *Hour {
 	t.Helper()
 	time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(3*time.Hour - Lead)))
@@ -314,7 +314,7 @@ func (h *Hour) script() {
 	slices.SortStableFunc(h.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 }
 
-// Block blocks a subject for good, as an override of the policy in force does.
+// Block blocks a subject without an end, by an override.
 func (h *Hour) Block(rule string, key map[string]string) {
 	if err := h.Engine.SwapOverrides([]policy.Override{{Rule: rule, Key: key, Block: true, Reason: "a scraper"}}); err != nil {
 		h.t.Fatal(err)
@@ -338,7 +338,8 @@ func logIn(q *policy.Request, name string) sent {
 // Time returns the virtual time at an offset into the hour.
 func (h *Hour) Time(at time.Duration) time.Time { return h.began.Add(at) }
 
-// PlayTo plays the script up to an offset into the hour. All earlier events have then happened, and no later ones.
+// PlayTo plays the script up to an offset into the hour. Afterwards, all events before the offset have happened,
+// but no later ones.
 func (h *Hour) PlayTo(at time.Duration) {
 	h.t.Helper()
 	for {
@@ -363,7 +364,7 @@ func (h *Hour) PlayTo(at time.Duration) {
 				continue
 			}
 			n := a.rate * tick.Seconds()
-			if a.who != "mistyped" { // they send exact numbers; all others vary at random
+			if a.who != "mistyped" { // their number of requests is exact; those of others vary at random
 				n *= 2 * h.random.Float64()
 			}
 			for a.due += n; a.due >= 1-1e-9; a.due-- {
@@ -374,7 +375,7 @@ func (h *Hour) PlayTo(at time.Duration) {
 	time.Sleep(time.Until(h.began.Add(at).Add(-tick / 2)))
 }
 
-// send asks the engine for the decision about a request, and records it in the books.
+// send has the engine decide about a request of an actor, and records the decision in the books.
 func (h *Hour) send(a *actor, now time.Duration) {
 	q := &h.request
 	*q = policy.Request{Method: http.MethodGet, Door: "gateway", Header: http.Header{}, Ends: true}

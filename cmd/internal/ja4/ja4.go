@@ -1,6 +1,5 @@
-// Package ja4 computes the JA4 fingerprint of a TLS client from its ClientHello: one program has the same
-// fingerprint on each of its connections. The specification is
-// https://github.com/FoxIO-LLC/ja4/blob/main/technical_details/JA4.md.
+// Package ja4 computes the JA4 fingerprint of a TLS client from its ClientHello. A program has the same fingerprint
+// on all its connections. The specification is https://github.com/FoxIO-LLC/ja4/blob/main/technical_details/JA4.md.
 package ja4
 
 import (
@@ -12,14 +11,14 @@ import (
 	"strings"
 )
 
-// The extensions that are counted, and not told apart by.
+// The extensions that are counted, but not included in the hash.
 const (
 	serverName = 0x0000
 	alpn       = 0x0010
 )
 
-// Of returns the JA4 of a client over TCP, such as t13d1516h2_8daaf6152771_e5627efa2ab1. All of
-// its 36 bytes are printable ASCII, whatever the client sends.
+// Of returns the JA4 of a client over TCP, such as t13d1516h2_8daaf6152771_e5627efa2ab1. It always has 36 bytes of
+// printable ASCII.
 func Of(hello *tls.ClientHelloInfo) string {
 	ciphers, extensions := known(hello.CipherSuites), known(hello.Extensions)
 	name := "i"
@@ -57,7 +56,8 @@ func list(values []uint16) string {
 	return strings.Join(texts, ",")
 }
 
-// version is the highest that the client supports. SSL is not distinguished, because Go does not support it.
+// version returns the code of the highest version that the client supports. It ignores SSL, which Go does not
+// support.
 func version(supported []uint16) string {
 	versions := known(supported)
 	if len(versions) == 0 {
@@ -69,7 +69,7 @@ func version(supported []uint16) string {
 	return "00"
 }
 
-// protocol is the first and the last character of the first protocol of ALPN.
+// protocol returns the first and the last character of the first ALPN protocol.
 func protocol(all []string) string {
 	if len(all) == 0 || all[0] == "" {
 		return "00"
@@ -83,7 +83,7 @@ func protocol(all []string) string {
 
 func alphanumeric(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' }
 
-// hash returns the first six bytes of the SHA-256 of the lists.
+// hash returns the first six bytes of the SHA-256 of two lists, in hexadecimal.
 func hash(values, order string) string {
 	if values == "" {
 		return "000000000000"

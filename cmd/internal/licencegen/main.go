@@ -1,9 +1,8 @@
-// Command licencegen writes the licences of all that is linked into sluice on any platform that it is
-// released for:
+// Command licencegen writes the licences of all code that is linked into sluice on any of its release platforms:
 //
 //	go generate ./cmd/internal/licencegen
 //
-// It refuses what is under any other licence than those in allowed.
+// It fails if code has a licence that is not in allowed.
 package main
 
 import (
@@ -28,7 +27,7 @@ import (
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "licencegen: of which module, and where to? licencegen . cmd/internal/cli/licences.txt")
+		fmt.Fprintln(os.Stderr, "licencegen: give a module and an output file, as in licencegen . cmd/internal/cli/licences.txt")
 		os.Exit(2)
 	}
 	text, err := generate(os.Args[1])
@@ -41,10 +40,10 @@ func main() {
 	}
 }
 
-// allowed are the licences that a file may have, as licensecheck names them.
+// allowed has the licences that a file may have, by their names in licensecheck.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "blessing"}
 
-// known are files that licensecheck cannot name, by what they begin with.
+// known has the licences of texts that licensecheck does not recognize, by the first words of the text.
 var known = map[string]string{
 	"SQLite Is Public Domain": "blessing",
 }
@@ -52,18 +51,18 @@ var known = map[string]string{
 var (
 	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)`)
 	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents)`)
-	// collections repeat the licences of others, which are named beside them or are in their own modules.
+	// A collection repeats the licences of other projects, whose own licence files are also found.
 	collection = regexp.MustCompile(`(?i)3rd-party`)
-	artwork    = regexp.MustCompile(`LICENSE-LOGO$`) // of what is not linked
+	artwork    = regexp.MustCompile(`LICENSE-LOGO$`) // the licence of a logo, which is not linked
 )
 
-// module is what is linked under one name, with the directories of its packages.
+// module is a module with linked packages, and the directories of these packages.
 type module struct {
 	name, version, root string
 	dirs                map[string]bool
 }
 
-// linked returns the modules of the command, Go's first.
+// linked returns the modules of the command, the Go standard library first.
 func linked(dir string) ([]*module, error) {
 	goroot, err := output(dir, nil, "go", "env", "GOROOT")
 	if err != nil {
@@ -105,7 +104,7 @@ func linked(dir string) ([]*module, error) {
 			}
 		}
 	}
-	// What they say of themselves is in cmd/internal/door/rls/descriptors.binpb.gz.
+	// The descriptors of these modules are in cmd/internal/door/rls/descriptors.binpb.gz.
 	for _, name := range []string{"github.com/envoyproxy/go-control-plane/envoy", "github.com/cncf/xds/go", "github.com/envoyproxy/protoc-gen-validate"} {
 		about, err := output(dir, nil, "go", "list", "-m", "-f", "{{.Version}} {{.Dir}}", name)
 		if err != nil {
@@ -133,7 +132,7 @@ func output(dir string, env []string, name string, args ...string) ([]byte, erro
 	return out, nil
 }
 
-// file is a text of a module.
+// file is a licence file of a module.
 type file struct{ name, text string }
 
 // texts returns the licence files of a module, and the names of the licences.
@@ -178,7 +177,7 @@ func (m *module) texts() (files []file, licences []string, err error) {
 	return files, slices.Compact(licences), nil
 }
 
-// identify returns the licences of a text, each of which has to be allowed.
+// identify returns the licences of a text. A licence that is not allowed is an error.
 func identify(text string) (names []string, err error) {
 	for start, name := range known {
 		if strings.HasPrefix(text, start) {
@@ -196,12 +195,12 @@ func identify(text string) (names []string, err error) {
 		names = append(names, m.ID)
 	}
 	if len(names) == 0 || coverage.Percent < 70 {
-		return nil, fmt.Errorf("no licence that is known: %.0f %% of the text are of %q", coverage.Percent, names)
+		return nil, fmt.Errorf("unknown licence: %.0f %% of the text match %q", coverage.Percent, names)
 	}
 	return names, nil
 }
 
-// generate returns the list of all modules with their licences, and the texts, each once.
+// generate returns the list of all modules with their licences, followed by each distinct text.
 func generate(dir string) ([]byte, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Example is a denial, as a client receives it.
+// Example is a denial as a client receives it.
 type Example struct {
 	Status int
 	Header http.Header
@@ -44,7 +44,7 @@ func (e *Example) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// still is a store with a clock that stands still, so that a policy always has the same page.
+// still is a store with a constant time, so that the page depends only on the policy.
 type still struct{ *memory.Store }
 
 var exampleTime = time.Date(2027, time.January, 4, 12, 0, 0, 0, time.UTC).UnixMicro()
@@ -53,21 +53,21 @@ func (s still) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 	return s.TakeAt(ctx, exampleTime, charges, receipts)
 }
 
-// mostRequests is the largest number of requests that a rule needs before it denies one: the largest in_flight,
-// plus one.
+// mostRequests is the maximum number of requests until a rule denies one: the largest in_flight, plus one.
 const mostRequests = 1<<16 + 1
 
-// happen makes requests until a rule denies one, and returns the header of the first answer and the denial.
+// happen decides about requests until the rule denies one. It returns the header of the first answer, and the
+// denial.
 func happen(ctx context.Context, r *policy.Rule, client answer.Client) (passed http.Header, refused *Example, err error) {
 	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty, Answer: r.Answer}
 	switch {
-	case r.Distinct.Limit != "": // one request has one value
+	case r.Distinct.Limit != "": // each request has one value
 		alone.Distinct = policy.Distinct{Of: "attr:value", Limit: r.Distinct.Limit}
 	case r.InFlight == (policy.InFlight{}):
 		alone.Limits = r.LimitTexts()
 	}
 	var prices policy.Prices
-	if r.Cost.USD != "" { // any price will do, because each request sets its cost
+	if r.Cost.USD != "" { // the price does not matter, because each request sets its cost
 		alone.Cost.USD, prices.Models = r.Cost.USD, map[string]policy.Price{"*": {Input: "1", Output: "1"}}
 	}
 	if r.Cost.Tokens != "" {
@@ -102,7 +102,7 @@ func happen(ctx context.Context, r *policy.Rule, client answer.Client) (passed h
 			cost = max(1, leastLeft(d.Results))
 		}
 	}
-	return nil, nil, errors.New("rule " + r.Name + " refuses nothing")
+	return nil, nil, errors.New("rule " + r.Name + " does not deny any request")
 }
 
 // exampleRequest returns a request for which a denial by the rule has the form that clients get.
@@ -118,7 +118,7 @@ func exampleRequest(r *policy.Rule) policy.Request {
 	return out
 }
 
-// leastLeft returns the remaining units of the limit with the fewest.
+// leastLeft returns the smallest number of remaining units of any limit.
 func leastLeft(results []policy.Result) int64 {
 	least := int64(math.MaxInt64)
 	for i := range results {
@@ -152,19 +152,19 @@ func statuses(p *policy.Policy) (all []Meaning) {
 	return all
 }
 
-// known are the fields of answers, as net/http writes them.
+// known has the fields of answers. field is the name in an [http.Header].
 var known = []struct{ field, name, says string }{
 	{"Ratelimit-Policy", "RateLimit-Policy", "The limits that the request counted for, by name: q units in w seconds. With qu=\"concurrent-requests\", q requests at the same time."},
-	{"Ratelimit", "RateLimit", "The rest of each: r units are certainly allowed in the next t seconds, unless others use up the same count; more may become available earlier."},
-	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "Of the tightest limit: the amount per window, or at once if that is more."},
+	{"Ratelimit", "RateLimit", "The rest of each limit: r units are certainly allowed in the next t seconds, unless other requests use up the same count. More may become available earlier."},
+	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "The amount of the tightest limit per window, or at once if that is more."},
 	{"X-Ratelimit-Remaining", "X-RateLimit-Remaining", "The remaining amount of that limit."},
 	{"X-Ratelimit-Reset", "X-RateLimit-Reset", "The end of the t seconds of that limit, in seconds since 1970 (UTC)."},
-	{"X-Ratelimit-Limit-Requests", "X-RateLimit-Limit-Requests", "The same in requests. -Remaining- and -Reset- belong to it."},
-	{"X-Ratelimit-Limit-Tokens", "X-RateLimit-Limit-Tokens", "The same in tokens. -Remaining- and -Reset- belong to it."},
-	{"Anthropic-Ratelimit-Requests-Limit", "Anthropic-RateLimit-Requests-Limit", "The same in requests. -Remaining and -Reset belong to it."},
-	{"Anthropic-Ratelimit-Tokens-Limit", "Anthropic-RateLimit-Tokens-Limit", "The same in tokens. -Remaining and -Reset belong to it."},
+	{"X-Ratelimit-Limit-Requests", "X-RateLimit-Limit-Requests", "The limit in requests. The fields with -Remaining- and -Reset- belong to it."},
+	{"X-Ratelimit-Limit-Tokens", "X-RateLimit-Limit-Tokens", "The limit in tokens. The fields with -Remaining- and -Reset- belong to it."},
+	{"Anthropic-Ratelimit-Requests-Limit", "Anthropic-RateLimit-Requests-Limit", "The limit in requests. The fields with -Remaining and -Reset belong to it."},
+	{"Anthropic-Ratelimit-Tokens-Limit", "Anthropic-RateLimit-Tokens-Limit", "The limit in tokens. The fields with -Remaining and -Reset belong to it."},
 	{"Retry-After", "Retry-After", "On denials: the seconds until the request fits, rounded up."},
-	{"Retry-After-Ms", "Retry-After-Ms", "The same in milliseconds. X-Should-Retry is false if an SDK should not retry by itself."},
+	{"Retry-After-Ms", "Retry-After-Ms", "Retry-After in milliseconds. X-Should-Retry is false if an SDK should not retry by itself."},
 	{"Content-Type", "Content-Type", "On denials: the media type of the body, chosen by Accept."},
 	{"Cache-Control", "Cache-Control", "Denials must not be cached."},
 }
@@ -190,7 +190,7 @@ var knownMembers = []Meaning{
 	{"retry_after", "The seconds of Retry-After."},
 }
 
-// membersOfError are the members of errors that SDKs for language models and MCP clients read.
+// membersOfError are the members of error bodies for SDKs of language models and for MCP clients.
 var membersOfError = []Meaning{
 	{"type", "The kind of error, as a word for programs."},
 	{"code", "The reason, for programs."},

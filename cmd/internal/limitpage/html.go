@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// texts has the sentences that are in both forms of the page.
+// texts has the sentences that the HTML and the Markdown page share.
 //
 //go:embed texts.tmpl
 var texts string
@@ -21,5 +21,5 @@ var htmlTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{"shown": printable.Line}).Parse(texts + htmlText))
 })
 
-// HTML writes the page as a file that needs no other files.
+// HTML writes the page as a self-contained HTML file.
 func (p *Page) HTML(out io.Writer) error { return htmlTemplate().Execute(out, p) }

@@ -21,7 +21,7 @@ var markdownTemplate = sync.OnceValue(func() *template.Template {
 	}).Parse(texts + markdownText))
 })
 
-// Markdown writes the page as Markdown with tables, as GitHub reads them.
+// Markdown writes the page as Markdown with tables in GitHub's syntax.
 func (p *Page) Markdown(out io.Writer) error { return markdownTemplate().Execute(out, p) }
 
 // joined returns a text as Markdown.
@@ -37,7 +37,7 @@ func joined(t Text) string {
 	return b.String()
 }
 
-// code returns s between backquotes, or escaped if it could end those or the cell.
+// code returns s between backquotes. If s could end the code span or the cell of a table, code escapes it instead.
 func code(s string) string {
 	if s = printable.Line(s); s == "" || strings.ContainsAny(s, "`|\\<>&") || strings.TrimSpace(s) != s {
 		return escape(s)
@@ -45,7 +45,7 @@ func code(s string) string {
 	return "`" + s + "`"
 }
 
-// escape returns s without anything that Markdown interprets. Plain sentences stay readable.
+// escape escapes everything in s that Markdown interprets. Plain sentences stay readable.
 func escape(s string) string {
 	var b strings.Builder
 	for _, r := range printable.Line(s) {
@@ -58,12 +58,12 @@ func escape(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(b.String(), "://", "&#58;//"), "www.", "www&#46;")
 }
 
-// plain reports whether Markdown does not interpret an ASCII character inside a line.
+// plain reports whether a character has no special meaning within a line of Markdown.
 func plain(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(" .,:;()/+-='\"?", r)
 }
 
-// fenced returns a block of code that nothing in text can end.
+// fenced returns text as a code block with a fence that text does not contain.
 func fenced(text string) string {
 	longest, run := 2, 0
 	for _, r := range text {

@@ -1,6 +1,6 @@
-// Package limitpage renders the page that tells API clients their limits, from the policy (sluice describe). It
-// leaves out limits of other clients, and how the API guards itself. Packages cli and console import it (console
-// describes limits with the same words); it imports packages answer, memory and policy.
+// Package limitpage renders the page of sluice describe, which describes the limits of a policy to API clients. The
+// page omits limits of listed clients, and rules that protect the API against abuse. Packages cli and console
+// import this package; console describes limits with the same words.
 package limitpage
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Page is the contents of a page.
+// Page has the contents of a page.
 type Page struct {
 	Tiers    []string // the names of the columns of limits
 	Costs    bool     // a limit may count a request as more than one unit
 	Limits   []Limit
-	Further  bool     // there are limits that are not listed
+	Further  bool     // some limits are not listed
 	Lockouts []string // the names of limits with a lockout
 	Statuses []Meaning
 	Fields   []Meaning
-	Members  []Meaning // of the body, if that is JSON
-	Example  *Example  // nil if nothing is listed
+	Members  []Meaning // the members of a JSON body
+	Example  *Example  // nil without a limit that can be shown
 }
 
 // Limit is a row of the page's table of limits.
@@ -42,7 +42,7 @@ type Limit struct {
 	In      []string // one entry for each column in Tiers
 }
 
-// Text is words with names and patterns in them.
+// Text is a text with code, such as names and patterns, in it.
 type Text []Piece
 
 // Piece is a part of a text.
@@ -54,14 +54,14 @@ type Piece struct {
 // Meaning is a name and its meaning.
 type Meaning struct{ Name, Says string }
 
-// Of returns the page for a document. p is the policy that was compiled from it.
+// Of returns the page for a document. p is the compiled document.
 func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, error) {
 	page := &Page{}
 	var told []*policy.Rule
 	for i := range doc.Rules {
 		switch r := &doc.Rules[i]; {
 		case r.Exempt || r.Block || r.Shadow || r.Over == "mark" || len(r.Clients) > 0:
-		case r.OnlyClassifies() && len(p.Adaptive()) == 0: // it has no effect
+		case r.OnlyClassifies() && len(p.Adaptive()) == 0: // the rule has no effect
 		case guards(r):
 			page.Further = true
 		default:
@@ -79,7 +79,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 		}
 	}
 	page.Statuses = statuses(p)
-	// The example shows a limit that is used up by sending a number of requests.
+	// The example needs a limit that a fixed number of requests uses up.
 	told = slices.DeleteFunc(told, func(r *policy.Rule) bool { return r.InFlight.Auto || r.OnlyClassifies() })
 	if len(told) == 0 {
 		return page, nil
@@ -103,8 +103,8 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	return page, nil
 }
 
-// guards reports whether a rule protects against guessing and misuse: it counts by status codes, or it has a body field
-// or the TLS fingerprint in its key. A budget of tokens or money does not count as such a rule.
+// guards reports whether a rule protects against guessing and abuse. Such a rule counts by status, or it has a body
+// field or the TLS fingerprint in its key, but it is not a budget of tokens or money.
 func guards(r *policy.Rule) bool {
 	if r.Cost.Tokens != "" || r.Cost.USD != "" {
 		return false // a budget
@@ -114,8 +114,8 @@ func guards(r *policy.Rule) bool {
 	})
 }
 
-// columns sets the names of the limit columns, and returns the tier of each column. The first column is for all other
-// tiers.
+// columns sets the names of the limit columns, and returns the tier of each column. The first column is for clients
+// without such a tier.
 func (p *Page) columns(doc *policy.Document, told []*policy.Rule) []string {
 	all := map[string]bool{}
 	for _, r := range told {
@@ -149,7 +149,7 @@ func row(doc *policy.Document, r *policy.Rule, tiers []string) Limit {
 	return l
 }
 
-// names returns the names of the limits of a rule in answers.
+// names returns the names that the limits of a rule have in answers.
 func names(r *policy.Rule) []string {
 	var plans []*sluice.Plan
 	for _, text := range r.Limits {
@@ -160,8 +160,8 @@ func names(r *policy.Rule) []string {
 	return policy.LimitNames(r.Name, plans)
 }
 
-// appliesTo describes the requests that a rule counts. It leaves out the values of headers, because they may be
-// secrets. Attributes come from the program, so the description is "some callers".
+// appliesTo describes the requests to which a rule applies. It omits the values of headers, which may be secrets.
+// If the rule matches attributes, the description is "some callers", because attributes come from a program.
 func appliesTo(r *policy.Rule) (t Text) {
 	t = t.list("", r.Match)
 	if len(r.Match) == 0 {
@@ -184,7 +184,7 @@ func appliesTo(r *policy.Rule) (t Text) {
 
 func (t Text) words(s string) Text { return append(t, Piece{s, false}) }
 
-// say appends a sentence with code in place of each %s.
+// say appends a sentence. The elements of code replace each %s.
 func (t Text) say(format string, code ...string) Text {
 	for i, s := range strings.Split(format, "%s") {
 		if i > 0 {
@@ -235,16 +235,16 @@ func counted(doc *policy.Document, r *policy.Rule) (t Text) {
 	return t
 }
 
-// partWords are the parts of a key in words. Every request has the parts without a name, such as client_ip; it may lack
-// a part with a name, such as header:NAME.
+// partWords describes key parts. A request always has a part without a name, such as client_ip, but may lack a part
+// with a name, such as header:NAME.
 var partWords = map[string]string{
 	"client_ip": "per address (IPv6: per /%d network)", "route": "per route", "host": "per host", "method": "per method",
-	"api_key": "per API key (header %s, or the bearer token)", "attr": "per caller, as the service knows them",
+	"api_key": "per API key (header %s, or the bearer token)", "attr": "per caller, as the service identifies them",
 	"header": "per value of the header %s", "cookie": "per value of the cookie %s", "query": "per value of the query parameter %s",
 	"jwt": "per claim %s of the bearer token",
 }
 
-// parts puts the parts of a key into words, and reports whether a request may lack one.
+// parts describes the parts of a key. lacking reports whether a request may lack one.
 func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 	for _, part := range key {
 		kind, name, _ := strings.Cut(part, ":")
@@ -275,7 +275,7 @@ func cost(r *policy.Rule) (t Text) {
 	case c.USD != "":
 		return t.words("the price of its tokens, in USD")
 	case c.ResponseHeader != "":
-		return t.say("what %s of the response says", c.ResponseHeader)
+		return t.say("the number in %s of the response", c.ResponseHeader)
 	case c.ResponseBytes > 0:
 		return t.words(fmt.Sprintf("1 for every %s of the response", units(c.ResponseBytes, "byte")))
 	case c.Tokens != "":
@@ -289,14 +289,14 @@ func cost(r *policy.Rule) (t Text) {
 	}
 }
 
-// classWords explains the classes to clients.
+// classWords describes the classes for clients.
 var classWords = map[string]string{
 	"critical":  "denied last when the service is overloaded",
 	"normal":    "denied before critical requests when the service is overloaded",
 	"sheddable": "denied first when the service is overloaded",
 }
 
-// limits puts the limits of a tier into words.
+// limits describes the limits of a rule for a tier.
 func limits(r *policy.Rule, tier string) string {
 	texts := r.LimitTexts()
 	if own := r.Tiers[tier]; len(own) > 0 {
@@ -325,7 +325,7 @@ func limits(r *policy.Rule, tier string) string {
 	return strings.Join(all, "; ")
 }
 
-// DistinctInWords describes how many values of a part a key may have.
+// DistinctInWords describes a limit of distinct values. of is the part that has the values.
 func DistinctInWords(of, text string) string {
 	count, period, _ := strings.Cut(InWords(text, ""), " per ")
 	return fmt.Sprintf("%s different values of %s per %s", count, of, period)
@@ -357,7 +357,7 @@ func InWords(text, algorithm string) string {
 	return s
 }
 
-// amount writes units of a limit.
+// amount formats units of a limit.
 func amount(l sluice.Limit, units int64) string {
 	if l.Money == 0 {
 		return humanize.Comma(units)

@@ -2,12 +2,12 @@
 // and package cli imports it.
 //
 // [Write] translates a policy to limits of an nginx in front of Sluice (sluice export nginx). It covers the rules
-// that count every request by address or in total, and denies no more than Sluice does, with the exceptions that it
-// prints.
+// that count every request by address or in total. nginx then denies no more than Sluice, with exceptions that the
+// output names.
 //
 // [Import] translates a configuration to a policy (sluice import nginx). A location has either its own limits or
-// those of its server, but in a policy all rules that match apply. So for each location that a rule leaves out, it
-// has a pattern, before the patterns that it counts, and an override that exempts this route.
+// those of its server, but in a policy all matching rules apply. So if a rule must not apply to a location, it has
+// a pattern for the location before its other patterns, and an override that exempts the pattern.
 package nginxlimits
 
 import (
@@ -31,11 +31,11 @@ const intro = `# Made by "sluice export nginx", for the http block of nginx. Slu
 # seen for longest. A rate is a whole number of thousandths of a request a second.
 `
 
-// zoneSize is room for some 160,000 IPv4 addresses.
+// zoneSize is enough for some 160,000 IPv4 addresses.
 const zoneSize = "10m"
 
-// Write returns a configuration for the http block, with a comment for each rule that is not in it. The document
-// must compile.
+// Write returns a configuration for the http block, with a comment for each rule that it omits. The document must
+// compile.
 func Write(doc *policy.Document) []byte {
 	var b bytes.Buffer
 	b.WriteString(intro)
@@ -94,7 +94,7 @@ func (z *zone) write(b *bytes.Buffer) {
 	fmt.Fprintf(b, "limit_req_zone %s zone=%s:%s rate=%s;\n", z.key, z.name, zoneSize, z.rate.text)
 }
 
-// use returns the line that limits by the zone.
+// use returns the limit_req line for the zone.
 func (z *zone) use() string {
 	line := "limit_req zone=" + z.name
 	if z.burst > 0 {
@@ -106,7 +106,7 @@ func (z *zone) use() string {
 	return line + ";\n"
 }
 
-// zonesOf returns the zones of a rule, or an error with the reason why nginx cannot enforce the rule.
+// zonesOf returns the zones of a rule. The error is the reason why nginx cannot enforce the rule.
 func zonesOf(r *policy.Rule, overrides []policy.Override) ([]zone, error) {
 	key, err := keyOf(r)
 	if err == nil {
@@ -116,10 +116,10 @@ func zonesOf(r *policy.Rule, overrides []policy.Override) ([]zone, error) {
 		return nil, err
 	}
 	if r.InFlight != (policy.InFlight{}) {
-		return nil, errors.New("it counts requests in flight; limit_conn of nginx does that on each instance for itself")
+		return nil, errors.New("it counts requests in flight, but limit_conn counts them on each instance separately")
 	}
 	if r.Distinct.Of != "" {
-		return nil, errors.New("it counts different values, which nginx cannot")
+		return nil, errors.New("it counts distinct values, which nginx cannot count")
 	}
 	texts := r.LimitTexts()
 	var zones []zone
@@ -143,41 +143,41 @@ func keyOf(r *policy.Rule) (string, error) {
 	case r.Block:
 		return "", errors.New("it blocks; Sluice does that")
 	case r.Exempt:
-		return "", errors.New("it exempts, and the limits below count these requests, too")
+		return "", errors.New("it exempts, but the limits below also count these requests")
 	case len(r.Key) == 0:
 		return "all", nil
 	case slices.Equal(r.Key, []string{"client_ip"}):
 		return "$binary_remote_addr", nil
 	}
-	return "", fmt.Errorf("its key is %v, and nginx can count by address only", r.Key)
+	return "", fmt.Errorf("its key is %v, but nginx can count only by address", r.Key)
 }
 
-// alone returns an error if the rule depends on more than its key.
+// alone returns an error if more than the key decides about a request of the rule.
 func alone(r *policy.Rule, overrides []policy.Override) error {
 	switch {
 	case len(r.Match)+len(r.Hosts)+len(r.Headers)+len(r.Attributes)+len(r.Body) > 0:
-		return errors.New("it is for some requests only, and nginx reads paths and hosts in another way")
+		return errors.New("it applies only to some requests, and nginx reads paths and hosts differently")
 	case len(r.Clients)+len(r.NotClients) > 0:
-		return errors.New("it is for some clients only")
+		return errors.New("it applies only to some clients")
 	case r.Shadow:
 		return errors.New("it is in shadow mode, which denies nothing")
 	case r.Enforce != "":
-		return errors.New("it is enforced for a share of its subjects")
+		return errors.New("it is enforced only for a percentage of its subjects")
 	case len(r.Tiers) > 0:
 		return errors.New("its limit depends on the tier")
 	case len(r.Count.Status) > 0 || r.Count.UnlessHeader != "":
-		return errors.New("what counts depends on the response")
+		return errors.New("whether a request counts depends on the response")
 	case !r.Cost.IsZero() && !reflect.DeepEqual(r.Cost, policy.Cost{Default: 1}):
 		return errors.New("requests have a cost")
 	case r.Penalty != policy.Penalty{}:
-		return errors.New("it has a penalty, for which Sluice has to see what exceeds it")
+		return errors.New("it has a penalty, so Sluice must see the requests that exceed the limit")
 	case slices.ContainsFunc(overrides, func(o policy.Override) bool { return o.Rule == r.Name }):
 		return errors.New("it has overrides")
 	}
 	return nil
 }
 
-// zoneOf returns a zone for a limit. In nginx, an empty bucket takes one request and "burst" more.
+// zoneOf returns a zone for a limit. In nginx, an empty bucket allows one request plus "burst" more.
 func zoneOf(text, algorithm string) (z zone, err error) {
 	l, err := sluice.ParseLimit(text)
 	if err != nil {
@@ -190,13 +190,13 @@ func zoneOf(text, algorithm string) (z zone, err error) {
 	}
 	switch l.Algorithm {
 	case sluice.FixedWindow, sluice.SlidingWindowCounter:
-		return z, fmt.Errorf("a bucket would refuse what a %v lets pass", l.Algorithm)
+		return z, fmt.Errorf("a bucket would deny requests that a %v allows", l.Algorithm)
 	case sluice.SlidingWindowLog, sluice.SlidingWindowLogExact:
 		l.Algorithm = sluice.TokenBucket
-		z.note = "A bucket refuses nothing that the log lets pass, and lets up to twice as many pass in a period."
+		z.note = "A bucket denies no request that the log allows, but allows up to twice as many in a period."
 	case sluice.LeakyBucket:
 		z.delays = true
-		z.note = "nginx holds requests until their turn, and so Sluice has none to hold."
+		z.note = "nginx delays requests until their turn, so Sluice need not delay them."
 	}
 	plan, err := sluice.NewPlan(l)
 	if err != nil {
@@ -210,7 +210,7 @@ func zoneOf(text, algorithm string) (z zone, err error) {
 // rate is the rate of a zone.
 type rate struct{ text, note string }
 
-// rateOf returns the rate of a limit, or the next higher rate that nginx can express.
+// rateOf returns the rate of a limit, rounded up to a rate that nginx can express.
 func rateOf(l sluice.Limit) (rate, error) {
 	if perSecond := l.Count * int64(time.Second); perSecond%int64(l.Period) == 0 {
 		return rate{text: fmt.Sprintf("%dr/s", perSecond/int64(l.Period))}, nil
@@ -225,6 +225,6 @@ func rateOf(l sluice.Limit) (rate, error) {
 	}
 	return rate{
 		text: fmt.Sprintf("%dr/m", n),
-		note: fmt.Sprintf("The rate of %v is %.4g requests a second; what nginx makes of %dr/m is %.3f, the next above.", l, perMinute/60, n, float64(n*1000/60)/1000),
+		note: fmt.Sprintf("The rate of %v is %.4g requests per second; nginx rounds %dr/m to %.3f, the next higher rate.", l, perMinute/60, n, float64(n*1000/60)/1000),
 	}, nil
 }

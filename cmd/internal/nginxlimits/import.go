@@ -13,10 +13,10 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// Imported is a policy that was translated from a configuration of nginx.
+// Imported is a policy translated from an nginx configuration.
 type Imported struct {
 	Document policy.Document
-	// Untranslated are the limits and settings that the policy lacks, each with its line and the reason.
+	// Untranslated has the limits and settings that the policy lacks, each with its line and the reason.
 	Untranslated []string
 
 	comments [][]string // one list for each rule
@@ -34,7 +34,7 @@ func Import(files *conf.Files) (*Imported, error) {
 		r.note(m.By, "the included file %s does not exist", m.Name)
 	}
 	if len(r.trusted) > 0 && !r.recursive {
-		im.head = append(im.head, "trusted_proxies: nginx takes the last address of X-Forwarded-For as the client's (real_ip_recursive is off). Here trusted proxies at its end are skipped, so that clients in these networks could choose their address: name only proxies.")
+		im.head = append(im.head, "trusted_proxies: in nginx, the last address of X-Forwarded-For is the client's (real_ip_recursive is off). Sluice skips trusted proxies at the end of the field, so clients in these networks could choose their address: list only proxies.")
 	}
 	r.importRules(im)
 	for _, z := range r.zones {
@@ -61,7 +61,7 @@ func (r *reader) importRules(im *Imported) {
 		rules := r.rules(g, names)
 		for i := range rules {
 			if len(groups) > 1 && slices.ContainsFunc(groups, func(o *group) bool { return o != g && o.zone == g.zone }) {
-				rules[i].notes = append(rules[i].notes, "nginx counts all uses of the zone "+g.zone.name+" together; here each kind of use has a rule, which counts by itself")
+				rules[i].notes = append(rules[i].notes, "nginx counts all uses of the zone "+g.zone.name+" together; here each kind of use has a rule of its own, which counts separately")
 			}
 		}
 		all = append(all, rules...)
@@ -80,7 +80,7 @@ func (r *reader) importRules(im *Imported) {
 // tooMany is the default status of a denial.
 const tooMany = 429
 
-// status sets the status of denials to nginx's status, if all rules have the same one.
+// status sets the status of denials to nginx's status if it is the same for all rules.
 func (im *Imported) status(all []importedRule) {
 	if len(all) == 0 {
 		return
@@ -90,11 +90,11 @@ func (im *Imported) status(all []importedRule) {
 	case same && all[0].status == tooMany:
 	case same && all[0].status != 444:
 		im.Document.Answers = map[string]policy.Answer{fmt.Sprint(tooMany): {Status: all[0].status}}
-		im.head = append(im.head, fmt.Sprintf("answers: nginx refuses with %d. Without these lines the status is 429, which clients expect from a limit.", all[0].status))
+		im.head = append(im.head, fmt.Sprintf("answers: nginx denies with %d. Without these lines, the status is 429, which clients expect from a limit.", all[0].status))
 	default:
 		for i := range all {
 			if all[i].status != tooMany {
-				all[i].notes = append(all[i].notes, fmt.Sprintf("nginx refuses with %d, and here it is 429, since all rules have the same", all[i].status))
+				all[i].notes = append(all[i].notes, fmt.Sprintf("nginx denies with %d; here it is 429, because all rules have the same status", all[i].status))
 			}
 		}
 	}
@@ -108,9 +108,9 @@ func (im *Imported) Text(sources []string) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	comment(&b, "", "Made by \"sluice import nginx\" from "+strings.Join(sources, ", ")+".")
-	comment(&b, "", "A pattern matches more spellings of a path than a location: with and without a slash at the end, and /login.json for /login.")
+	comment(&b, "", "A pattern matches more spellings of a path than a location: with and without a final slash, and /login.json for /login.")
 	if im.Document.IPv6Prefix != 0 {
-		comment(&b, "", "ipv6_prefix: nginx counts each IPv6 address. Leave it out, and a client with a network of them has one count.")
+		comment(&b, "", "ipv6_prefix: nginx counts each IPv6 address separately. Without this line, a client with a whole network has one count.")
 	}
 	for _, line := range im.head {
 		comment(&b, "", line)

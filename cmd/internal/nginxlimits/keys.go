@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// headerName returns the name of the header of a variable, in which "_" stands for "-".
+// headerName returns the name of the header that a variable has, with "_" in place of "-".
 func headerName(variable string) string {
 	words := strings.Split(variable, "_")
 	for i, w := range words {
@@ -21,18 +21,18 @@ func headerName(variable string) string {
 type zoneKey struct {
 	parts    []string
 	missing  string
-	byServer bool     // it contains $server_name
-	always   bool     // it is never empty, even if $server_name is
+	byServer bool     // the key contains $server_name
+	always   bool     // the key is not empty even if $server_name is
 	notes    []string // differences from nginx
 }
 
-// keyParts are the key parts of variables of nginx.
+// keyParts has the key parts for variables of nginx.
 var keyParts = map[string]string{
 	"binary_remote_addr": "client_ip", "remote_addr": "client_ip", "host": "host", "http_host": "host",
 	"request_method": "method", "uri": "path", "document_uri": "path", "request_uri": "path",
 }
 
-// keyOfPieces returns the key of a policy for a value, or an error if a policy has no such key.
+// keyOfPieces translates the value of a zone's key. It returns an error if a policy has no such key.
 func keyOfPieces(value []piece) (k zoneKey, err error) {
 	optional := false // a request may lack a part
 	for _, p := range value {
@@ -57,14 +57,14 @@ func keyOfPieces(value []piece) (k zoneKey, err error) {
 	case len(k.parts) == 1:
 		k.missing = "skip"
 	default:
-		k.notes = append(k.notes, "nginx does not count requests that have nothing of the key; here they have one count")
+		k.notes = append(k.notes, "nginx does not count requests without any part of the key; here they share one count")
 	}
 	return k, nil
 }
 
-// keyNotes are the comments for variables that differ from their key parts.
+// keyNotes has comments for variables that differ from their key parts.
 var keyNotes = map[string]string{
-	"request_uri":           "the key has the path of $request_uri without the query, by which clients could evade the limit",
+	"request_uri":           "the key has the path of $request_uri without the query, because clients could evade the limit with the query",
 	"http_host":             "the key has the host without the port",
 	"http_x_forwarded_for":  addressNote,
 	"http_x_real_ip":        addressNote,
@@ -83,7 +83,7 @@ func (k *zoneKey) add(part, variable string) {
 	}
 }
 
-// clientPart returns the part for a variable that may be empty.
+// clientPart returns the key part for a variable that may be empty.
 func clientPart(name string) string {
 	if rest, ok := strings.CutPrefix(name, "http_"); ok {
 		return "header:" + headerName(rest)

@@ -13,10 +13,10 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
 )
 
-// geoBranches returns the values of a geo by the networks of clients.
+// geoBranches returns the values of a geo directive, by the networks of clients.
 func geoBranches(d *conf.Directive) ([]branch, error) {
 	if len(d.Args) == 2 && d.Args[0] != "$remote_addr" && d.Args[0] != "$binary_remote_addr" {
-		return nil, fmt.Errorf("it goes by %s and not by the address of the client", d.Args[0])
+		return nil, fmt.Errorf("it depends on %s instead of the address of the client", d.Args[0])
 	}
 	values := map[netip.Prefix]string{}
 	other := ""
@@ -54,17 +54,17 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// byNetwork returns a branch for each value, and one for the clients in no network. pieces splits a value: the
-// values of map may contain variables, those of geo do not.
+// byNetwork returns a branch for each value, and one for clients in other networks. pieces splits a value, because
+// values of a map may contain variables, unlike those of a geo.
 func byNetwork(values map[netip.Prefix]string, other string, pieces func(string) []piece) ([]branch, error) {
 	networks := slices.SortedFunc(maps.Keys(values), netip.Prefix.Compare)
-	for i, p := range networks { // a network is sorted before the networks in it
+	for i, p := range networks { // a network comes before the networks that it contains
 		for _, q := range networks[i+1:] {
 			if !p.Overlaps(q) {
 				break
 			}
 			if values[p] != values[q] {
-				return nil, fmt.Errorf("%v is in %v, with another value: list the rest of it as smaller networks", q, p)
+				return nil, fmt.Errorf("%v is in %v, but has another value: list the rest of the larger network as smaller ones", q, p)
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func byNetwork(values map[netip.Prefix]string, other string, pieces func(string)
 	return append(out, rest), nil
 }
 
-// branchOf returns the branch with a value, and appends it if it is missing.
+// branchOf returns the branch with a value. It appends a missing one.
 func branchOf(all *[]branch, value []piece) (*branch, error) {
 	i := slices.IndexFunc(*all, func(b branch) bool { return slices.Equal(b.value, value) })
 	if i < 0 {
@@ -96,7 +96,7 @@ func branchOf(all *[]branch, value []piece) (*branch, error) {
 	return &(*all)[i], nil
 }
 
-// shortPrefix returns the text of a network, or of the address if the network has only one.
+// shortPrefix returns a network as text, or the address if the network has only one.
 func shortPrefix(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -120,7 +120,8 @@ func (e *entry) matches(v string) bool {
 	return strings.EqualFold(e.pattern, v)
 }
 
-// texts returns the texts that the entry matches: its own text, or those of a regular expression from "^" to "$".
+// texts returns the texts that the entry matches: its own text, or those of a regular expression between "^" and
+// "$".
 func (e *entry) texts() (all []string, ok bool) {
 	if e.regex == nil {
 		return []string{e.pattern}, e.pattern != ""
@@ -128,14 +129,14 @@ func (e *entry) texts() (all []string, ok bool) {
 	return exactTexts(e.regex.String())
 }
 
-// mapEntries returns the entries in the order in which nginx tries them, and the default value as other.
+// mapEntries returns the entries in the order in which nginx tries them. other is the default value.
 func mapEntries(d *conf.Directive) (all []entry, other string, err error) {
 	var regexes []entry
 	for _, e := range d.Block {
 		switch {
 		case len(e.Args) == 0 && (e.Name == "volatile" || e.Name == "hostnames"):
 			if e.Name == "hostnames" {
-				return nil, "", fmt.Errorf("%q at %s: it has names with wildcards", e.Name, e.Where())
+				return nil, "", fmt.Errorf("%q at %s: names with wildcards are not supported", e.Name, e.Where())
 			}
 			continue
 		case len(e.Args) != 1:
@@ -162,7 +163,7 @@ func mapEntries(d *conf.Directive) (all []entry, other string, err error) {
 // mapBranches returns the values of a map.
 func (v *variables) mapBranches(d *conf.Directive, depth int) ([]branch, error) {
 	if len(d.Args) != 2 {
-		return nil, errors.New("it has no source")
+		return nil, errors.New("it has no source variable")
 	}
 	entries, other, err := mapEntries(d)
 	if err != nil {
@@ -202,7 +203,7 @@ func (v *variables) resolved(all []branch, depth int) ([]branch, error) {
 			return nil, err
 		}
 		if len(inner) != 1 || !inner[0].always() {
-			return nil, errors.New("its values depend on other variables that depend on the request")
+			return nil, errors.New("its values contain variables that depend on the request")
 		}
 		all[i].value = inner[0].value
 	}
@@ -227,7 +228,7 @@ func addBranch(all []branch, b branch) []branch {
 	return append(all, b)
 }
 
-// splitBy returns the branches of a map by a variable of nginx.
+// splitBy returns the branches of a map whose source is a variable of nginx.
 func splitBy(variable string, entries []entry, other string) ([]branch, error) {
 	switch header, isHeader := strings.CutPrefix(variable, "http_"); {
 	case variable == "remote_addr":
@@ -238,7 +239,7 @@ func splitBy(variable string, entries []entry, other string) ([]branch, error) {
 		return splitByPath(variable, entries, other)
 	case variable == "host" || variable == "http_host":
 		return splitByText(entries, other, func(c *condition, text string) { c.hosts = append(c.hosts, strings.ToLower(text)) },
-			func(*condition, string) error { return errors.New("a rule cannot leave out hosts") })
+			func(*condition, string) error { return errors.New("a rule cannot exclude hosts") })
 	case isHeader:
 		return splitByHeader(headerName(header), entries, other)
 	}
@@ -255,7 +256,7 @@ func splitByMethod(entries []entry, other string) ([]branch, error) {
 		func(c *condition, text string) error { c.notMethods = append(c.notMethods, text); return nil })
 	for i := range all {
 		if c := &all[i].condition; slices.Contains(c.methods, http.MethodGet) && !slices.Contains(c.methods, http.MethodHead) {
-			c.notes = append(c.notes, "also counts HEAD, since GET in a pattern is both")
+			c.notes = append(c.notes, "also counts HEAD, because GET in a pattern matches both")
 		}
 	}
 	return all, err
@@ -273,8 +274,8 @@ func splitByAddress(entries []entry, other string) ([]branch, error) {
 	return byNetwork(values, other, piecesOf)
 }
 
-// splitByText returns a branch for each value of a map with texts as entries, and one for the default. is and
-// isNot add a text to a condition.
+// splitByText returns a branch for each value of a map whose entries are texts, and one for the default. is makes a
+// condition match only a text, and isNot makes it exclude a text.
 func splitByText(entries []entry, other string, is func(*condition, string), isNot func(*condition, string) error) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}
@@ -302,7 +303,7 @@ func splitByText(entries []entry, other string, is func(*condition, string), isN
 	return append(out, rest), nil
 }
 
-// splitByPath is splitByText for paths, which may also be given by regular expressions.
+// splitByPath returns branches by path. Entries may be texts or regular expressions.
 func splitByPath(variable string, entries []entry, other string) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}
@@ -327,7 +328,7 @@ func splitByPath(variable string, entries []entry, other string) ([]branch, erro
 			rest.notes = append(rest.notes, fmt.Sprintf("also counts %s (%s): a policy has no such pattern", e.pattern, e.at.Where()))
 			continue
 		case variable == "request_uri":
-			rest.notes = append(rest.notes, fmt.Sprintf("does not count %s (%s) with any query, since patterns ignore it; in nginx the query is a part of $request_uri", e.pattern, e.at.Where()))
+			rest.notes = append(rest.notes, fmt.Sprintf("does not count %s (%s) with any query, because patterns ignore the query; in nginx the query is a part of $request_uri", e.pattern, e.at.Where()))
 		}
 		rest.notPaths.patterns = append(rest.notPaths.patterns, set.patterns...)
 	}
@@ -353,7 +354,8 @@ func (e *entry) paths() (set pathSet, err error) {
 	return set, nil
 }
 
-// splitByHeader returns branches by the value of a header. A rule can match one value of a header, or any value.
+// splitByHeader returns branches by the value of a header. A rule can match one value of a header or any value, but
+// not a missing header.
 func splitByHeader(name string, entries []entry, other string) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}
@@ -365,16 +367,16 @@ func splitByHeader(name string, entries []entry, other string) ([]branch, error)
 		case e.pattern == "" && e.value == "":
 			rest.headers = map[string]string{name: "*"}
 		case e.pattern == "" && other != "":
-			c := condition{notes: []string{fmt.Sprintf("also counts requests with %s, which nginx counts by another key: a rule cannot match requests without it", name)}}
+			c := condition{notes: []string{fmt.Sprintf("also counts requests with %s, which nginx counts by another key: a rule cannot match only requests without this header", name)}}
 			out, rest.headers = append(out, branch{c, piecesOf(e.value)}), map[string]string{name: "*"}
 		case e.pattern == "":
 			return nil, fmt.Errorf("a rule cannot match requests without %s", name)
 		case other != "":
-			return nil, fmt.Errorf("a rule cannot leave out a value of %s", name)
+			return nil, fmt.Errorf("a rule cannot exclude a value of %s", name)
 		default:
 			c := condition{headers: map[string]string{name: e.pattern}}
 			if hasCase(e.pattern) {
-				c.notes = []string{fmt.Sprintf("%s: in nginx upper and lower case of %q are the same, and other spellings are not counted here", name, e.pattern)}
+				c.notes = []string{fmt.Sprintf("%s: nginx ignores the case of %q; here, other spellings are not counted", name, e.pattern)}
 			}
 			out = append(out, branch{c, piecesOf(e.value)})
 		}

@@ -10,24 +10,24 @@ import (
 	"unicode"
 )
 
-// pathSet is a set of paths as patterns of rules. A pattern that ends in "/" also matches all paths below it.
+// pathSet is a set of paths, as patterns for rules. A pattern that ends in "/" also matches all paths below it.
 type pathSet struct {
 	patterns []string
-	rough    string // a clause that states how the patterns match too much or too little; "" if they are exact
-	wide     bool   // the patterns also match paths outside the set, so a rule cannot use them to leave the set out
+	rough    string // describes how the patterns match too much or too little; "" if they are exact
+	wide     bool   // the patterns also match other paths, so a rule cannot exclude the set with them
 }
 
-// eitherCase is the note about paths that nginx compares without regard to case.
-const eitherCase = "in nginx upper and lower case are the same there, and here only with ignore_case: true"
+// eitherCase is the note about paths for which nginx ignores case.
+const eitherCase = "nginx ignores case there, but this policy only with ignore_case: true"
 
-// hasCase reports whether a text has letters of upper or lower case.
+// hasCase reports whether a text has letters that exist in upper and lower case.
 func hasCase(text string) bool { return strings.ToUpper(text) != strings.ToLower(text) }
 
 // everyPath is the pattern of all paths.
 const everyPath = "/"
 
-// prefixPaths returns the paths of a location that is a prefix. A policy matches whole segments of paths; nginx
-// matches prefixes of characters.
+// prefixPaths returns the paths of a location that is a prefix. The set is approximate: a policy matches whole
+// segments of a path, but nginx matches any characters.
 func prefixPaths(prefix string) pathSet {
 	if prefix == everyPath {
 		return pathSet{patterns: []string{everyPath}}
@@ -36,7 +36,7 @@ func prefixPaths(prefix string) pathSet {
 	if strings.HasSuffix(path, "/") {
 		return pathSet{patterns: []string{path}}
 	}
-	return pathSet{patterns: []string{path + "/"}, rough: "in nginx it also takes paths that go on without a slash, such as " + prefix + "x"}
+	return pathSet{patterns: []string{path + "/"}, rough: "in nginx it also matches paths that continue without a slash, such as " + prefix + "x"}
 }
 
 // exactPaths returns the path of a location with "=".
@@ -47,7 +47,7 @@ func exactPaths(path string) pathSet {
 	return pathSet{patterns: []string{escapePath(strings.TrimRight(path, "/"))}}
 }
 
-// escapePath returns an unescaped path in the form of a pattern.
+// escapePath converts an unescaped path to a pattern.
 func escapePath(path string) string {
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
@@ -60,19 +60,19 @@ func escapePath(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// Placeholders in the texts of a regular expression, for anything other than a single literal character.
+// Placeholders in the texts of a regular expression. They represent everything other than literal characters.
 const (
-	anySegment  = '\uE000' // characters without a slash
-	anyRest     = '\uE001' // any characters up to the end
+	anySegment  = '\uE000' // one or more characters except a slash
+	anyRest     = '\uE001' // any characters, up to the end of the path
 	endOfPath   = '\uE002'
-	someSegment = '\uE003' // certain characters without a slash
+	someSegment = '\uE003' // one or more characters of a class without a slash
 )
 
 // maxAlternatives bounds the number of patterns for one regular expression.
 const maxAlternatives = 64
 
-// regexPaths returns the paths of a regular expression, if patterns can express them: the expression has to start with
-// "^/", and everything but its literals has to match whole segments, or the rest of the path.
+// regexPaths returns the paths that a regular expression matches, if patterns can express them. The expression must
+// start with "^/", and everything in it except literals must match whole segments or the rest of the path.
 func regexPaths(expr string, ignoreCase bool) (set pathSet, ok bool) {
 	parsed, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil || len(expr) > 1000 {
@@ -103,7 +103,7 @@ func regexPaths(expr string, ignoreCase bool) (set pathSet, ok bool) {
 	return set, len(set.patterns) > 0
 }
 
-// exactTexts returns the texts that a regular expression from "^" to "$" matches, if they are few.
+// exactTexts returns the texts that a regular expression between "^" and "$" matches, if it matches only a few.
 func exactTexts(expr string) (texts []string, ok bool) {
 	parsed, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil || len(expr) > 1000 {
@@ -121,7 +121,7 @@ func exactTexts(expr string) (texts []string, ok bool) {
 	return texts, ok && !slices.ContainsFunc(texts, hasSign)
 }
 
-// alternatives returns all texts that a regular expression matches, with placeholders.
+// alternatives returns all texts, with placeholders, that a regular expression matches.
 func alternatives(re *syntax.Regexp) (texts []string, ok bool) {
 	switch re.Op {
 	case syntax.OpEmptyMatch:
@@ -172,8 +172,8 @@ func concatenated(all []*syntax.Regexp) (texts []string, ok bool) {
 	return texts, true
 }
 
-// characters returns the characters of a small character class. Each range is a pair of its first and last
-// character.
+// characters returns the characters of a small character class. Each pair in ranges is the first and the last
+// character of a range.
 func characters(ranges []rune) (texts []string, ok bool) {
 	for i := 0; i < len(ranges); i += 2 {
 		for r := ranges[i]; r <= ranges[i+1]; r++ {
@@ -185,8 +185,7 @@ func characters(ranges []rune) (texts []string, ok bool) {
 	return texts, true
 }
 
-// repeated returns the placeholder for a repetition: one or more characters of a class, or any number of arbitrary
-// characters.
+// repeated returns the placeholder for a repetition of characters of a class, or of arbitrary characters.
 func repeated(re *syntax.Regexp) (texts []string, ok bool) {
 	switch sub := re.Sub[0]; {
 	case sub.Op == syntax.OpAnyCharNotNL || sub.Op == syntax.OpAnyChar:
@@ -210,7 +209,8 @@ func hasSlash(ranges []rune) bool {
 	return false
 }
 
-// patternOf returns the pattern of a text with placeholders, and how it differs from the regular expression.
+// patternOf returns the pattern for a text with placeholders. rough describes how the pattern differs from the
+// regular expression.
 func patternOf(text string) (pattern, rough string, ok bool) {
 	text, open, ok := cutEnd(text)
 	segments := strings.Split(text, "/")
@@ -222,7 +222,7 @@ func patternOf(text string) (pattern, rough string, ok bool) {
 		case s == string(anySegment), s == string(someSegment):
 			segments[i] = fmt.Sprintf("{s%d}", i)
 			if s == string(someSegment) {
-				rough = "here it takes any text in place of what stands between two slashes there"
+				rough = "here any text matches between two slashes, in place of the regular expression's characters"
 			}
 		case strings.ContainsAny(s, string([]rune{anySegment, someSegment})):
 			return "", "", false
@@ -233,7 +233,7 @@ func patternOf(text string) (pattern, rough string, ok bool) {
 	pattern = strings.Join(segments, "/")
 	switch {
 	case open && !strings.HasSuffix(pattern, "/"):
-		return pattern + "/", cmp.Or(rough, "in nginx it also takes paths that go on without a slash, such as "+text+"x"), true
+		return pattern + "/", cmp.Or(rough, "in nginx it also matches paths that continue without a slash, such as "+text+"x"), true
 	case open:
 		return pattern, rough, true
 	case pattern == everyPath:
@@ -242,8 +242,8 @@ func patternOf(text string) (pattern, rough string, ok bool) {
 	return strings.TrimSuffix(pattern, "/"), rough, true
 }
 
-// cutEnd removes the placeholders at the end of a text. open reports whether paths may go on there. ok is false if
-// such a placeholder is elsewhere in the text.
+// cutEnd removes the placeholders at the end of a text. open reports whether paths may continue after the text. ok
+// is false if such a placeholder is elsewhere in the text.
 func cutEnd(text string) (before string, open, ok bool) {
 	before, after, ends := strings.Cut(text, string(endOfPath))
 	if strings.Trim(after, string(endOfPath)) != "" {
@@ -253,8 +253,8 @@ func cutEnd(text string) (before string, open, ok bool) {
 	return before, rest || !ends, after == ""
 }
 
-// covers reports whether the pattern q matches every path that the pattern p matches. Neither has a method or a
-// host.
+// covers reports whether the pattern q matches every path that the pattern p matches. The patterns have no method
+// and no host.
 func covers(q, p string) bool {
 	qs, ps := segmentsOf(q), segmentsOf(p)
 	for qs != "" && ps != "" {
@@ -268,7 +268,7 @@ func covers(q, p string) bool {
 	return qs == "" && (takesBelow(q) || ps == "" && !takesBelow(p))
 }
 
-// meet reports whether there is a path that both patterns match.
+// meet reports whether some path matches both patterns.
 func meet(p, q string) bool {
 	ps, qs := segmentsOf(p), segmentsOf(q)
 	for ps != "" && qs != "" {
@@ -282,7 +282,7 @@ func meet(p, q string) bool {
 	return (ps == "" || takesBelow(q)) && (qs == "" || takesBelow(p))
 }
 
-// common returns the pattern of the paths that both of two patterns match. The patterns must meet.
+// common returns a pattern for the paths that match both patterns. The patterns must meet.
 func common(p, q string) string {
 	switch {
 	case covers(p, q):
@@ -311,5 +311,5 @@ func takesBelow(pattern string) bool { return strings.HasSuffix(pattern, "/") }
 
 func isWildcard(segment string) bool { return strings.HasPrefix(segment, "{") }
 
-// segmentsOf returns the segments of a pattern, without a slash at the start or the end; "" for the root.
+// segmentsOf returns the segments of a pattern without the first and last slash, or "" for the root.
 func segmentsOf(pattern string) string { return strings.Trim(strings.TrimSuffix(pattern, "{$}"), "/") }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
 )
 
-// reader reads the limits of a configuration.
+// reader reads the limits in a configuration.
 type reader struct {
 	variables
 	zones       []*zoneDefinition
@@ -20,7 +20,7 @@ type reader struct {
 	notes       []string          // directives that are not translated
 }
 
-// note adds a comment about a directive that is not translated.
+// note adds a comment about a directive that cannot be translated.
 func (r *reader) note(d *conf.Directive, format string, args ...any) {
 	note := fmt.Sprintf("%s: %s", d.Where(), fmt.Sprintf(format, args...))
 	if !slices.Contains(r.notes, note) {
@@ -39,7 +39,7 @@ func (r *reader) read(all []*conf.Directive) error {
 	if err := top.apply(r, http); err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(http, func(d *conf.Directive) bool { return d.Name == "location" }); i >= 0 { // these are the contents of a server
+	if i := slices.IndexFunc(http, func(d *conf.Directive) bool { return d.Name == "location" }); i >= 0 { // the file has the contents of a server
 		http = []*conf.Directive{{Name: "server", Block: http, File: http[i].File, Line: http[i].Line}}
 	}
 	for _, d := range http {
@@ -50,7 +50,7 @@ func (r *reader) read(all []*conf.Directive) error {
 		}
 	}
 	r.trustForwarded()
-	if len(r.servers) == 0 { // a part of a configuration without servers
+	if len(r.servers) == 0 { // the file is a part of a configuration without servers
 		r.servers = []*server{{places: []place{{kind: serverPlace, paths: pathSet{patterns: []string{everyPath}}, scope: top}}}}
 	}
 	if !slices.ContainsFunc(r.servers, func(s *server) bool { return s.isDefault }) {
@@ -59,7 +59,7 @@ func (r *reader) read(all []*conf.Directive) error {
 	return nil
 }
 
-// httpBlock returns the directives of the http block and those outside of blocks.
+// httpBlock returns the directives in the http block and those outside of blocks.
 func (r *reader) httpBlock(all []*conf.Directive) (http []*conf.Directive) {
 	for _, d := range all {
 		switch d.Name {
@@ -76,7 +76,7 @@ func (r *reader) httpBlock(all []*conf.Directive) (http []*conf.Directive) {
 	return http
 }
 
-// names reports whether a block, or a block in it, has a directive with the given name.
+// names reports whether a block or one of its inner blocks has a directive with a name.
 func names(all []*conf.Directive, name string) bool {
 	return slices.ContainsFunc(all, func(d *conf.Directive) bool { return d.Name == name || names(d.Block, name) })
 }
@@ -109,17 +109,17 @@ func (r *reader) trust(d *conf.Directive) {
 	switch {
 	case d.Args[0] == "unix:":
 	case err != nil:
-		r.note(d, "trusted_proxies are addresses and networks, and %s is neither", d.Args[0])
+		r.note(d, "trusted_proxies must be addresses and networks, but %s is neither", d.Args[0])
 	case p.Bits() == 0:
-		r.note(d, "with all addresses in trusted_proxies, clients could choose theirs: name those of your proxies")
+		r.note(d, "with all addresses in trusted_proxies, clients could choose their address: list only those of your proxies")
 	case !slices.Contains(r.trusted, shortPrefix(p)):
 		r.trusted = append(r.trusted, shortPrefix(p))
 		r.proxies = d
 	}
 }
 
-// trustForwarded leaves out the proxies unless they set the header that Sluice reads. If a proxy sets another
-// header, the client may set this one.
+// trustForwarded omits the proxies unless they set X-Forwarded-For, which Sluice reads. If a proxy sets only
+// another header, the client could set this one.
 func (r *reader) trustForwarded() {
 	if r.proxies == nil {
 		return
@@ -132,6 +132,6 @@ func (r *reader) trustForwarded() {
 		}
 		at, header = r.realHeaders[odd], r.realHeaders[odd].Args[0]
 	}
-	r.note(at, "trusted_proxies: nginx reads the address of the client from %s, and Sluice from X-Forwarded-For: have your proxies set it, then add trusted_proxies: [%s]", header, strings.Join(r.trusted, ", "))
+	r.note(at, "trusted_proxies: nginx reads the address of the client from %s, but Sluice from X-Forwarded-For: have your proxies set this field, then add trusted_proxies: [%s]", header, strings.Join(r.trusted, ", "))
 	r.trusted = nil
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// group contains all uses of a zone that set the same limit. They share a count, so they become one rule.
+// group has all uses of a zone that set the same limit. They share a count, so they become one rule.
 type group struct {
 	use
 	zone   *zoneDefinition
-	places map[*server][]bool   // by server: for each of its places, whether the limit is in force there
+	places map[*server][]bool   // by server: whether the limit is in force in each of its places
 	mixed  bool                 // places deny with different statuses
 	paths  map[*server][]target // see pathsOf
 }
 
-// in reports whether the limit is in force in place i of a server.
+// in reports whether the limit is in force in the place with the index i of a server.
 func (g *group) in(s *server, i int) bool { return i < len(g.places[s]) && g.places[s][i] }
 
 // has reports whether the limit is in force in any place of a server.
@@ -57,7 +57,7 @@ func (r *reader) groups() (all []*group) {
 	return all
 }
 
-// groupOf returns the group of a use, and adds it if it is missing. It returns nil for an undefined zone.
+// groupOf returns the group of a use, or nil for an undefined zone. It adds a missing group.
 func (r *reader) groupOf(all *[]*group, u use) *group {
 	kind := u.at.Name + "_zone"
 	z := r.zone(kind, u.zone)
@@ -77,8 +77,8 @@ func (r *reader) groupOf(all *[]*group, u use) *group {
 	return g
 }
 
-// rules translates a group to one rule, or to several, if servers count separately or the key depends on the
-// request.
+// rules translates a group to one rule. If servers count separately, or if the key depends on the request, it
+// returns several rules.
 func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 	branches, err := r.valuesOfKey(g.zone.key)
 	if err != nil {
@@ -105,7 +105,8 @@ func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 	return out
 }
 
-// together partitions the servers in which the limit is in force. One rule counts the requests of each part.
+// together partitions the servers in which the limit is in force. For each set of servers, one rule counts the
+// requests.
 func (r *reader) together(g *group, key *zoneKey) (all [][]*server) {
 	var in []*server
 	separate := key.byServer
@@ -128,7 +129,7 @@ func (r *reader) together(g *group, key *zoneKey) (all [][]*server) {
 	return all
 }
 
-// alike reports whether the limit is in force for the same paths on all servers.
+// alike reports whether the limit is in force for the same paths in all servers.
 func (r *reader) alike(g *group) bool {
 	first := pathsOf(g, r.servers[0])
 	return !slices.ContainsFunc(r.servers, func(s *server) bool {
@@ -136,8 +137,8 @@ func (r *reader) alike(g *group) bool {
 	}) || len(r.servers) == 1
 }
 
-// target is a pattern of paths, and whether the limit is in force there. In a list of targets, the first match
-// decides.
+// target is a pattern of paths. in reports whether the limit is in force for these paths. In a list of targets, the
+// first match decides.
 type target struct {
 	method, host, path string
 	in                 bool
@@ -150,7 +151,7 @@ func (t target) pattern() string {
 	return t.host + t.path
 }
 
-// pathsOf returns the targets of a server that are not redundant, without hosts.
+// pathsOf returns the targets of a server without hosts and without redundant targets.
 func pathsOf(g *group, s *server) []target {
 	if known, found := g.paths[s]; found {
 		return known
@@ -168,8 +169,8 @@ func pathsOf(g *group, s *server) []target {
 	return g.paths[s]
 }
 
-// simplified drops redundant targets. A target with the limit in force is "in"; any other is "out". Targets meet if
-// they overlap. simplified drops a target in three cases:
+// simplified drops redundant targets. A target is "in" if the limit is in force there, and "out" otherwise. Two
+// targets meet if some request matches both. simplified drops a target in three cases:
 //
 //   - An earlier target covers it.
 //   - It is out, and meets no later target that is in.
@@ -183,13 +184,13 @@ func simplified(all []target) []target {
 	}
 	for _, t := range all {
 		if !t.in && !slices.ContainsFunc(in, func(o target) bool { return meetTarget(t, o) }) {
-			continue // most locations do not overlap with one that the limit counts
+			continue // t is out, and meets no later target that is in; so are most locations
 		}
 		if !slices.ContainsFunc(reached, func(o target) bool { return coversTarget(o, t) }) {
 			reached = append(reached, t)
 		}
 	}
-	for _, t := range slices.Backward(reached) { // kept has the later targets, the last one first
+	for _, t := range slices.Backward(reached) { // kept has the later targets, in reverse order
 		isNeeded := t.in || slices.ContainsFunc(kept, func(o target) bool { return o.in && meetTarget(t, o) })
 		if isNeeded && !redundant(t, kept) {
 			kept = append(kept, t)
@@ -199,8 +200,8 @@ func simplified(all []target) []target {
 	return kept
 }
 
-// redundant looks for the first later target that t meets, and reports whether it covers t, and both are in or both are
-// out. backward has the later targets, the last one first.
+// redundant reports whether the first later target that t meets covers t, and both are in or both are out. backward
+// has the later targets in reverse order.
 func redundant(t target, backward []target) bool {
 	for _, later := range slices.Backward(backward) {
 		if meetTarget(t, later) {
@@ -225,8 +226,8 @@ func coversMethod(q, p string) bool {
 	return q == p || q == "" || q == http.MethodGet && p == http.MethodHead
 }
 
-// unknownPlaces returns, as text, the locations of a server that have no pattern and differ from the rest of the
-// server: the limit is in force there and not elsewhere, or the reverse. The text is empty without such locations.
+// unknownPlaces describes the locations of a server that patterns cannot express and that differ from the rest of
+// the server: the limit is in force only there, or only elsewhere. It returns "" without such locations.
 func unknownPlaces(g *group, s *server) string {
 	var all []string
 	whole := g.in(s, s.rest())
@@ -238,7 +239,7 @@ func unknownPlaces(g *group, s *server) string {
 	return strings.Join(all, ", ")
 }
 
-// rule translates the limit of a group, for some servers and one branch of its key.
+// rule translates the limit of a group for some servers and one branch of the key.
 func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, names map[string]bool) (one importedRule, ok bool) {
 	one.Key, one.Missing, one.status = slices.Clone(key.parts), key.missing, g.status
 	one.notes = append(one.notes, g.source(servers))
@@ -246,7 +247,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 	one.notes = append(one.notes, b.notes...)
 	if g.mixed {
 		one.status = tooMany
-		one.notes = append(one.notes, "nginx refuses with a status by location, and here it is the same for all rules")
+		one.notes = append(one.notes, "in nginx, the status of denials depends on the location; here it is the same for all rules")
 	}
 	g.limit(&one)
 	one.Clients, one.NotClients, one.Headers = b.clients, b.notClients, b.headers
@@ -274,7 +275,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 	return one, true
 }
 
-// source returns a comment with the directives and lines that the rule translates.
+// source returns a comment that names the directives and lines from which the rule was made.
 func (g *group) source(servers []*server) string {
 	var at []string
 	for _, s := range servers {
@@ -307,13 +308,14 @@ func (g *group) limit(one *importedRule) {
 	switch {
 	case g.nodelay:
 	case g.delay > 0:
-		one.notes = append(one.notes, fmt.Sprintf("nginx delays those beyond delay=%d; here they pass at once. With \"burst %d\" they are refused, with \"algorithm: leaky_bucket\" all beyond the first wait", g.delay, g.delay+1))
+		one.notes = append(one.notes, fmt.Sprintf("nginx delays requests beyond delay=%d; here they are allowed at once. With \"burst %d\" they are denied; with \"algorithm: leaky_bucket\" all requests after the first wait", g.delay, g.delay+1))
 	default:
 		one.Algorithm = "leaky_bucket"
 	}
 }
 
-// targets returns the targets of a rule for servers, with hosts if they matter, and sets the hosts of the rule.
+// targets returns the targets of a rule for servers, and sets the hosts of the rule. Targets have hosts if the
+// limit differs between servers.
 func (r *reader) targets(g *group, servers []*server, one *importedRule) (all []target, ok bool) {
 	switch {
 	case len(servers) == len(r.servers) && r.alike(g):
@@ -321,7 +323,7 @@ func (r *reader) targets(g *group, servers []*server, one *importedRule) (all []
 	case len(servers) == 1 && !servers[0].isDefault:
 		s := servers[0]
 		if len(s.unknown) > 0 {
-			r.note(s.at, "a rule has no hosts such as %s", strings.Join(s.unknown, ", "))
+			r.note(s.at, "a rule cannot have hosts such as %s", strings.Join(s.unknown, ", "))
 		}
 		hosts := s.hosts()
 		if len(one.Hosts) > 0 {
@@ -347,8 +349,8 @@ func (r *reader) targets(g *group, servers []*server, one *importedRule) (all []
 	return simplified(all), true
 }
 
-// hosted returns the given targets for each name of a server. After the targets of a name comes one that is out,
-// for all other paths of that host.
+// hosted returns the targets paths for each name of a server. After those of a name comes a target that is out, for
+// all other paths of that host.
 func hosted(s *server, paths []target) (all []target) {
 	for _, h := range s.names {
 		for _, t := range paths {
@@ -360,7 +362,7 @@ func hosted(s *server, paths []target) (all []target) {
 	return all
 }
 
-// others returns the hosts of all servers but the default one, as targets that are out.
+// others returns targets that are out for the hosts of all servers except the default one.
 func (r *reader) others(byDefault *server, one *importedRule) (all []target) {
 	for _, s := range r.servers {
 		if s == byDefault || s.isDefault {
@@ -383,7 +385,7 @@ func narrowed(targets []target, b *branch) []target {
 	}
 	var all []target
 	if slices.Contains(b.notMethods, http.MethodGet) && !slices.Contains(b.notMethods, http.MethodHead) {
-		for _, t := range targets { // excluding GET below also excludes HEAD, because the pattern GET includes HEAD
+		for _, t := range targets { // excluding GET below also excludes HEAD, because the pattern GET matches HEAD
 			t.method = http.MethodHead
 			all = append(all, t)
 		}
@@ -406,7 +408,7 @@ func narrowed(targets []target, b *branch) []target {
 	return simplified(all)
 }
 
-// within returns the parts of a target that the patterns match. Without patterns, it returns the target.
+// within returns the targets that patterns and t have in common, or t if patterns is empty.
 func within(t target, patterns []string) (all []target) {
 	if len(patterns) == 0 || !t.in {
 		return []target{t}
@@ -421,7 +423,7 @@ func within(t target, patterns []string) (all []target) {
 	return all
 }
 
-// roughness adds notes about locations for which the patterns do not match exactly the requests that nginx matches.
+// roughness adds notes about locations whose requests the patterns do not match exactly.
 func roughness(g *group, servers []*server, targets []target, one *importedRule) {
 	for _, s := range servers {
 		for i := range s.places {
@@ -433,7 +435,7 @@ func roughness(g *group, servers []*server, targets []target, one *importedRule)
 		}
 		if unknown := unknownPlaces(g, s); unknown != "" {
 			if g.in(s, s.rest()) {
-				one.notes = append(one.notes, "also counts location "+unknown+", where nginx has other limits or none: a policy has no such pattern")
+				one.notes = append(one.notes, "also counts location "+unknown+", where nginx has other limits or none, because a policy has no such pattern")
 			} else {
 				one.notes = append(one.notes, "does not count location "+unknown+": a policy has no such pattern")
 			}
@@ -441,7 +443,8 @@ func roughness(g *group, servers []*server, targets []target, one *importedRule)
 	}
 }
 
-// setTargets makes the rule match the targets. Those that are out become overrides that exempt their "route".
+// setTargets sets the patterns of the rule. For each target that is out, it adds an override that exempts the
+// target's "route".
 func (one *importedRule) setTargets(targets []target) {
 	if len(targets) == 1 && targets[0].pattern() == everyPath {
 		return
@@ -463,12 +466,12 @@ func (one *importedRule) setTargets(targets []target) {
 	one.Key = append(one.Key, "route")
 	one.keepOnError(in)
 	if len(in) > 1 {
-		one.notes = append(one.notes, "nginx counts these patterns together, and here each counts by itself, since others are left out")
+		one.notes = append(one.notes, "nginx counts these patterns together; here each counts separately, because the rule excludes other patterns")
 	}
 }
 
-// keepOnError sets on_error if its default has changed because patterns were left out. For example, a rule that matches
-// a login denies by default, and without that pattern it would allow.
+// keepOnError sets on_error if excluded patterns change its default. For example, a rule that matches a login
+// denies by default, even if the login is only an excluded pattern.
 func (one *importedRule) keepOnError(in []string) {
 	onError := func(match []string) (found sluice.OnError) {
 		rule := one.Rule
@@ -494,7 +497,7 @@ func (one *importedRule) problem() string {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9._-]+`)
 
-// freeName returns a name for a rule that no other rule has.
+// freeName returns a name that no other rule has.
 func freeName(zone string, names map[string]bool) string {
 	name := strings.TrimLeft(notInNames.ReplaceAllString(strings.ToLower(zone), "-"), "._-")
 	if name = cmp.Or(name, "zone"); len(name) > 56 {
@@ -508,7 +511,7 @@ func freeName(zone string, names map[string]bool) string {
 	return free
 }
 
-// passedOn adds comments about directives that pass requests on to other locations, or answer them.
+// passedOn adds comments about directives that answer requests or pass them on to other locations.
 func (r *reader) passedOn(all []*conf.Directive) {
 	at := map[string][]string{}
 	r.findPassing(all, at)
@@ -517,14 +520,14 @@ func (r *reader) passedOn(all []*conf.Directive) {
 		if len(lines) > maxLines {
 			lines = append(lines[:maxLines:maxLines], fmt.Sprintf("%d more", len(lines)-maxLines))
 		}
-		r.notes = append(r.notes, fmt.Sprintf("%s: %s is not followed; the limits are those of the location that the path of the request names", strings.Join(lines, ", "), name))
+		r.notes = append(r.notes, fmt.Sprintf("%s: %s is ignored; the limits are those of the location for the original path of the request", strings.Join(lines, ", "), name))
 	}
 }
 
-// isRefusal reports whether a parameter is a status with which limits usually deny.
+// isRefusal reports whether a parameter is a usual status of denials by limits.
 func isRefusal(status string) bool { return status == "429" || status == "503" || status == "498" }
 
-// maxLines bounds the lines of a configuration that a comment names.
+// maxLines bounds the lines of a configuration that are named in a comment.
 const maxLines = 5
 
 func (r *reader) findPassing(all []*conf.Directive, at map[string][]string) {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
 )
 
-// placeKind is a kind of location, in the order in which nginx prefers them.
+// placeKind is a kind of location. The kinds are in the order in which nginx prefers them.
 type placeKind uint8
 
 const (
@@ -18,29 +18,29 @@ const (
 	serverPlace                  // paths in no location
 )
 
-// place is a location, or the paths of a server that are in no location.
+// place is a location, or the paths of a server outside of its locations.
 type place struct {
 	kind    placeKind
 	text    string // as written in the configuration
 	prefix  string // the prefix or path, if it is not a regular expression
 	paths   pathSet
-	unknown bool // no pattern expresses its paths
+	unknown bool // patterns cannot express its paths
 	scope   scope
 	at      *conf.Directive
 }
 
-// server is a server.
+// server is a server block.
 type server struct {
-	named     bool     // it has a server_name, even if that is "_"
+	named     bool     // the server has a server_name, which may be "_"
 	names     []string // exact names
-	wild      []string // as hosts of rules write them
-	unknown   []string // names that hosts of a rule cannot express
+	wild      []string // wildcard names, as rules write them
+	unknown   []string // names that rules cannot express
 	isDefault bool
 	places    []place // in the order in which nginx tries them
 	at        *conf.Directive
 }
 
-// server reads a server, and skips one that answers all requests itself.
+// server reads a server. It skips a server that answers all requests itself.
 func (r *reader) server(d *conf.Directive, inherited scope) error {
 	s := &server{at: d}
 	if err := inherited.apply(r, d.Block); err != nil {
@@ -49,7 +49,7 @@ func (r *reader) server(d *conf.Directive, inherited scope) error {
 	for _, c := range d.Block {
 		switch c.Name {
 		case "return":
-			return nil // nginx answers before it counts
+			return nil // nginx answers before counting
 		case "server_name":
 			s.name(c)
 		case "listen":
@@ -65,8 +65,8 @@ func (r *reader) server(d *conf.Directive, inherited scope) error {
 	return nil
 }
 
-// addServer adds a server. Rules do not depend on ports: if several servers have the same name, such as on ports 80
-// and 443, it keeps the first one with limits.
+// addServer adds a server. If several servers have the same name, for example on ports 80 and 443, it keeps only
+// the first one with limits, because rules do not depend on ports.
 func (r *reader) addServer(s *server) {
 	i := slices.IndexFunc(r.servers, s.sharesName)
 	if i < 0 {
@@ -84,11 +84,11 @@ func (r *reader) addServer(s *server) {
 		for i := range s.places {
 			r.markUsed(&s.places[i].scope)
 		}
-		r.note(s.at, "the limits of this server: that of %s has the same name, and a rule knows no ports", o.at.Where())
+		r.note(s.at, "the limits of this server: the server at %s has the same name, and rules do not depend on ports", o.at.Where())
 	}
 }
 
-// markUsed marks the zones of limits that are left out, so that they are not reported as unused.
+// markUsed marks the zones of omitted limits as used, so that they are not reported as unused.
 func (r *reader) markUsed(s *scope) {
 	for _, u := range s.uses() {
 		if z := r.zone(u.at.Name+"_zone", u.zone); z != nil {
@@ -123,12 +123,12 @@ func (s *server) name(d *conf.Directive) {
 	}
 }
 
-// rest returns the index of the place with all paths that are in no other place.
+// rest returns the index of the place for all paths outside of other places.
 func (s *server) rest() int {
 	return slices.IndexFunc(s.places, func(p place) bool { return !p.unknown && slices.Contains(p.paths.patterns, everyPath) })
 }
 
-// limits reports whether a limit is in force anywhere in the server.
+// limits reports whether any limit is in force in the server.
 func (s *server) limits() bool {
 	return slices.ContainsFunc(s.places, func(p place) bool { return len(p.scope.reqs)+len(p.scope.conns) > 0 })
 }
@@ -147,7 +147,8 @@ func overlap(a, b []string) bool {
 // hosts returns the names of the server as hosts of a rule.
 func (s *server) hosts() []string { return slices.Concat(s.names, s.wild) }
 
-// sort sorts the places in the order in which nginx tries them. A prefix below one with "^~" comes before that one.
+// sort sorts the places in the order in which nginx tries them. A prefix that extends one with "^~" comes before
+// it.
 func (s *server) sort() {
 	for i := range s.places {
 		p := &s.places[i]
@@ -167,7 +168,7 @@ func (s *server) sort() {
 	})
 }
 
-// locations reads the locations of a block.
+// locations reads the locations in a block.
 func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, outer string) error {
 	for _, d := range block {
 		if d.Name != "location" || d.Block == nil {
@@ -175,11 +176,11 @@ func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, 
 		}
 		p, ok := placeOf(d)
 		if !ok {
-			return d.Errorf("location has a path, or one of =, ^~, ~ and ~* and a path")
+			return d.Errorf("location must have a path, or one of =, ^~, ~ and ~* and a path")
 		}
 		isNamed := strings.HasPrefix(p.prefix, "@")
 		if (isNamed || names(d.Block, "internal")) && (names(d.Block, "limit_req") || names(d.Block, "limit_conn")) {
-			r.note(d, "the limits of location %s, to which nginx passes requests for other paths", p.text)
+			r.note(d, "the limits of location %s, which gets requests for other paths from nginx itself", p.text)
 			var own scope
 			if err := own.apply(r, d.Block); err != nil {
 				return err
@@ -207,24 +208,24 @@ func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, 
 	return nil
 }
 
-// answersItself reports whether nginx answers requests for a location before it counts them: by "return", or with 404
-// because the location is internal.
+// answersItself reports whether nginx answers requests for a location before counting them: by "return", or with
+// 404 because the location is internal.
 func answersItself(block []*conf.Directive) bool {
 	return slices.ContainsFunc(block, func(d *conf.Directive) bool { return d.Name == "return" || d.Name == "internal" })
 }
 
-// unclear reports whether patterns cannot express the paths of a place that a limit counts or, if counts is false,
-// leaves out.
+// unclear reports whether patterns cannot express the paths of a place. counts reports whether the limit is in
+// force there; if not, the rule must exclude the paths.
 func (p *place) unclear(counts bool) bool { return p.unknown || !counts && p.paths.wide }
 
-// within reports whether all patterns of a place are below a prefix.
+// within reports whether all patterns of a place start with a prefix.
 func (p *place) within(prefix string) bool {
 	return !slices.ContainsFunc(p.paths.patterns, func(pattern string) bool { return !strings.HasPrefix(pattern, strings.TrimSuffix(prefix, "/")) })
 }
 
 func placeOf(d *conf.Directive) (p place, ok bool) {
 	args := d.Args
-	if len(args) == 1 { // the modifier may be written without a space
+	if len(args) == 1 { // the modifier need not be followed by a space
 		for _, sign := range []string{"=", "^~", "~*", "~"} {
 			if rest, found := strings.CutPrefix(args[0], sign); found {
 				args = []string{sign, rest}

@@ -12,7 +12,7 @@ import (
 // zoneDefinition is a limit_req_zone or a limit_conn_zone.
 type zoneDefinition struct {
 	name, key string
-	rate      string // for limit_req_zone: the rate as in a limit of a policy
+	rate      string // for limit_req_zone: the rate, in the form of a policy's limit
 	at        *conf.Directive
 	used      bool
 }
@@ -23,22 +23,22 @@ type use struct {
 	zone     string
 	burst    int64
 	nodelay  bool
-	delay    int64 // number of requests after the first that pass without a delay
-	requests int64 // for limit_conn: requests at the same time
+	delay    int64 // the number of requests after the first that are not delayed
+	requests int64 // for limit_conn: the number of requests at the same time
 	dryRun   bool
 	status   int
 	at       *conf.Directive
 }
 
-// likes reports whether two uses limit alike.
+// likes reports whether two uses set the same limit.
 func (u *use) likes(o *use) bool {
 	a, b := *u, *o
 	a.at, b.at, a.status, b.status = nil, nil, 0, 0
 	return a == b
 }
 
-// scope has the limits in force in a block. Inner blocks inherit them. If an inner block has a limit_req, it
-// replaces all inherited ones, and so does a limit_conn.
+// scope has the limits in force in a block. Inner blocks inherit them. A limit_req in an inner block replaces all
+// inherited limit_req, and a limit_conn all inherited limit_conn.
 type scope struct {
 	reqs, conns           []use
 	reqStatus, connStatus int
@@ -83,7 +83,7 @@ func definesZone(d *conf.Directive) bool {
 	return d.Name == "limit_req_zone" || d.Name == "limit_conn_zone"
 }
 
-// zone returns the zone with a name that directives of a kind define, or nil.
+// zone returns the zone with a name, or nil. directive is the kind of directive that defines the zone.
 func (r *reader) zone(directive, name string) *zoneDefinition {
 	for _, z := range r.zones {
 		if z.at.Name == directive && z.name == name {
@@ -97,7 +97,7 @@ func (r *reader) zone(directive, name string) *zoneDefinition {
 func noZones(all []*conf.Directive) error {
 	for _, d := range all {
 		if definesZone(d) {
-			return d.Errorf("%s belongs into the http block, and not into a block within it", d.Name)
+			return d.Errorf("%s belongs directly into the http block", d.Name)
 		}
 		if err := noZones(d.Block); err != nil {
 			return err
@@ -121,7 +121,7 @@ func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
 				return nil, d.Errorf("%w", err)
 			}
 			z.rate = rate
-		case name == "sync": // counts shared by instances: in Sluice, they always are
+		case name == "sync": // shares counts between instances, as Sluice always does
 		default:
 			return nil, d.Errorf("unknown parameter %q of %s", arg, d.Name)
 		}
@@ -135,10 +135,10 @@ func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
 	return z, nil
 }
 
-// maxRate is the largest accepted number. No limit needs a larger one.
+// maxRate is the largest number that is accepted.
 const maxRate = 1 << 31
 
-// rateOfText returns a rate of nginx in the form of a policy's limit.
+// rateOfText converts a rate of nginx to the form of a policy's limit.
 func rateOfText(text string) (string, error) {
 	number, unit := strings.TrimSuffix(text, "r/s"), "second"
 	if number == text {
@@ -146,7 +146,7 @@ func rateOfText(text string) (string, error) {
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	if number == text || err != nil || n < 1 || n > maxRate {
-		return "", fmt.Errorf("the rate %q is not as in 10r/s or 30r/m", text)
+		return "", fmt.Errorf("the rate %q is invalid: write it as in 10r/s or 30r/m", text)
 	}
 	return fmt.Sprintf("%d/%s", n, unit), nil
 }
@@ -173,7 +173,7 @@ func (s *scope) apply(r *reader, block []*conf.Directive) error {
 		case "limit_conn_dry_run":
 			s.connDry, err = isOn(d)
 		case "limit_zone":
-			r.note(d, "limit_zone is of nginx before 1.1.8: write limit_conn_zone")
+			r.note(d, "limit_zone is obsolete since nginx 1.1.8: write limit_conn_zone")
 		case "set_real_ip_from", "real_ip_header", "real_ip_recursive":
 			r.realIP(d)
 		}
@@ -227,7 +227,7 @@ func useOfReq(d *conf.Directive) (use, error) {
 		return u, d.Errorf("limit_req has no zone")
 	}
 	if u.burst == 0 || u.delay >= u.burst {
-		u.nodelay = true // no request is ever delayed
+		u.nodelay = true // no request is delayed
 	}
 	if u.nodelay {
 		u.delay = 0
@@ -238,7 +238,7 @@ func useOfReq(d *conf.Directive) (use, error) {
 func useOfConn(d *conf.Directive) (use, error) {
 	u := use{at: d, conn: true}
 	if len(d.Args) != 2 {
-		return u, d.Errorf("limit_conn has a zone and a number")
+		return u, d.Errorf("limit_conn must have a zone and a number")
 	}
 	n, err := number(d.Args[1])
 	if err != nil || n < 1 || n > 65535 {
@@ -262,12 +262,12 @@ func statusOf(d *conf.Directive) (int, error) {
 			return n, nil
 		}
 	}
-	return 0, d.Errorf("%s is a status from 400 to 599", d.Name)
+	return 0, d.Errorf("%s must be a status from 400 to 599", d.Name)
 }
 
 func isOn(d *conf.Directive) (bool, error) {
 	if len(d.Args) == 1 && (d.Args[0] == "on" || d.Args[0] == "off") {
 		return d.Args[0] == "on", nil
 	}
-	return false, d.Errorf("%s is on or off", d.Name)
+	return false, d.Errorf("%s must be on or off", d.Name)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
 )
 
-// piece is a piece of a text with variables: a variable, or the text between two variables.
+// piece is a variable in a text, or the text between two variables.
 type piece struct {
 	variable string // without "$"; empty for text
 	text     string
@@ -39,7 +39,7 @@ func piecesOf(s string) (all []piece) {
 	return all
 }
 
-// condition is a condition on requests, for a branch.
+// condition is a condition on the requests of a branch.
 type condition struct {
 	clients, notClients []string
 	methods, notMethods []string
@@ -49,16 +49,16 @@ type condition struct {
 	notes               []string // differences from nginx
 }
 
-// always reports whether every request meets the condition.
+// always reports whether all requests meet the condition.
 func (c *condition) always() bool { return reflect.ValueOf(*c).IsZero() }
 
-// branch is a value of a variable, for the requests that meet its condition.
+// branch is a value of a variable, with the condition for requests that have this value.
 type branch struct {
 	condition
 	value []piece
 }
 
-// literal returns the value if it has no variables.
+// literal returns the value if it contains no variables.
 func (b *branch) literal() (string, bool) {
 	var text strings.Builder
 	for _, p := range b.value {
@@ -73,15 +73,15 @@ func (b *branch) literal() (string, bool) {
 // variables are the variables that a configuration defines.
 type variables struct {
 	geo, maps map[string]*conf.Directive
-	others    map[string]*conf.Directive // defined by "set" and similar directives
-	pieces    int                        // pieces of the current key that were read
+	others    map[string]*conf.Directive // variables that are defined by "set" and similar directives
+	pieces    int                        // the number of pieces of the current key that were read
 }
 
 func newVariables() variables {
 	return variables{geo: map[string]*conf.Directive{}, maps: map[string]*conf.Directive{}, others: map[string]*conf.Directive{}}
 }
 
-// add adds the variable that a directive defines, if any.
+// add records the variable that a directive defines, if any.
 func (v *variables) add(d *conf.Directive) {
 	name := func(i int) string {
 		if i < 0 || i >= len(d.Args) {
@@ -104,7 +104,7 @@ func (v *variables) add(d *conf.Directive) {
 	}
 }
 
-// Bounds of a key: its different values, the depth of variables that refer to others, and the total of its pieces.
+// Bounds for a key: the number of its values, the depth of references between variables, and the number of pieces.
 const maxBranches, maxReferences, maxPieces = 64, 16, 1000
 
 // valuesOfKey returns the values of the key of a zone.
@@ -135,7 +135,7 @@ func (v *variables) branches(pieces []piece, depth int) ([]branch, error) {
 			continue
 		}
 		if replaced {
-			return nil, errors.New("it is made of several variables that depend on the request")
+			return nil, errors.New("it contains several variables that depend on the request")
 		}
 		replaced = true
 		before := out[0].value
@@ -161,7 +161,7 @@ func (v *variables) valuesOf(p piece, depth int) ([]branch, error) {
 		return all, at(d, "$"+p.variable, err)
 	}
 	if d := v.others[p.variable]; d != nil {
-		return nil, fmt.Errorf("%q of %s sets $%s, which depends on the way of the request through nginx", d.Name, d.Where(), p.variable)
+		return nil, fmt.Errorf("%q at %s sets $%s to a value that depends on how nginx processes the request", d.Name, d.Where(), p.variable)
 	}
 	return []branch{{value: []piece{p}}}, nil
 }

@@ -12,14 +12,14 @@ import (
 // Coverage compares the rules of a policy with the operations of a document.
 type Coverage struct {
 	Operations int
-	// Unmet are operations to which no rule applies, whatever the headers, the body and the client.
+	// Unmet has the operations to which no rule applies, for any headers, body and client.
 	Unmet []*Operation
-	// General are operations to which only rules without patterns and hosts apply.
+	// General has the operations to which only rules without patterns and hosts apply.
 	General []*Operation
-	// Weak are operations to which rules apply that deny nothing, or only some requests: shadows, exemptions, and rules
-	// with conditions on headers, attributes, the body or the client.
+	// Weak has the operations to which only rules apply that deny no requests or only some: rules in shadow mode,
+	// exemptions, and rules with conditions on headers, attributes, the body or the client.
 	Weak []*Operation
-	// Idle are rules with patterns or hosts that apply to no operation.
+	// Idle has the rules with patterns or hosts that apply to no operation.
 	Idle []string
 }
 
@@ -55,15 +55,15 @@ func Cover(rules *policy.Document, d *Document) (*Coverage, error) {
 	return c, nil
 }
 
-// matcher finds the rules with patterns and hosts that match an operation. Its engine has copies of the rules without
-// their other conditions.
+// matcher finds the rules whose patterns and hosts match an operation. Its engine has copies of the rules without
+// other conditions.
 type matcher struct {
 	engine     *policy.Engine
 	names      []string
-	hosts      []string        // hosts in rules, and ""
+	hosts      []string        // the hosts in rules, and ""
 	everywhere bool            // a rule applies to all requests
-	firmly     bool            // such a rule is firm
-	firm       map[string]bool // rules that can deny any request of their patterns, by name
+	firmly     bool            // a rule that applies to all requests is firm
+	firm       map[string]bool // the rules that can deny any request that matches their patterns and hosts, by name
 }
 
 func newMatcher(doc *policy.Document, d *Document) (*matcher, error) {
@@ -88,12 +88,12 @@ func newMatcher(doc *policy.Document, d *Document) (*matcher, error) {
 	return m, nil
 }
 
-// isFirm reports whether a rule can deny any request of its patterns and hosts.
+// isFirm reports whether a rule can deny any request that matches its patterns and hosts.
 func isFirm(r *policy.Rule) bool {
 	return !r.Shadow && !r.Exempt && len(r.Headers)+len(r.Attributes)+len(r.Body)+len(r.Clients)+len(r.NotClients) == 0
 }
 
-// addHosts adds the hosts of a rule, to be tried for operations without a host in the document.
+// addHosts adds the hosts of a rule. They are tried for operations without a host in the document.
 func (m *matcher) addHosts(r *policy.Rule) {
 	for _, h := range r.Hosts {
 		if name, wild := strings.CutPrefix(h, "*."); wild {

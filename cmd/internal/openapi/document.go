@@ -1,6 +1,6 @@
 // Package openapi translates an OpenAPI document to a policy, and compares a policy with an OpenAPI document. It
-// reads the operations, the paths under which servers offer them, the credentials that they require, and limits in
-// extensions. It imports packages policy and policyfile, and the commands import it.
+// reads the operations, the paths of servers, the credentials that operations require, and limits in extensions. It
+// imports packages policy and policyfile; package cli imports it.
 //
 // It reads versions 3.0 to 3.2 and Swagger 2.0, as YAML and JSON. It follows references within the document, but
 // not references to other files.
@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// MaxDocument is the size of the largest document in bytes.
+// MaxDocument is the maximum size of a document in bytes.
 const MaxDocument = 64 << 20
 
 // Document is an OpenAPI document.
@@ -28,15 +28,15 @@ type Document struct {
 	File       string
 	Title      string
 	Operations []Operation
-	// Left are the operations and paths that could not be read.
+	// Left has a problem for each operation or path that could not be read.
 	Left policy.Errors
 
 	root    *yaml.Node
-	targets map[*yaml.Node]*yaml.Node // results of references that were followed
-	swagger bool                      // version 2.0
+	targets map[*yaml.Node]*yaml.Node // the targets of references that were followed
+	swagger bool                      // the document is Swagger 2.0
 }
 
-// Read reads a document. name is the name of the file in messages. The error is a [policy.Errors] with the line.
+// Read parses a document. name is the name of the file in messages. The error is a [policy.Errors] with a line.
 func Read(name string, data []byte) (*Document, error) {
 	root, problem := parse(name, data)
 	if problem == nil {
@@ -50,7 +50,7 @@ func Read(name string, data []byte) (*Document, error) {
 	return nil, policy.Errors{*problem}
 }
 
-// parse returns the root of the YAML or JSON in data.
+// parse parses the YAML or JSON in data, and returns the root.
 func parse(name string, data []byte) (*yaml.Node, *policy.Problem) {
 	if len(data) > MaxDocument {
 		return nil, &policy.Problem{File: name, Line: 1, Message: fmt.Sprintf("the document is larger than %d MiB", MaxDocument>>20), Hint: "leave out descriptions and examples"}
@@ -85,7 +85,7 @@ func (d *Document) check() *policy.Problem {
 	version, swagger := d.field(d.root, "openapi"), d.field(d.root, "swagger")
 	switch {
 	case version == nil && swagger == nil:
-		return wrong(d.root, `the first line is "openapi: 3.1.0", or "swagger: \"2.0\""`, "this is no OpenAPI document: it names no version")
+		return wrong(d.root, `the first line is "openapi: 3.1.0", or "swagger: \"2.0\""`, "this is not an OpenAPI document: the version is missing")
 	case swagger != nil && text(swagger) == "2.0":
 		d.swagger = true
 	case version != nil && (text(version) == "3" || strings.HasPrefix(text(version), "3.")):
@@ -97,12 +97,12 @@ func (d *Document) check() *policy.Problem {
 	if paths := d.field(d.root, "paths"); paths == nil {
 		return wrong(d.root, "give the document that describes the API", "the document has no paths")
 	} else if paths.Kind != yaml.MappingNode {
-		return wrong(paths, `write "paths:" and beneath it "/path:"`, "paths is no mapping")
+		return wrong(paths, `write "paths:" and beneath it "/path:"`, "paths is not a mapping")
 	}
 	return nil
 }
 
-// leave adds a problem that causes an operation or a path to be left out.
+// leave adds a problem because of which an operation or a path is omitted.
 func (d *Document) leave(line int, hint, format string, args ...any) {
 	d.Left = append(d.Left, policy.Problem{File: d.File, Line: line, Message: fmt.Sprintf(format, args...), Hint: hint})
 }

@@ -16,11 +16,11 @@ import (
 // limit is a limit in an extension.
 type limit struct {
 	extension string
-	texts     []string // as in a policy: "100/minute"
+	texts     []string // in the form of a policy, such as "100/minute"
 	by        countBy
 	key       []string // if by is byKey
 	algorithm string
-	shadow    bool // the rule would limit more than the extension does
+	shadow    bool // the rule would deny more than the extension
 	notes     []string
 }
 
@@ -28,7 +28,7 @@ type limit struct {
 type countBy uint8
 
 const (
-	byCredentials countBy = iota // by the credentials that the operation requires
+	byCredentials countBy = iota // the credentials that the operation requires
 	byAll                        // all clients together
 	byKey
 )
@@ -37,7 +37,7 @@ func (l *limit) note(format string, args ...any) {
 	l.notes = append(l.notes, fmt.Sprintf(format, args...))
 }
 
-// forms are the readers of extensions of products, by the names of the extensions. A reader returns nil for an
+// forms has a reader for each extension of a product, by the name of the extension. A reader returns nil for an
 // extension without a limit, and an empty list for one that switches limits off.
 var forms = map[string]func(d *Document, n *yaml.Node) []*limit{
 	"x-kuadrant":                           readKuadrant,
@@ -49,11 +49,11 @@ var forms = map[string]func(d *Document, n *yaml.Node) []*limit{
 	"x-apigateway-ratelimit":               readHuawei,
 }
 
-// off is the result for an extension that switches limits off.
+// off is a reader's result for an extension that switches limits off.
 var off = []*limit{}
 
-// limitsOf returns the limits that the extensions of a document, a path or an operation set. known reports whether
-// an extension is about limits.
+// limitsOf returns the limits in the extensions of a document, a path or an operation. known reports whether any
+// extension is about limits.
 func (d *Document) limitsOf(n *yaml.Node) (all []*limit, known bool) {
 	flat, first := &yaml.Node{Kind: yaml.MappingNode}, ""
 	for key, value := range pairs(n) {
@@ -83,7 +83,7 @@ func (d *Document) limitsOf(n *yaml.Node) (all []*limit, known bool) {
 	return all, known || first != ""
 }
 
-// plainNames are the names of extensions that belong to no product, folded.
+// plainNames has the folded names of extensions that do not belong to a product.
 var plainNames = map[string]bool{"xratelimit": true, "xratelimits": true, "xratelimiting": true, "xthrottle": true, "xthrottling": true}
 
 // folded returns a name in lower case without "-" and "_".
@@ -91,14 +91,14 @@ func folded(name string) string {
 	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
 }
 
-// unreadable returns a limit that has only a note.
+// unreadable returns a limit that consists only of a note.
 func unreadable(format string, args ...any) *limit {
 	l := &limit{}
 	l.note(format, args...)
 	return l
 }
 
-// Names of the fields of a plain extension, folded. The first one present counts.
+// The folded names of fields of a plain extension. The first name that is present is used.
 var (
 	countFields  = []string{"limit", "max", "maxrequests", "requests", "requestlimit", "permitlimit", "permits", "events", "calls", "count", "rate", "quota", "requestsperunit", "allow", "points"}
 	periodFields = []string{"window", "windowseconds", "windowsizeseconds", "windowsize", "windowms", "period", "periodseconds", "interval", "intervalseconds", "duration", "timewindow", "timeframe", "per", "unit", "timeunit"}
@@ -106,7 +106,7 @@ var (
 	keyFields    = []string{"key", "by", "keyby", "limitby", "countby", "scope", "identifier", "per"}
 )
 
-// directFields are the periods of fields that are named after a period.
+// directFields has the periods of fields whose names contain a period.
 var directFields = map[string]string{
 	"rps": "second", "requestspersecond": "second", "persecond": "second", "second": "second",
 	"rpm": "minute", "requestsperminute": "minute", "perminute": "minute", "minute": "minute",
@@ -116,11 +116,11 @@ var directFields = map[string]string{
 	"year": "365d",
 }
 
-// readPlain reads an extension that belongs to no product: a text such as "100/minute", a list of
-// limits, or an object with a count and a period under one of many names.
+// readPlain reads an extension that does not belong to a product. It may be a text such as "100/minute", a list of
+// limits, or an object with a count and a period in fields of many possible names.
 func (d *Document) readPlain(n *yaml.Node) []*limit {
 	if n == nil {
-		return []*limit{unreadable("its reference leads nowhere")}
+		return []*limit{unreadable("its reference has no target")}
 	}
 	switch n.Kind {
 	case yaml.ScalarNode:
@@ -156,7 +156,7 @@ func (d *Document) fields(n *yaml.Node) map[string]*yaml.Node {
 	return all
 }
 
-// readFields reads the count and the period of a limit from the fields of an object.
+// readFields reads a limit from the fields of an object.
 func (l *limit) readFields(fields map[string]*yaml.Node) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		period := directFields[name]
@@ -175,7 +175,7 @@ func (l *limit) readFields(fields map[string]*yaml.Node) {
 	}
 }
 
-// readCount reads a count and its period from fields of their own.
+// readCount reads a count and a period from two fields.
 func (l *limit) readCount(fields map[string]*yaml.Node) {
 	var count int64
 	for _, name := range countFields {
@@ -194,17 +194,17 @@ func (l *limit) readCount(fields map[string]*yaml.Node) {
 	case count == 0 && fields["category"] != nil:
 		l.note("the category %q is defined elsewhere", text(fields["category"]))
 	case count == 0:
-		l.note("it has no number of requests that Sluice reads")
+		l.note("Sluice found no number of requests in it")
 	case period == "":
 		l.texts = []string{fmt.Sprintf("%d/minute", count)}
 		l.shadow = true
-		l.note("it has no period that Sluice reads; a minute is assumed, and the rule is in shadow mode until you set the period")
+		l.note("Sluice found no period in it; the rule uses a minute, and is in shadow mode until you set the period")
 	default:
 		l.texts = []string{fmt.Sprintf("%d/%s", count, period)}
 	}
 }
 
-// periodOf returns the period in the fields of an object, or "".
+// periodOf returns the period in the fields of an object, or "" if it is missing.
 func periodOf(fields map[string]*yaml.Node) string {
 	number, unit := int64(0), ""
 	for _, name := range periodFields {
@@ -229,14 +229,14 @@ func periodOf(fields map[string]*yaml.Node) string {
 	return period(number, unit)
 }
 
-// namesUnit reports whether the field unit or timeunit has a text other than the name of a count, such as
+// namesUnit reports whether the field unit or timeunit may name a unit of time, rather than a count such as
 // "requests".
 func namesUnit(fields map[string]*yaml.Node) bool {
 	unit := folded(cmp.Or(text(fields["unit"]), text(fields["timeunit"])))
 	return unit != "" && !slices.Contains(countFields, unit)
 }
 
-// firstText returns the first text that is neither a number nor a period.
+// firstText returns the first text in the named fields that is neither a number nor a period.
 func firstText(fields map[string]*yaml.Node, names []string) string {
 	for _, name := range names {
 		v := text(fields[name])
@@ -247,7 +247,7 @@ func firstText(fields map[string]*yaml.Node, names []string) string {
 	return ""
 }
 
-// readKey reads what a limit counts by.
+// readKey sets the criterion of a limit from its text in the extension.
 func (l *limit) readKey(by string) {
 	of := wordsOf(by)
 	has := func(words ...string) bool {
@@ -264,13 +264,13 @@ func (l *limit) readKey(by string) {
 		l.by = byAll
 	case has("user", "users", "account", "key", "apikey", "token", "consumer", "credential", "client", "organization", "org", "tenant", "identity", "subject", "app", "application", "project"):
 	default:
-		l.note("it counts by %q, which Sluice does not read; the rule counts by the credentials of the operation", by)
+		l.note("it counts by %q, which Sluice does not know; the rule counts by the credentials of the operation", by)
 	}
 }
 
 var letterHumps = regexp.MustCompile(`([a-z])([A-Z])`)
 
-// wordsOf returns the words of a name such as per-IP, apiKey or client_id, in lower case.
+// wordsOf splits a name such as per-IP, apiKey or client_id into words in lower case.
 func wordsOf(name string) []string {
 	name = letterHumps.ReplaceAllString(name, "$1 $2")
 	return strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r < '0' || r > '9' && r < 'a' || r > 'z' })
@@ -283,7 +283,7 @@ func readText(v string) *limit {
 	m := limitText.FindStringSubmatch(v)
 	if m == nil {
 		if _, err := strconv.Atoi(v); err == nil {
-			return &limit{texts: []string{v + "/minute"}, shadow: true, notes: []string{"it has no period; a minute is assumed, and the rule is in shadow mode until you set the period"}}
+			return &limit{texts: []string{v + "/minute"}, shadow: true, notes: []string{"it has no period; the rule uses a minute, and is in shadow mode until you set the period"}}
 		}
 		return unreadable("Sluice does not read %.80q as a limit", v)
 	}
@@ -300,7 +300,7 @@ func readText(v string) *limit {
 	return l
 }
 
-// units are the lengths of units of time by their singular names in lower case.
+// units has the lengths of units of time by singular name in lower case.
 var units = map[string]time.Duration{
 	"ms": time.Millisecond, "millisecond": time.Millisecond,
 	"s": time.Second, "sec": time.Second, "second": time.Second,
@@ -319,8 +319,8 @@ var (
 // maxPeriod bounds the periods of limits.
 const maxPeriod = 10 * 366 * 24 * time.Hour
 
-// period returns n times a length of time, such as "minute", "15m" or "PT1H", as a policy writes it. It returns ""
-// if the text is not a length of time.
+// period returns n times a unit in the form of a policy. unit is a length of time such as "minute", "15m" or
+// "PT1H"; for other texts, period returns "".
 func period(n int64, unit string) string {
 	length := lengthOf(unit)
 	switch small := strings.ToLower(strings.TrimSpace(unit)); {

@@ -11,14 +11,14 @@ import (
 // maxHops bounds the references, aliases and merges between two nodes.
 const maxHops = 32
 
-// field returns the value of a key after following references within the document, or nil if the key is missing.
+// field returns the value of a key, or nil if the key is missing. It follows references within the document.
 func (d *Document) field(n *yaml.Node, key string) *yaml.Node {
 	return d.resolve(lookup(d.resolve(n, 0), key), 0)
 }
 
-// resolve follows aliases and references within the document. It returns nil for a reference that leads nowhere,
-// and returns a reference to another file as it is. Each reference is followed only once, because a pointer can
-// lead through many references.
+// resolve follows aliases and references within the document. It returns nil for a reference without a target, and
+// returns a reference to another file unchanged. It caches targets, because a pointer can lead through many
+// references.
 func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
 	first := n
 	for ; n != nil; hops++ {
@@ -36,7 +36,7 @@ func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
 		if to, known := d.targets[first]; known {
 			return to
 		}
-		d.targets[first] = nil // until the pointer leads to a node; a pointer in a loop never does
+		d.targets[first] = nil // the target until it is found; in a loop, it stays nil
 		n = d.resolve(d.pointer(ref, hops+1), hops+1)
 		d.targets[first] = n
 		return n
@@ -44,7 +44,7 @@ func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
 	return nil
 }
 
-// pointer returns the node that a JSON pointer names, or nil.
+// pointer returns the node at a JSON pointer, or nil.
 func (d *Document) pointer(ref string, hops int) *yaml.Node {
 	ref, err := url.PathUnescape(ref)
 	if err != nil {
@@ -79,7 +79,7 @@ func lookup(n *yaml.Node, key string) *yaml.Node {
 }
 
 // pairs yields the keys and values of a mapping, and then those that "<<" merges into it. If a key occurs twice,
-// the first one counts.
+// the first occurrence takes precedence.
 func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	return func(yield func(key, value *yaml.Node) bool) {
 		todo := []*yaml.Node{n}
@@ -104,7 +104,7 @@ func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	}
 }
 
-// items returns the entries of a list after following references within the document.
+// items returns the elements of a list. It follows references within the document.
 func (d *Document) items(n *yaml.Node) (all []*yaml.Node) {
 	if n == nil || n.Kind != yaml.SequenceNode {
 		return nil
@@ -117,7 +117,7 @@ func (d *Document) items(n *yaml.Node) (all []*yaml.Node) {
 	return all
 }
 
-// text returns the text of a scalar, and "" for anything else.
+// text returns the text of a scalar, or "" for other nodes.
 func text(n *yaml.Node) string {
 	if n == nil || n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		return ""
@@ -125,7 +125,7 @@ func text(n *yaml.Node) string {
 	return n.Value
 }
 
-// whole returns the whole number above zero in a scalar, which may be text.
+// whole returns the positive whole number in a scalar, which may be a text.
 func whole(n *yaml.Node) (int64, bool) {
 	v, err := strconv.ParseInt(strings.NewReplacer("_", "", ",", "").Replace(text(n)), 10, 64)
 	return v, err == nil && v > 0

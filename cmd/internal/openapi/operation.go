@@ -10,14 +10,14 @@ import (
 
 // Operation is a method of a path.
 type Operation struct {
-	Method  string // "" stands for any method
+	Method  string // "" means any method
 	Path    string // the template, as written
 	ID      string // the operationId, or ""
 	Summary string
 	Tags    []string
 	Line    int
 
-	bases  []base     // the places where servers offer it
+	bases  []base     // the hosts and paths of its servers
 	node   *yaml.Node // the operation
 	item   *yaml.Node // the path item
 	sample map[string]string
@@ -28,7 +28,7 @@ func (o *Operation) String() string {
 	return strings.TrimSpace(cmp.Or(o.Method, "any method of") + " " + o.Path)
 }
 
-// methods are the keys of a path that are operations.
+// methods maps the keys of a path item that are operations to methods.
 var methods = map[string]string{
 	"get": "GET", "put": "PUT", "post": "POST", "delete": "DELETE", "options": "OPTIONS", "head": "HEAD",
 	"patch": "PATCH", "trace": "TRACE", "query": "QUERY",
@@ -42,9 +42,9 @@ func (d *Document) readPaths() {
 		case !strings.HasPrefix(key.Value, "/"):
 			d.leave(key.Line, `write it as in "/users"`, "the path %.60q does not start with a slash", key.Value)
 		case item == nil || item.Kind != yaml.MappingNode:
-			d.leave(key.Line, "write its methods beneath it, or a reference that leads to them", "the path %.60q has no methods", key.Value)
+			d.leave(key.Line, "write its methods below it, or a reference to them", "the path %.60q has no methods", key.Value)
 		case lookup(item, "$ref") != nil:
-			d.leave(key.Line, "join the files into one first: tools call it to bundle", "the path %.60q is in another file, %.60q", key.Value, text(lookup(item, "$ref")))
+			d.leave(key.Line, "bundle the files into one first", "the path %.60q is in another file, %.60q", key.Value, text(lookup(item, "$ref")))
 		default:
 			d.readItem(key.Value, item)
 		}
@@ -53,7 +53,7 @@ func (d *Document) readPaths() {
 
 // readItem reads the operations of a path.
 func (d *Document) readItem(path string, item *yaml.Node) {
-	read := map[string]bool{} // with merged mappings, the first of equal methods counts
+	read := map[string]bool{} // in merged mappings, the first occurrence of a method takes precedence
 	for key, value := range pairs(item) {
 		method, found := methods[key.Value]
 		if !found || read[key.Value] {
@@ -62,7 +62,7 @@ func (d *Document) readItem(path string, item *yaml.Node) {
 		read[key.Value] = true
 		node := d.resolve(value, 0)
 		if node == nil || node.Kind != yaml.MappingNode {
-			d.leave(key.Line, "describe it, or leave it out", "%s %.60s is no operation", method, path)
+			d.leave(key.Line, "describe it, or omit it", "%s %.60s is not an operation", method, path)
 			continue
 		}
 		o := Operation{Method: method, Path: path, Line: key.Line, node: node, item: item}
@@ -76,7 +76,7 @@ func (d *Document) readItem(path string, item *yaml.Node) {
 	}
 }
 
-// samples returns values of path parameters: the first allowed value, or an example.
+// samples returns a value for each path parameter: the first allowed value, or an example.
 func (d *Document) samples(item, node *yaml.Node) map[string]string {
 	all := map[string]string{}
 	for _, p := range slices.Concat(d.items(d.field(item, "parameters")), d.items(d.field(node, "parameters"))) {
@@ -96,14 +96,14 @@ func (d *Document) samples(item, node *yaml.Node) map[string]string {
 	return all
 }
 
-// base is the place where a server offers operations.
+// base is the host and the path of a server.
 type base struct {
 	host string // in lower case, without a port; "" if it is unknown
-	path string // without a slash at the end
+	path string // without a final slash
 }
 
-// bases returns the places where an operation is offered: by its own servers if it has any, otherwise by the
-// servers of its path, and otherwise by the servers of the document.
+// bases returns the bases of an operation: those of its own servers, or otherwise of its path's servers, or
+// otherwise of the document's servers.
 func (d *Document) bases(item, node *yaml.Node) (all []base) {
 	if d.swagger {
 		return []base{{hostOf(text(d.field(d.root, "host"))), cleanBase(text(d.field(d.root, "basePath")))}}
@@ -125,11 +125,11 @@ func (d *Document) bases(item, node *yaml.Node) (all []base) {
 	return all
 }
 
-// maxURLs bounds the URLs that the variables of a server make.
+// maxURLs bounds the URLs of a server with variables.
 const maxURLs = 16
 
-// urls returns the URLs of a server: one for each value of a variable that lists its values; other variables have
-// their default.
+// urls returns the URLs of a server. If a variable lists its values, the server has a URL for each value; other
+// variables have their default.
 func (d *Document) urls(server *yaml.Node) []string {
 	all := []string{text(d.field(server, "url"))}
 	for name, variable := range pairs(d.field(server, "variables")) {
@@ -152,7 +152,7 @@ func (d *Document) urls(server *yaml.Node) []string {
 	return all
 }
 
-// baseOf returns the host and the path of a server's URL, which may be relative.
+// baseOf returns the base of a server's URL, which may be relative.
 func baseOf(url string) base {
 	url, _, _ = strings.Cut(url, "?")
 	url, _, _ = strings.Cut(url, "#")
@@ -164,7 +164,7 @@ func baseOf(url string) base {
 	return base{hostOf(host), cleanBase(path)}
 }
 
-// hostOf returns a host in the form of rules, or "" for an unknown or a local host.
+// hostOf returns a host in the form of rules, or "" for an unknown or local host.
 func hostOf(host string) string {
 	host = strings.ToLower(host[strings.LastIndexByte(host, '@')+1:])
 	if !strings.HasPrefix(host, "[") {
@@ -176,7 +176,7 @@ func hostOf(host string) string {
 	return host
 }
 
-// cleanBase returns a base path with a slash at its start and none at its end, or "".
+// cleanBase returns a base path that starts with a slash and does not end with one, or "".
 func cleanBase(path string) string {
 	var segments []string
 	for s := range strings.SplitSeq(path, "/") {

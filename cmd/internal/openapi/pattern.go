@@ -9,15 +9,15 @@ import (
 	"unicode"
 )
 
-// pattern returns the pattern of a policy for a path template. If it matches other paths as well, wider is the
-// reason.
+// pattern returns the pattern of a policy for a path template. If the pattern also matches other paths, wider is
+// the reason.
 func pattern(method, template string) (text, wider string) {
 	template, query, cut := strings.Cut(template, "?")
 	if before, _, found := strings.Cut(template, "#"); found {
 		template, cut, query = before, true, "#"
 	}
 	if cut {
-		wider = fmt.Sprintf("a pattern sees no query, so that %.60q counts like other requests to the path", query)
+		wider = fmt.Sprintf("a pattern ignores the query, so %.60q counts like other requests to the path", query)
 	}
 	var names, segments []string
 	parts := strings.FieldsFunc(template, func(r rune) bool { return r == '/' })
@@ -28,7 +28,7 @@ func pattern(method, template string) (text, wider string) {
 		}
 		name, rest := wildcard(s)
 		if name == "" {
-			wider = fmt.Sprintf("a wildcard of a pattern is a whole segment, and %.60q has more in it, so that other paths match as well", s)
+			wider = fmt.Sprintf("a wildcard in a pattern is a whole segment, but %.60q contains more, so other paths also match", s)
 		}
 		name = unique(name, names)
 		names = append(names, name)
@@ -43,9 +43,8 @@ func pattern(method, template string) (text, wider string) {
 	return strings.TrimSpace(method + " " + text), wider
 }
 
-// wildcard returns the name of a parameter that is a whole segment, and whether the parameter stands for the rest of
-// the path: {name+}, {name*}, {name...}, {+name}, {name:path} or {name:.*}. The name is empty if the segment has more
-// in it than a parameter.
+// wildcard returns the name of a parameter that is a whole segment, or "" for other segments. rest reports whether
+// the parameter matches the rest of the path, as in {name+}, {name*}, {name...}, {+name}, {name:path} or {name:.*}.
 func wildcard(segment string) (name string, rest bool) {
 	inner := segment[1:max(1, len(segment)-1)]
 	if !strings.HasPrefix(segment, "{") || !strings.HasSuffix(segment, "}") || strings.ContainsAny(inner, "{}") {
@@ -70,7 +69,7 @@ func wildcard(segment string) (name string, rest bool) {
 	return name, rest
 }
 
-// unique returns the name, with a number appended if names already contains it.
+// unique returns the name, followed by a number if names already contains the name.
 func unique(name string, names []string) string {
 	if name == "" {
 		name = "part"
@@ -82,7 +81,7 @@ func unique(name string, names []string) string {
 	return all
 }
 
-// literal returns a segment of a template in the form of a pattern.
+// literal converts a segment of a template to a segment of a pattern.
 func literal(segment string) string {
 	var b strings.Builder
 	for i := range len(segment) {
@@ -102,8 +101,8 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// path returns a path that the operation answers, escaped, below a base path. Parameters without a known value have
-// a made-up one.
+// path returns an escaped path of the operation below a base path. Parameters without a known value have a
+// placeholder.
 func (o *Operation) path(base string) string {
 	template, _, _ := strings.Cut(base+o.Path, "?")
 	template, _, _ = strings.Cut(template, "#")

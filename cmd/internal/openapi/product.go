@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// readKuadrant reads rate_limit of x-kuadrant.
+// readKuadrant reads rate_limit in x-kuadrant.
 func readKuadrant(d *Document, n *yaml.Node) []*limit {
 	of := d.field(n, "rate_limit")
 	if of == nil {
@@ -25,12 +25,12 @@ func readKuadrant(d *Document, n *yaml.Node) []*limit {
 	}
 	if len(d.items(d.field(of, "when"))) > 0 {
 		l.shadow = true
-		l.note("it has conditions under \"when\", which a policy does not support; the rule is in shadow mode, because it would limit more")
+		l.note("it has conditions in \"when\", which a policy does not support; the rule is in shadow mode, because it would deny more")
 	}
 	return []*limit{l}
 }
 
-// counterText returns the selector of a counter, which is a text or an object with an expression.
+// counterText returns the selector of a counter. A counter is a text or an object with an expression.
 func (d *Document) counterText(n *yaml.Node) string {
 	if e := d.field(n, "expression"); e != nil {
 		return text(e)
@@ -38,7 +38,7 @@ func (d *Document) counterText(n *yaml.Node) string {
 	return text(n)
 }
 
-// readSelector adds the selector of a counter of Kuadrant to the key of a limit.
+// readSelector adds the selector of a Kuadrant counter to the key of a limit.
 func (l *limit) readSelector(selector string) {
 	_, header, isHeader := strings.Cut(selector, "request.headers.")
 	if !isHeader {
@@ -57,10 +57,10 @@ func (l *limit) readSelector(selector string) {
 	}
 }
 
-// kongPeriods are the fields of Kong's plugin, the shortest period first.
+// kongPeriods has the fields of Kong's plugin that are limits, the shortest period first.
 var kongPeriods = []string{"second", "minute", "hour", "day", "month", "year"}
 
-// readKong reads the plugin rate-limiting of Kong.
+// readKong reads Kong's plugin rate-limiting.
 func readKong(d *Document, n *yaml.Node) []*limit {
 	config := cmp.Or(d.field(n, "config"), n)
 	if text(d.field(n, "enabled")) == "false" {
@@ -79,7 +79,7 @@ func readKong(d *Document, n *yaml.Node) []*limit {
 	return []*limit{l}
 }
 
-// kongKey reads what a plugin of Kong counts by.
+// kongKey sets the criterion of a limit from the configuration of a Kong plugin.
 func (l *limit) kongKey(d *Document, config *yaml.Node) {
 	field := func(names ...string) string {
 		for _, name := range names {
@@ -102,7 +102,7 @@ func (l *limit) kongKey(d *Document, config *yaml.Node) {
 	}
 }
 
-// readKongAdvanced reads the plugin rate-limiting-advanced of Kong.
+// readKongAdvanced reads Kong's plugin rate-limiting-advanced.
 func readKongAdvanced(d *Document, n *yaml.Node) []*limit {
 	config := d.field(n, "config")
 	if text(d.field(n, "enabled")) == "false" {
@@ -118,13 +118,13 @@ func readKongAdvanced(d *Document, n *yaml.Node) []*limit {
 		}
 	}
 	if len(l.texts) == 0 {
-		l.note("it has no list of limits with their window_size")
+		l.note("it has no list of limits with a window_size")
 	}
 	l.kongKey(d, config)
 	return []*limit{l}
 }
 
-// readKusk reads rate_limit of x-kusk.
+// readKusk reads rate_limit in x-kusk.
 func readKusk(d *Document, n *yaml.Node) []*limit {
 	of := d.field(n, "rate_limit")
 	if of == nil {
@@ -134,13 +134,13 @@ func readKusk(d *Document, n *yaml.Node) []*limit {
 	for _, l := range all {
 		l.by = byAll
 		if text(d.field(of, "per_connection")) == "true" {
-			l.note("Kusk counts each connection; the rule counts all together")
+			l.note("Kusk counts each connection separately; the rule counts all together")
 		}
 	}
 	return all
 }
 
-// readYandex reads x-yc-apigateway-rate-limit, or rateLimit of x-yc-apigateway.
+// readYandex reads x-yc-apigateway-rate-limit, or rateLimit in x-yc-apigateway.
 func readYandex(d *Document, n *yaml.Node) []*limit {
 	all := d.readPlain(d.field(n, "allRequests"))
 	for _, l := range all {
@@ -149,7 +149,7 @@ func readYandex(d *Document, n *yaml.Node) []*limit {
 	return all
 }
 
-// readAPISIX reads the plugins limit-count and limit-req of APISIX.
+// readAPISIX reads APISIX's plugins limit-count and limit-req.
 func readAPISIX(d *Document, n *yaml.Node) (all []*limit) {
 	if of := d.field(n, "limit-count"); of != nil {
 		l := &limit{}
@@ -173,7 +173,7 @@ func readAPISIX(d *Document, n *yaml.Node) (all []*limit) {
 				l.algorithm = "leaky_bucket"
 			}
 		} else {
-			l.note("the rate of limit-req is no whole number")
+			l.note("the rate of limit-req is not a whole number")
 		}
 		l.apisixKey(text(d.field(of, "key")))
 		all = append(all, l)
@@ -181,7 +181,7 @@ func readAPISIX(d *Document, n *yaml.Node) (all []*limit) {
 	return all
 }
 
-// apisixKey reads what a plugin of APISIX counts by: a variable of nginx.
+// apisixKey sets the criterion of a limit from the key of an APISIX plugin, which is a variable of nginx.
 func (l *limit) apisixKey(key string) {
 	header, isHeader := strings.CutPrefix(strings.TrimPrefix(key, "$"), "http_")
 	switch {
@@ -195,7 +195,7 @@ func (l *limit) apisixKey(key string) {
 	}
 }
 
-// readHuawei reads x-apigateway-ratelimit, which names a policy among x-apigateway-ratelimits.
+// readHuawei reads x-apigateway-ratelimit, which names a policy in x-apigateway-ratelimits.
 func readHuawei(d *Document, n *yaml.Node) (all []*limit) {
 	of := d.field(d.field(d.root, "x-apigateway-ratelimits"), text(n))
 	if of == nil {
@@ -216,7 +216,7 @@ func readHuawei(d *Document, n *yaml.Node) (all []*limit) {
 		return []*limit{unreadable("the policy %q has no limit with an interval and a unit", text(n))}
 	}
 	if text(d.field(of, "shared")) == "true" {
-		all[0].note("operations with this policy share a count; the rules count each operation")
+		all[0].note("operations with this policy share a count; the rules count each operation separately")
 	}
 	if len(d.items(d.field(of, "special"))) > 0 {
 		all[0].note("limits of single users and apps are overrides in a policy: see \"overrides\"")
@@ -224,7 +224,7 @@ func readHuawei(d *Document, n *yaml.Node) (all []*limit) {
 	return all
 }
 
-// tykLimits returns the limits of operations by their operationIds, from x-tyk-api-gateway.
+// tykLimits returns the limits in x-tyk-api-gateway, by operationId.
 func (d *Document) tykLimits() map[string]*limit {
 	all := map[string]*limit{}
 	operations := d.field(d.field(d.field(d.root, "x-tyk-api-gateway"), "middleware"), "operations")
@@ -245,7 +245,7 @@ func (d *Document) tykLimit(n *yaml.Node) *limit {
 	if p := period(1, text(d.field(n, "per"))); ok && p != "" {
 		l.texts = []string{fmt.Sprintf("%d/%s", rate, p)}
 	} else {
-		l.note("rateLimit has no rate with a length under per")
+		l.note("rateLimit has no rate with a period in per")
 	}
 	return l
 }

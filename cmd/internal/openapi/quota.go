@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// quotas returns the limits in x-google-management, by the names of their metrics.
+// quotas returns the limits in x-google-management by metric.
 func (d *Document) quotas() map[string]*limit {
 	all := map[string]*limit{}
 	for _, name := range []string{"x-google-management", "x-google-api-management"} {
@@ -24,7 +24,7 @@ func (d *Document) quotas() map[string]*limit {
 	return all
 }
 
-// addQuota adds one limit of a metric.
+// addQuota adds the limit of a metric.
 func (d *Document) addQuota(all map[string]*limit, extension string, of *yaml.Node) {
 	metric := text(d.field(of, "metric"))
 	if metric == "" {

@@ -15,16 +15,16 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Limits proposed for operations without one.
+// The limits that are proposed for operations without one.
 const (
 	proposedRead  = "100/minute"
 	proposedWrite = "20/minute"
 )
 
-// Policy is a policy that was translated from a document, with comments.
+// Policy is a policy translated from a document, with comments.
 type Policy struct {
 	Document policy.Document
-	// Left are the operations and paths that are not in the policy.
+	// Left has a problem for each operation or path that is missing from the policy.
 	Left policy.Errors
 
 	unlimited []*Operation // operations for which extensions switch limits off
@@ -32,8 +32,8 @@ type Policy struct {
 	comments  [][]string // one list for each rule
 }
 
-// Policy returns a policy with rules for each operation: with the limit from an extension, or a proposed limit in
-// shadow mode.
+// Policy returns a policy with rules for each operation. A rule has the limit of an extension, or a proposed limit
+// in shadow mode.
 func (d *Document) Policy() (*Policy, error) {
 	b := builder{d: d, quotas: d.quotas(), tyk: d.tykLimits(), own: map[string][]*Operation{}}
 	b.Left = slices.Clone(d.Left)
@@ -64,14 +64,14 @@ func (d *Document) Policy() (*Policy, error) {
 	return &b.Policy, err
 }
 
-// builder makes the rules of a document.
+// builder makes the rules for a document.
 type builder struct {
 	Policy
 	d      *Document
 	quotas map[string]*limit
 	tyk    map[string]*limit
 	hosts  []string
-	own    map[string][]*Operation // the operations of each rule, by its name
+	own    map[string][]*Operation // the operations of each rule, by name
 
 	schemes  []string // notes about security schemes
 	proposed int
@@ -88,7 +88,7 @@ func (b *builder) readHosts() {
 	}
 }
 
-// generalLimits returns the limits that the document sets for operations that have no limits of their own.
+// generalLimits returns the limits that a document sets for operations without limits of their own.
 func (d *Document) generalLimits() []*limit {
 	root, _ := d.limitsOf(d.root)
 	info, _ := d.limitsOf(d.field(d.root, "info"))
@@ -109,7 +109,7 @@ func hasText(limits []*limit) bool {
 	return slices.ContainsFunc(limits, func(l *limit) bool { return len(l.texts) > 0 })
 }
 
-// limitsOf returns the limits of an operation, or otherwise those of its path.
+// limitsOf returns the limits of an operation, or else those of its path.
 func (b *builder) limitsOf(o *Operation) (all []*limit, known bool) {
 	if all, known = b.d.limitsOf(o.node); !known {
 		all, known = b.d.limitsOf(o.item)
@@ -120,7 +120,7 @@ func (b *builder) limitsOf(o *Operation) (all []*limit, known bool) {
 	return all, known
 }
 
-// limited adds the rules of an operation with limits from extensions.
+// limited adds the rules for an operation with limits from extensions.
 func (b *builder) limited(o *Operation, limits []*limit, quota bool) {
 	switch {
 	case hasText(limits):
@@ -143,7 +143,8 @@ func (b *builder) limited(o *Operation, limits []*limit, quota bool) {
 	}
 }
 
-// propose adds a rule for an operation for which no limit could be read. unread are the limits that could not be read.
+// propose adds a rule with a proposed limit for an operation. unread are limits of the operation that could not be
+// read.
 func (b *builder) propose(o *Operation, unread []*limit) {
 	l := &limit{texts: []string{proposedWrite}, shadow: true}
 	if slices.Contains([]string{"", "GET", "HEAD", "OPTIONS", "TRACE", "QUERY"}, o.Method) {
@@ -156,7 +157,7 @@ func (b *builder) propose(o *Operation, unread []*limit) {
 	b.add(o, l)
 }
 
-// unread returns notes about why a limit is not in the policy.
+// unread returns the reasons why a limit is missing from the policy.
 func (l *limit) unread() (all []string) {
 	for _, n := range l.notes {
 		all = append(all, fmt.Sprintf("not read from %s: %s", l.extension, n))
@@ -164,7 +165,7 @@ func (l *limit) unread() (all []string) {
 	return all
 }
 
-// add adds the rules of one limit of an operation: one for each alternative in the operation's security requirements.
+// add adds the rules for one limit of an operation, one for each alternative in the security requirements.
 func (b *builder) add(o *Operation, l *limit) {
 	match, notes := b.patterns(o)
 	comments := slices.Concat([]string{title(o) + " " + l.origin()}, sentences(l.notes), notes)
@@ -184,7 +185,7 @@ func title(o *Operation) string {
 	return text
 }
 
-// origin returns where a limit comes from.
+// origin returns a sentence about the origin of a limit.
 func (l *limit) origin() string {
 	if l.extension == "" {
 		return "Proposed."
@@ -192,7 +193,7 @@ func (l *limit) origin() string {
 	return "From " + l.extension + "."
 }
 
-// sentences returns texts with a capital letter and a period.
+// sentences makes sentences of texts, with a capital letter and a period.
 func sentences(texts []string) (all []string) {
 	for _, t := range texts {
 		all = append(all, strings.ToUpper(t[:1])+t[1:]+".")
@@ -211,7 +212,7 @@ func (b *builder) addKeys(r policy.Rule, l *limit, c credentials, comments []str
 	}
 	if len(c.keys) > 1 {
 		r.Missing = "skip"
-		comments = append(comments, "It accepts several credentials, and has a rule for each.")
+		comments = append(comments, "The operation accepts several credentials, and has a rule for each.")
 	}
 	if c.optional {
 		comments = append(comments, "Credentials are optional, so the rule counts by address.")
@@ -223,15 +224,15 @@ func (b *builder) addKeys(r policy.Rule, l *limit, c credentials, comments []str
 	}
 }
 
-// append adds a rule under a unique name. If the rule does not compile, it counts by address instead, or is left
-// out.
+// append adds a rule under a unique name. If the rule does not compile, append adds one that counts by address, or
+// none if that does not compile either.
 func (b *builder) append(r policy.Rule, comments []string, of []*Operation) {
 	err := compiles(r)
 	if err != nil && len(r.Key) > 0 && !slices.Equal(r.Key, []string{clientIP}) {
 		by := r
 		by.Key, by.Missing = []string{clientIP}, ""
 		if compiles(by) == nil {
-			comments = append(slices.Clone(comments), fmt.Sprintf("It counts by address, because of the key %s: %v.", strings.Join(r.Key, ", "), err))
+			comments = append(slices.Clone(comments), fmt.Sprintf("The rule counts by address, because the key %s is invalid: %v.", strings.Join(r.Key, ", "), err))
 			r, err = by, nil
 		}
 	}
@@ -248,7 +249,7 @@ func (b *builder) append(r policy.Rule, comments []string, of []*Operation) {
 	b.comments = append(b.comments, comments)
 }
 
-// compiles returns an error with the reason if a rule does not compile.
+// compiles returns the reason if a rule does not compile.
 func compiles(r policy.Rule) error {
 	if r.Name == "" {
 		r.Name, r.Limit = "rule", proposedRead
@@ -260,7 +261,7 @@ func compiles(r policy.Rule) error {
 	return err
 }
 
-// patterns returns the patterns of an operation, and notes about other paths that they match.
+// patterns returns the patterns for an operation, and notes about other paths that they match.
 func (b *builder) patterns(o *Operation) (all, notes []string) {
 	for _, base := range o.bases {
 		p, wider := pattern(o.Method, base.path+o.Path)
@@ -271,7 +272,7 @@ func (b *builder) patterns(o *Operation) (all, notes []string) {
 	return all, sentences(notes)
 }
 
-// appendNew appends the values that all lacks.
+// appendNew appends those of values that all does not contain.
 func appendNew[T comparable](all []T, values ...T) []T {
 	for _, v := range values {
 		if !slices.Contains(all, v) {
@@ -281,13 +282,13 @@ func appendNew[T comparable](all []T, values ...T) []T {
 	return all
 }
 
-// quotaShare is the cost of one request in a metric.
+// quotaShare is the cost of a request in a metric.
 type quotaShare struct {
 	metric string
 	cost   int64
 }
 
-// quotaShares returns the metrics that an operation counts towards and that have a limit, sorted by name.
+// quotaShares returns the costs of an operation in metrics that have a limit, sorted by metric.
 func (b *builder) quotaShares(o *Operation) (all []quotaShare) {
 	costs := b.d.costs(o)
 	for _, metric := range slices.Sorted(maps.Keys(costs)) {
@@ -298,7 +299,7 @@ func (b *builder) quotaShares(o *Operation) (all []quotaShare) {
 	return all
 }
 
-// shared adds the rules for metrics. Each rule counts all operations with the same metric and cost.
+// shared adds the rules for metrics, one for each combination of metric and cost.
 func (b *builder) shared(all map[quotaShare][]*Operation) {
 	order := slices.SortedFunc(maps.Keys(all), func(x, y quotaShare) int {
 		return cmp.Or(strings.Compare(x.metric, y.metric), cmp.Compare(x.cost, y.cost))
@@ -309,9 +310,9 @@ func (b *builder) shared(all map[quotaShare][]*Operation) {
 	}
 	for _, s := range order {
 		l := b.quotas[s.metric]
-		comments := append([]string{fmt.Sprintf("Operations of the metric %s that cost %d. %s", s.metric, s.cost, l.origin())}, sentences(l.notes)...)
+		comments := append([]string{fmt.Sprintf("Operations that cost %d of the metric %s. %s", s.cost, s.metric, l.origin())}, sentences(l.notes)...)
 		if costs[s.metric] > 1 {
-			comments = append(comments, "Operations of another cost have a rule and a count of their own: the cost of a rule is one number.")
+			comments = append(comments, "Operations with another cost have a rule and a count of their own, because a rule has only one cost.")
 		}
 		r := policy.Rule{Name: ruleName("quota " + s.metric)}
 		if s.cost > 1 {
@@ -321,20 +322,20 @@ func (b *builder) shared(all map[quotaShare][]*Operation) {
 	}
 }
 
-// general adds the rules for the limits that apply to all operations without limits of their own.
+// general adds the rules for limits of all operations without limits of their own.
 func (b *builder) general(limits []*limit, of []*Operation) {
 	if len(of) == 0 {
 		return
 	}
 	for _, l := range limits {
 		if len(l.texts) > 0 {
-			comments := append([]string{"All operations without a limit of their own have this one together. " + l.origin()}, sentences(l.notes)...)
+			comments := append([]string{"All operations without a limit of their own share this limit. " + l.origin()}, sentences(l.notes)...)
 			b.many(policy.Rule{Name: "api"}, l, comments, of)
 		}
 	}
 }
 
-// many adds the rules of a limit that several operations share.
+// many adds the rules for a limit that several operations share.
 func (b *builder) many(r policy.Rule, l *limit, comments []string, of []*Operation) {
 	for _, o := range of {
 		match, notes := b.patterns(o)
@@ -348,7 +349,7 @@ func (b *builder) many(r policy.Rule, l *limit, comments []string, of []*Operati
 	b.addKeys(r, l, c, comments, of)
 }
 
-// overlaps adds comments about operations that a rule counts in addition to its own.
+// overlaps adds a comment to each rule that also counts other operations.
 func (b *builder) overlaps() {
 	m, err := newMatcher(&b.Document, b.d)
 	if err != nil {
@@ -365,15 +366,15 @@ func (b *builder) overlaps() {
 	}
 	for i := range b.Document.Rules {
 		if others := foreign[b.Document.Rules[i].Name]; len(others) > 0 {
-			b.comments[i] = append(b.comments[i], "It also counts "+list(others)+": all rules that match apply.")
+			b.comments[i] = append(b.comments[i], "It also counts "+list(others)+", because all matching rules apply.")
 		}
 	}
 }
 
-// maxListed bounds the operations that a comment names.
+// maxListed bounds the operations that are named in a comment.
 const maxListed = 5
 
-// list returns the names of the first operations, and the number of the others.
+// list names the first operations, and gives the number of the others.
 func list(all []*Operation) string {
 	var b strings.Builder
 	for i, o := range all {
@@ -396,7 +397,7 @@ var (
 	noNameRun = regexp.MustCompile(`[^a-z0-9._]+`)
 )
 
-// ruleName returns a name that a rule can have: getPetById becomes get-pet-by-id.
+// ruleName converts a text to a valid name of a rule: getPetById becomes get-pet-by-id.
 func ruleName(text string) string {
 	name := strings.ToLower(humps.ReplaceAllString(text, "$1-$2"))
 	name = strings.Trim(noNameRun.ReplaceAllString(name, "-"), "-")

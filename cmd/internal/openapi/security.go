@@ -14,11 +14,12 @@ const clientIP = "client_ip"
 // apiKey is the key part for tokens in "Authorization: Bearer", and for X-API-Key.
 const apiKey = "api_key"
 
-// credentials are the keys that identify the clients of an operation: one for each alternative that it accepts.
+// credentials has the keys that identify the clients of an operation, one for each alternative that the operation
+// accepts.
 type credentials struct {
 	keys     [][]string
 	optional bool
-	notes    []string // about security schemes
+	notes    []string // notes about security schemes
 }
 
 // credentialsOf returns the credentials that an operation requires.
@@ -40,7 +41,7 @@ func (d *Document) credentialsOf(o *Operation) credentials {
 	}
 	byAddress := func(key []string) bool { return slices.Equal(key, []string{clientIP}) }
 	switch {
-	case len(c.keys) == 0 || slices.ContainsFunc(c.keys, byAddress): // an address is never missing
+	case len(c.keys) == 0 || slices.ContainsFunc(c.keys, byAddress): // every request has an address
 		c.keys = [][]string{{clientIP}}
 	case !slices.ContainsFunc(c.keys, func(k []string) bool { return !coveredByAPIKey(k) }) && len(c.keys) > 1:
 		c.keys = [][]string{{apiKey}}
@@ -48,7 +49,7 @@ func (d *Document) credentialsOf(o *Operation) credentials {
 	return c
 }
 
-// coveredByAPIKey reports whether the part api_key also finds the credentials of a key.
+// coveredByAPIKey reports whether the part api_key also reads the credentials of a key.
 func coveredByAPIKey(key []string) bool {
 	return len(key) == 1 && (key[0] == apiKey || strings.EqualFold(key[0], "header:X-API-Key"))
 }
@@ -60,7 +61,7 @@ func (c *credentials) note(format string, args ...any) {
 // maxParts bounds the parts of a key.
 const maxParts = 8
 
-// keyOf returns the key of one alternative. It is empty if the alternative requires nothing.
+// keyOf returns the key for one alternative. It is empty if the alternative requires no credentials.
 func (d *Document) keyOf(requirement *yaml.Node, c *credentials) (key []string) {
 	schemes := d.field(d.field(d.root, "components"), "securitySchemes")
 	if d.swagger {
@@ -90,10 +91,10 @@ func (d *Document) partOf(name string, scheme *yaml.Node, c *credentials) string
 	case "http", "basic":
 		return d.httpPart(name, strings.ToLower(text(d.field(scheme, "scheme"))+map[string]string{"basic": "basic"}[kind]), scheme, c)
 	case "oauth2", "openIdConnect":
-		c.note("each token of %s has a count of its own, so a client that gets a new token starts at zero: key: [\"jwt:sub\"] counts by user if the tokens are JWTs", name)
+		c.note("each token of %s has a count of its own, so a client with a new token starts at zero; if the tokens are JWTs, key: [\"jwt:sub\"] counts by user", name)
 		return apiKey
 	}
-	c.note("a key has no part for the security scheme %s, so rules for it count by address", name)
+	c.note("the security scheme %s has no key part, so rules for it count by address", name)
 	return clientIP
 }
 
@@ -101,13 +102,13 @@ func (d *Document) partOf(name string, scheme *yaml.Node, c *credentials) string
 func (d *Document) httpPart(name, scheme string, n *yaml.Node, c *credentials) string {
 	switch {
 	case scheme == "bearer" && strings.EqualFold(text(d.field(n, "bearerFormat")), "JWT"):
-		c.note("rules for %s count by the subject of its tokens, which Sluice does not verify: have a proxy or the upstream verify them", name)
+		c.note("rules for %s count by the subject of its tokens. Sluice does not verify tokens: have a proxy or the upstream verify them", name)
 		return "jwt:sub"
 	case scheme == "bearer":
 		return apiKey
 	case scheme == "basic":
 		return "header:Authorization"
 	}
-	c.note("the Authorization header of %s may differ for each request, so rules for it count by address", name)
+	c.note("the Authorization header of %s may differ between requests, so rules for it count by address", name)
 	return clientIP
 }

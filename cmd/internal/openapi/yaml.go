@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// summarize writes the comments at the head of the policy.
+// summarize adds the comments at the start of the policy.
 func (b *builder) summarize() {
 	from := b.d.File
 	if b.d.Title != "" {
@@ -17,7 +17,7 @@ func (b *builder) summarize() {
 	}
 	b.head = append(b.head, fmt.Sprintf("Made of %s: %s.", from, words.Counted(len(b.d.Operations), "operation")))
 	if b.proposed > 0 {
-		b.head = append(b.head, fmt.Sprintf("%s without a limit in the document: the rules marked \"Proposed\" are shadows, which deny nothing until \"shadow: true\" is removed. \"sluice recommend\" finds limits in an access log.", words.Counted(b.proposed, "operation")))
+		b.head = append(b.head, fmt.Sprintf("%s without a limit in the document: the rules marked \"Proposed\" are in shadow mode. They deny nothing until you remove \"shadow: true\". \"sluice recommend\" proposes limits from access logs.", words.Counted(b.proposed, "operation")))
 	}
 	if len(b.unlimited) > 0 {
 		b.head = append(b.head, "Extensions switch limits off for "+list(b.unlimited)+".")

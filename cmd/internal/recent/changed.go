@@ -9,17 +9,17 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// scope is how much of a rule a change affects.
+// scope is the part of a rule's subjects that a change affects.
 type scope uint8
 
 const (
 	unchanged   scope = iota
-	someChanged       // only subjects that overrides or tiers give other limits
+	someChanged       // only subjects with other limits from overrides or tiers
 	allChanged
 )
 
-// changedRules returns the rules that a change affects directly, by name. The counters of all other rules are known
-// from the real decisions.
+// changedRules returns the rules that a change affects directly, by name. For other rules, the real decisions
+// already reflect the state of the counters.
 func changedRules(before, after *policy.Document) map[string]scope {
 	was, is := rulesOf(before), rulesOf(after)
 	names := map[string]scope{}
@@ -42,7 +42,7 @@ func changedRules(before, after *policy.Document) map[string]scope {
 	return names
 }
 
-// ruleText is everything in a document that determines the decisions of a rule, as JSON.
+// ruleText has everything in a document that determines the decisions of a rule, as JSON.
 type ruleText struct{ rule, subjects string }
 
 func rulesOf(doc *policy.Document) map[string]ruleText {
@@ -63,7 +63,7 @@ func rulesOf(doc *policy.Document) map[string]ruleText {
 	return all
 }
 
-// settings returns the part of a document that determines the decisions of all rules.
+// settings returns, as JSON, the part of a document that determines the decisions of all rules.
 func settings(doc *policy.Document) string {
 	d := source.Inlined(*doc)
 	d.Rules, d.Overrides, d.Subjects, d.Tiers = nil, nil, nil, policy.Tiers{}
@@ -71,7 +71,7 @@ func settings(doc *policy.Document) string {
 	return encode(d)
 }
 
-// order returns the names of the rules that are also among others, in the order of the document.
+// order returns the names of the rules that others also has, in the order of the document.
 func order(doc *policy.Document, others map[string]ruleText) string {
 	var names []string
 	for i := range doc.Rules {
@@ -82,14 +82,14 @@ func order(doc *policy.Document, others map[string]ruleText) string {
 	return encode(names)
 }
 
-// encode returns a part of a document as JSON, in which empty and missing values are equal.
+// encode returns a part of a document as JSON. Empty and missing values have the same JSON.
 func encode(v any) string {
-	text, _ := json.Marshal(v) // cannot fail: documents have a form in JSON
+	text, _ := json.Marshal(v) // cannot fail for documents
 	return string(text)
 }
 
-// ruleOf returns the name of the rule that counts under a key: the text before the first slash, after the hash tag of a
-// cluster.
+// ruleOf returns the name of the rule that a key in the store belongs to. It is the text before the first slash,
+// after the hash tag for a cluster, if any.
 func ruleOf(key string) string {
 	if strings.HasPrefix(key, "{") {
 		_, key, _ = strings.Cut(key, "}")

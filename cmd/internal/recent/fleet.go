@@ -20,48 +20,48 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Fleet tries changes on the rings of all instances that share a store. An instance posts the changed policy, the
-// others post its effect on their requests, and the answers are added.
+// Fleet tries changes on the rings of all instances that share a store. An instance posts the changed policy to a
+// board. The other instances post the effect on their requests, and the first one adds these answers.
 type Fleet struct {
 	Ring  *Ring
-	Board telemetry.Board // nil: this is the only instance
+	Board telemetry.Board // nil if this is the only instance
 	// Document returns the policy in force.
 	Document func() *policy.Document
 	Logger   *slog.Logger
 
-	id string // of this run of the instance
+	id string // identifies this run of the instance
 }
 
-// Parts of the board.
+// The parts of the board.
 const (
-	herePart  = "trial-here" // instances that answer trials
-	askedPart = "trial"      // changed policies
-	triedPart = "tried"      // answers, by the trial and the instance
+	herePart  = "trial-here" // the instances that answer trials
+	askedPart = "trial"      // the changed policies
+	triedPart = "tried"      // the answers, by trial and instance
 )
 
 const (
-	boardFor  = 2 * time.Second // the longest wait for the board
+	boardFor  = 2 * time.Second // the maximum wait for the board
 	postsFor  = 30 * time.Second
 	hereEvery = 10 * time.Second
-	lookEvery = time.Second            // look for trials of others
-	pollEvery = 200 * time.Millisecond // look for answers
-	// The others have othersFor to answer, and ackFor to acknowledge.
+	lookEvery = time.Second            // the interval of looking for trials of other instances
+	pollEvery = 200 * time.Millisecond // the interval of looking for answers
+	// Other instances must answer within othersFor, and acknowledge within ackFor.
 	othersFor = 12 * time.Second
 	ackFor    = 4 * time.Second
 
 	gone     = "gone"   // posted by an instance that stops
-	ack      = "ack"    // posted by an instance that begins a trial
-	maxAsked = 16 << 20 // maximum size of a post in bytes
+	ack      = "ack"    // posted by an instance that starts to answer a trial
+	maxAsked = 16 << 20 // the maximum size of a post in bytes
 )
 
-// NewFleet returns a Fleet. Without a board, it has only its own ring. In that case, the counters are in the memory
-// of this process, and were empty when the ring was made.
+// NewFleet returns a Fleet. If board is nil, it uses only its own ring. In this case, the counters are in the
+// memory of this process, and were empty when the ring was made.
 func NewFleet(ring *Ring, board telemetry.Board, document func() *policy.Document, logger *slog.Logger) *Fleet {
 	ring.fresh = board == nil
 	return &Fleet{Ring: ring, Board: board, Document: document, Logger: logger, id: rand.Text()}
 }
 
-// Run answers trials of the other instances until the context ends.
+// Run answers the trials of other instances until the context ends.
 func (f *Fleet) Run(ctx context.Context) {
 	if f.Board == nil {
 		return
@@ -83,9 +83,9 @@ func (f *Fleet) Run(ctx context.Context) {
 	}
 }
 
-// leave informs the others that this instance no longer answers.
+// leave informs the other instances that this one no longer answers.
 func (f *Fleet) leave(ctx context.Context) {
-	_ = f.post(ctx, herePart, f.id, []byte(gone)) // otherwise they stop waiting after ackFor
+	_ = f.post(ctx, herePart, f.id, []byte(gone)) // after an error, they stop waiting after ackFor
 }
 
 func (f *Fleet) post(ctx context.Context, part, instance string, post []byte) error {
@@ -100,7 +100,7 @@ func (f *Fleet) posted(ctx context.Context, part string) (map[string][]byte, err
 	return f.Board.Posted(ctx, part)
 }
 
-// answer answers the posted trials except those that were answered before, and returns all posted ones.
+// answer answers the posted trials except those in before, and returns all posted ones.
 func (f *Fleet) answer(ctx context.Context, before map[string]bool) (now map[string]bool) {
 	asked, err := f.posted(ctx, askedPart)
 	if err != nil {
@@ -151,7 +151,7 @@ func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error)
 	}
 	if err != nil {
 		f.Logger.Warn("a trial reaches no other instance", "error", err)
-		out.Notes = append(out.Notes, "The other instances could not be reached: these are the requests of this one alone.")
+		out.Notes = append(out.Notes, "The other instances could not be reached: only the requests of this one were tried.")
 		return out, nil
 	}
 	switch missing := f.gather(ctx, name, others, out); missing {
@@ -162,15 +162,15 @@ func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error)
 		out.Notes = append(out.Notes, fmt.Sprintf("%d instances have not answered: their requests are missing.", missing))
 	}
 	if out.Instances > 1 {
-		out.Notes = append(out.Notes, "Each instance has tried its own requests, so limits that instances share deny more than the sum shown, up to about the most.")
+		out.Notes = append(out.Notes, "Each instance has tried only its own requests. So limits that instances share deny more than this sum, up to about the upper bound.")
 	}
 	if len(others) > 0 {
-		_ = f.post(context.WithoutCancel(ctx), askedPart, name, nil) // otherwise it expires
+		_ = f.post(context.WithoutCancel(ctx), askedPart, name, nil) // after an error, the post expires
 	}
 	return out, nil
 }
 
-// ask posts a changed policy, and returns the instances that should answer.
+// ask posts a changed policy, and returns the instances from which answers are expected.
 func (f *Fleet) ask(ctx context.Context, name string, would *policy.Document) (others map[string]bool, err error) {
 	here, err := f.posted(ctx, herePart)
 	if err != nil {
@@ -194,13 +194,13 @@ func (f *Fleet) ask(ctx context.Context, name string, would *policy.Document) (o
 	return others, f.post(ctx, askedPart, name, post)
 }
 
-// gather adds the answers of the others, and returns the number of missing ones. It does not wait for instances that have
-// not acknowledged the trial within ackFor.
+// gather adds the answers of the other instances, and returns the number of missing answers. It does not wait
+// longer than ackFor for instances that have not acknowledged the trial.
 func (f *Fleet) gather(ctx context.Context, name string, others map[string]bool, out *Trial) (missing int) {
 	missing = len(others)
 	began := time.Now()
 	for waiting := missing; waiting > 0 && time.Since(began) < othersFor && ctx.Err() == nil; {
-		tried, _ := f.posted(ctx, triedPart) // on an error, the next attempt may succeed
+		tried, _ := f.posted(ctx, triedPart) // after an error, the next attempt may succeed
 		waiting = 0
 		for id := range others {
 			post := tried[name+"/"+id]
@@ -225,7 +225,7 @@ func (f *Fleet) gather(ctx context.Context, name string, others map[string]bool,
 	return missing
 }
 
-// add adds the trial of another instance.
+// add adds the result of another instance.
 func (t *Trial) add(o *Trial) {
 	if t.From.IsZero() || !o.From.IsZero() && o.From.Before(t.From) {
 		t.From = o.From
@@ -280,10 +280,10 @@ func (t *Trial) addSubject(o *SubjectTrial) {
 	t.Subjects[i].Change.add(o.Change)
 }
 
-// line makes a text of the board printable and bounds it: other programs may write there.
+// line makes a text from the board printable and bounds its length, because other programs may write to the board.
 func line(text string) string { return printable.Text(text, 1<<10) }
 
-// pack returns a value for the board.
+// pack encodes a value for the board.
 func pack(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -300,7 +300,7 @@ func pack(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// unpack reads a post.
+// unpack decodes a post.
 func unpack(post []byte, v any) error {
 	return json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(post)), maxAsked)).Decode(v)
 }

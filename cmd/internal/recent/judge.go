@@ -13,23 +13,23 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// judge finds the rules of a policy that can be tried on the records of a schema.
+// judge finds the rules of a policy that can be tried on records with a schema.
 type judge struct {
 	seed   maphash.Seed
 	schema *schema
 	doc    policy.Document
-	// moved is true if the policy to try determines the addresses of clients differently from the policy in force.
+	// moved reports whether the two policies determine the addresses of clients differently.
 	moved bool
 }
 
-// lacks returns an input of the rule that the records lack, and a sentence with the reason. Both are empty if the records
-// have all inputs.
+// lacks returns an input of the rule that the records lack, and a sentence with the reason. If the records have all
+// inputs, both are empty.
 func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	switch {
 	case r.InFlight != (policy.InFlight{}):
-		return "in_flight", "The records do not show which requests were in flight at the same time."
+		return "in_flight", "The records do not contain which requests were in flight at the same time."
 	case r.Cost.ReadsResponse():
-		return "cost", "The records do not have the numbers in responses."
+		return "cost", "The records do not contain the numbers in responses."
 	case settles(r) && !j.schema.settles:
 		return "the outcome", "The outcome of requests is not recorded, because no rule in force reads it."
 	}
@@ -39,7 +39,7 @@ func (j *judge) lacks(r *policy.Rule) (need, why string) {
 		}
 	}
 	if j.moved && goesByClient(&j.doc, r) {
-		return "client_ip", "trusted_proxies or ipv6_prefix differ, and the records have the addresses that the policy in force has found."
+		return "client_ip", "trusted_proxies or ipv6_prefix differ, but the records have the addresses that the policy in force found."
 	}
 	for _, part := range partsOf(&j.doc, r) {
 		if need, why = j.lacksPart(part); need != "" {
@@ -59,7 +59,7 @@ func settles(r *policy.Rule) bool {
 	return len(r.Count.Status) > 0 || r.Count.UnlessHeader != "" || r.Cost.ResponseHeader != "" || r.Cost.ResponseBytes != 0
 }
 
-// partsOf returns the key parts that a rule reads from requests, as the document writes them.
+// partsOf returns the key parts that a rule reads from requests, as written in the document.
 func partsOf(doc *policy.Document, r *policy.Rule) []string {
 	all := slices.Concat(r.Key, r.Share.By, []string{r.Distinct.Of})
 	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
@@ -100,8 +100,8 @@ func (j *judge) lacksPart(part string) (need, why string) {
 	return part, fmt.Sprintf("%s is not recorded, because no rule in force reads it.", part)
 }
 
-// isRecorded reports whether the part with an ID is recorded as a part of its own. The other parts follow from the
-// method, host, path and client, which every record has, or are constant.
+// isRecorded reports whether the part with an ID is recorded separately. Other parts are constant, or follow from
+// the method, host, path and client, which every record has.
 func isRecorded(id string) bool {
 	kind, _, _ := strings.Cut(id, ":")
 	switch kind {
@@ -115,9 +115,9 @@ func (j *judge) hasField(name string, cost bool) bool {
 	return slices.ContainsFunc(j.schema.fields, func(f policy.RequestField) bool { return f.Name == name && (f.Cost || !cost) })
 }
 
-// lacksOpen does what lacks does, for values that a rule needs and that the records contain only as hashes.
+// lacksOpen is like lacks for values that the records have only as hashes although the rule needs the values.
 func (j *judge) lacksOpen(r *policy.Rule) (need, why string) {
-	const hidden = "Only hashes of %s are recorded, and %s needs the values."
+	const hidden = "Only hashes of %s are recorded, but %s needs the values."
 	hides := func(part string) bool { return j.schema.hides(policy.PartID(part)) }
 	if len(r.Clients)+len(r.NotClients) > 0 && j.schema.client != whole {
 		return "client_ip", fmt.Sprintf(hidden, "client_ip", "a network")
@@ -149,7 +149,7 @@ func (j *judge) lacksOpen(r *policy.Rule) (need, why string) {
 	return "", ""
 }
 
-// left returns the rules that cannot be judged.
+// left returns the rules that cannot be tried.
 func (j *judge) left() (all []replay.NotJudged) {
 	for i := range j.doc.Rules {
 		r := &j.doc.Rules[i]
@@ -160,8 +160,8 @@ func (j *judge) left() (all []replay.NotJudged) {
 	return all
 }
 
-// judged returns the document without the rules in left. If the records have only hashes of a value, its token
-// replaces the value.
+// judged returns the document without the rules in left. Values of which the records have only hashes are replaced
+// with their tokens.
 func (j *judge) judged(left map[string]replay.NotJudged) policy.Document {
 	doc := j.doc
 	doc.Rules = nil
@@ -185,7 +185,8 @@ func (j *judge) judged(left map[string]replay.NotJudged) policy.Document {
 	return doc
 }
 
-// tokenized returns a rule with tokens in its conditions. Its keys contain tokens as well, so it shows them whole.
+// tokenized returns a rule with tokens in its conditions. It shows whole keys, because these also contain tokens
+// instead of values.
 func (j *judge) tokenized(r policy.Rule) policy.Rule {
 	if !r.Exempt && !r.Block && !r.OnlyClassifies() {
 		r.ShowKey = "whole"
@@ -202,7 +203,7 @@ func (j *judge) tokenized(r policy.Rule) policy.Rule {
 	return r
 }
 
-// conditions replaces the hidden values in conditions on the parts with a prefix by their tokens.
+// conditions replaces the hidden values in conditions with their tokens. prefix is the kind of the parts.
 func (j *judge) conditions(prefix string, values map[string]string) map[string]string {
 	if len(values) == 0 {
 		return nil
@@ -214,7 +215,7 @@ func (j *judge) conditions(prefix string, values map[string]string) map[string]s
 	return all
 }
 
-// tokens replaces the hidden values of a key by their tokens.
+// tokens replaces the hidden values of a key with their tokens.
 func (j *judge) tokens(key map[string]string) map[string]string {
 	all := map[string]string{}
 	for part, value := range key {
@@ -223,7 +224,7 @@ func (j *judge) tokens(key map[string]string) map[string]string {
 	return all
 }
 
-// token returns the token of a value of a key part, or the value if the part is not hidden.
+// token returns the token for a value of a key part, or the value if the part is not hidden.
 func (j *judge) token(part, value string) string {
 	id := policy.PartID(part)
 	if value == "*" || id == clientPart || !j.schema.hides(id) {

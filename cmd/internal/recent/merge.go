@@ -1,8 +1,8 @@
 package recent
 
-// merger reads the records of all stripes in the order of their times.
+// merger reads the records of all stripes in order of time.
 type merger struct {
-	heads []*reader // readers with a record; the first has the next one
+	heads []*reader // the readers that have a record, as a heap; the first one has the next record
 	begun bool
 }
 
@@ -20,7 +20,8 @@ func newMerger(chunks []chunk) *merger {
 	return m
 }
 
-// next returns the reader of the next record, or nil after the last one. The reader is valid until the following call.
+// next returns the reader at the next record, or nil after the last record. The reader is valid until the next
+// call.
 func (m *merger) next() *reader {
 	if m.begun && !m.heads[0].next() {
 		m.heads = m.heads[1:]

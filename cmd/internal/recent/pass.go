@@ -12,7 +12,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The sides of a pass. Real counters are between empty and full.
+// The sides of a pass: the policies before and after the change, each from empty and from full counters. Real
+// counters were between empty and full.
 const (
 	emptyBefore = iota
 	emptyAfter
@@ -20,31 +21,31 @@ const (
 	fullAfter
 )
 
-// pass is one replay with both policies, from empty and from full counters.
+// pass is one replay of the records on all sides.
 type pass struct {
 	trial    *trial
-	sides    [4]*side // see emptyBefore and the others
+	sides    [4]*side // by index: emptyBefore and so on
 	reader   *reader
 	requests int64
-	refused  int64 // denied in reality
+	refused  int64 // the number of requests that were really denied
 	differs  int64
 	blind    int64
 	from, to int64
 	change   Change
-	bounds   [2]Change // see bound
-	full     Change    // from full counters, independent of the real decisions
+	bounds   [2]Change // from empty and from full counters: see the method bound
+	full     Change    // the change from full counters, without regard to the real decisions
 	rules    map[place]*RuleTrial
-	order    map[string]int   // of the rules, by name
-	seed     maphash.Seed     // for hashes of keys
-	begin    int64            // time of the first request, in microseconds since the Unix epoch
-	show     map[string]show  // the stricter show_key of both policies, by rule
+	order    map[string]int   // the index of each rule, by name
+	seed     maphash.Seed     // the seed for hashes of keys
+	begin    int64            // the time of the first request, in microseconds since the Unix epoch
+	show     map[string]show  // the stricter show_key of the two policies, by rule
 	changed  map[string]scope // see changedRules
-	exact    bool             // real counters were empty, or no rule changes: only the empty sides run
+	exact    bool             // real counters were empty, or no rule changes, so only the empty sides run
 	subjects map[string]*SubjectTrial
 	early    bool // the pass ended after maxTime
 }
 
-// place is a rule and the source of its limits.
+// limitSource is a rule and the source of its limits.
 type place struct{ rule, from string }
 
 func (t *trial) newPass() (*pass, error) {
@@ -69,7 +70,7 @@ func (t *trial) newPass() (*pass, error) {
 	return p, nil
 }
 
-// showKeys returns the stricter of the two policies' show_key for each rule, by name.
+// showKeys returns the stricter show_key of the two policies for each rule, by name.
 func (t *trial) showKeys() map[string]show {
 	all := map[string]show{}
 	for i := range t.judges {
@@ -88,7 +89,7 @@ func (t *trial) oldest() int64 {
 	return slices.MinFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) }).first
 }
 
-// pass replays the records with both policies.
+// pass replays the records.
 func (t *trial) pass(ctx context.Context) (*pass, error) {
 	p, err := t.newPass()
 	if err != nil {
@@ -104,7 +105,7 @@ func (t *trial) pass(ctx context.Context) (*pass, error) {
 			p.step(ctx)
 		}
 		if n%256 == 0 {
-			runtime.Gosched() // live requests come first
+			runtime.Gosched() // live requests take precedence
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
@@ -114,7 +115,7 @@ func (t *trial) pass(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
-// step replays the current record, a request or an outcome, with both policies.
+// step replays the current record, which is a request or an outcome, on all sides.
 func (p *pass) step(ctx context.Context) {
 	if !p.reader.ended {
 		p.decide(ctx)
@@ -129,7 +130,7 @@ func (p *pass) step(ctx context.Context) {
 	}
 }
 
-// decide replays the current request with both policies.
+// decide replays the current request on all sides.
 func (p *pass) decide(ctx context.Context) {
 	r := p.reader
 	if p.from == 0 {
@@ -172,8 +173,9 @@ func (p *pass) decide(ctx context.Context) {
 	}
 }
 
-// bound counts the effect of the change on the real decision, from empty and from full counters. A denial counts
-// only if the change may be its cause: if a changed rule denies, or if the two policies decide differently.
+// bound counts the effect of the change compared with the real decision, from empty and from full counters. It
+// counts a difference only if the change may be the cause, because the two policies decide differently, or because
+// a changed rule denies the request.
 func (p *pass) bound(passes [4]bool) {
 	if p.exact {
 		return
@@ -195,12 +197,12 @@ func (p *pass) bound(passes [4]bool) {
 	}
 }
 
-// denies reports whether a rule with changed limits denies the request on a side.
+// denies reports whether a changed rule denies the request on a side.
 func (p *pass) denies(s *side) bool {
 	return slices.ContainsFunc(s.refusals, func(f refusal) bool { return !f.shadow && p.changes(f.rule, f.key) })
 }
 
-// changes reports whether the change affects the limits of a rule for the request with a key.
+// changes reports whether the change affects the limits of a rule for a key of the current request.
 func (p *pass) changes(rule, key string) bool {
 	if p.changed[rule] != someChanged {
 		return p.changed[rule] == allChanged
@@ -210,7 +212,7 @@ func (p *pass) changes(rule, key string) bool {
 	return !slices.Equal(before, after) || len(before) == 0
 }
 
-// note counts a request that only side s denies, for the rules and subjects that deny it.
+// note counts a request that only side s denies, under the rules and subjects of its denials.
 func (p *pass) note(s *side, count func(*Change)) {
 	for i := range s.refusals {
 		f := &s.refusals[i]
@@ -235,7 +237,7 @@ func (p *pass) of(f *refusal) *RuleTrial {
 // maxSubjects bounds the number of subjects in memory.
 const maxSubjects = 50_000
 
-// subject returns the change for the subject of a refusal, or nil if there are too many subjects.
+// subject returns the counts of a refusal's subject, or nil if maxSubjects would be exceeded.
 func (p *pass) subject(s *side, f *refusal) *Change {
 	known := p.subjects[f.key]
 	if known == nil {
@@ -249,7 +251,7 @@ func (p *pass) subject(s *side, f *refusal) *Change {
 	return &known.Change
 }
 
-// shown returns a subject in the form that the rule's show_key sets.
+// shown returns a subject as the rule's show_key shows it.
 func (p *pass) shown(rule, subject string) string {
 	values := strings.Split(subject, between)
 	for i, v := range values {
@@ -266,7 +268,7 @@ func (p *pass) shown(rule, subject string) string {
 	return strings.Join(values, between)
 }
 
-// shown returns the visible form of a value if the text is its token, and otherwise the text.
+// shown returns the visible form of the value whose token is text, or text if it is not a token.
 func (r *reader) shown(text string) string {
 	out := text
 	for k := range r.values {
@@ -278,7 +280,7 @@ func (r *reader) shown(text string) string {
 // between separates the values of a subject.
 const between = " · "
 
-// shownFor returns the visible form of v if text is the value of v, and otherwise other.
+// shownFor returns the visible form of v if text is the value of v, or else other.
 func (v *value) shownFor(text, other string) string {
 	switch {
 	case v.State != policy.Present || text != v.Value:
@@ -291,5 +293,5 @@ func (v *value) shownFor(text, other string) string {
 	return other
 }
 
-// shownHash returns the visible form of a hash, from its token.
+// shownHash returns the visible form of a hash with a token.
 func shownHash(token string) string { return "#" + token[:min(len(token), 12)] }

@@ -15,18 +15,19 @@ import (
 type value struct {
 	policy.Reading
 	hidden bool   // Value is a token
-	shown  string // visible form of the value; if empty, it is Value
+	shown  string // the visible form of the value; "" if it is Value
 }
 
-// reader reads the records of the chunks of a stripe in order. Its fields are valid until the next record.
+// reader reads the records of the chunks of a stripe in order. Its fields are about the current record, and are
+// valid until the next one.
 type reader struct {
 	chunks []chunk
 	rest   []byte
-	whole  []byte // data of the chunk
+	whole  []byte // the data of the chunk
 	schema *schema
 
-	at      int64  // microseconds since the Unix epoch
-	id      uint64 // ID of the request; for an outcome, of its request; 0 if unknown
+	at      int64  // the time in microseconds since the Unix epoch
+	id      uint64 // the ID of the request, or of an outcome's request; 0 if unknown
 	ended   bool   // the record is an outcome
 	outcome policy.Outcome
 	denied  bool
@@ -41,12 +42,12 @@ type reader struct {
 func newReader(chunks []chunk) *reader {
 	r := &reader{chunks: chunks, header: http.Header{}, attrs: map[string]string{}}
 	r.request.Header, r.request.Attributes, r.request.Door = r.header, r.attrs, "recent"
-	// With a body, the rules that do not read it decide first, as they did for the live request.
+	// The body makes the rules that do not read it decide first, as for the live request.
 	r.request.Body = func(int64) ([]byte, error) { return []byte{}, nil }
 	return r
 }
 
-// next reads a record. It reports false after the last one.
+// next reads a record. It returns false after the last one.
 func (r *reader) next() bool {
 	for len(r.rest) == 0 {
 		if len(r.chunks) == 0 {
@@ -162,25 +163,25 @@ func (r *reader) readPart(p *schemaPart) {
 	}
 }
 
-// hidden returns the value of a text that begins with a hash.
+// hidden returns the value for a text that consists of a hash and the visible form.
 func (r *reader) hidden(s string) value {
 	return value{policy.Reading{State: policy.Present, Value: r.token("", binary.LittleEndian.Uint64([]byte(s)))}, true, s[hashLen:]}
 }
 
-// token returns the token of a hash, with a prefix.
+// token returns the token of a hash after a prefix.
 func (r *reader) token(prefix string, hash uint64) string {
 	start := len(r.tokens)
 	r.tokens = appendToken(append(r.tokens, prefix...), hash)
 	return text(r.tokens[start:])
 }
 
-// appendToken appends the token of a hash, which replaces the value. It has only decimal digits, because
-// comparisons that fold letters do not change digits.
+// appendToken appends the token of a hash, which takes the place of a value. It consists of decimal digits, because
+// comparisons that ignore case do not change digits.
 func appendToken(dst []byte, hash uint64) []byte {
 	return strconv.AppendUint(dst, hash, 10)
 }
 
-// fieldPrefix starts the token of a value of a field, to distinguish it from a number.
+// fieldPrefix starts the token of a field's value, to distinguish the token from a number.
 const fieldPrefix = "h"
 
 func (r *reader) readField(name string) {

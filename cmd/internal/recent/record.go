@@ -11,14 +11,16 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// A record has flags, the time since the record before it in microseconds, method, host, path and client, then the
-// parts and the fields of the schema. Numbers are varints. A text is written as a number, twice its length, and its
-// bytes. If the chunk already has the text, only a number is written: twice the position of that text, plus one.
+// A record has flags, the time since the previous record in microseconds, method, host, path and client, then the
+// parts and the fields of the schema. Numbers are varints. A text is a number, which is twice the length, and the
+// bytes. If the chunk already contains the text, it is only a number, which is twice the position of the earlier
+// text plus one.
 //
-// A part has a number and, if it is present, a text. The number is twice its state, plus one if the value is a folded
-// name. If the schema hides the part, the text is a hash of the value in 8 bytes, and the visible form of the value.
-// Otherwise, the text is the value, and the text of the original spelling follows a folded name. A field has the number of its values, and then each value: a number n as n+1,
-// and any other value as zero and a hash.
+// A part is a number and, if the part is present, a text. The number is twice the state of the part, plus one if
+// the value is a folded name. If the schema hides the part, the text is a hash of the value in 8 bytes, followed by
+// the visible form of the value. Otherwise, the text is the value; after a folded name comes another text with the
+// original spelling. A field has the number of its values, and then each value: a number n as n+1, and any other
+// value as zero and a hash.
 //
 // The record of an outcome has flags, time, the ID of the request or 0, status, length of the body, verdict and cost,
 // and the values of the fields of responses, as numbers: see answerNumber.
@@ -26,28 +28,28 @@ import (
 // The flags of a record.
 const (
 	denied    = 1 << iota // the request was denied
-	noPath                // see policy.Request
+	noPath                // see NoPath in policy.Request
 	givesBack             // see policy.GiveBack
 	hasCost               // the cost of the request follows the time
-	hasID                 // the ID of the request follows, by which its outcome refers to it
-	isOutcome             // this is the outcome of a request
+	hasID                 // the ID of the request follows, to which its outcome refers
+	isOutcome             // the record is the outcome of a request
 )
 
 const (
-	maxText   = 1 << 10 // bytes of a text; longer ones end with a hash of the whole
-	maxValues = 8       // of a field; further ones are left out
+	maxText   = 1 << 10 // the maximum length of a text in bytes; a longer one is cut and ends with a hash of the whole
+	maxValues = 8       // the maximum number of values of a field; further values are omitted
 	hashLen   = 8
-	tokenLen  = 20 // the longest token: see appendToken
-	slotBits  = 11 // log2 of the number of texts of a chunk that can be referred to
+	tokenLen  = 20 // the maximum length of a token: see appendToken
+	slotBits  = 11 // log2 of the number of texts in a chunk to which references are possible
 
-	numberBits = 48 // of a cost; larger ones are hashes
+	numberBits = 48 // the maximum size of a number in a field, in bits; larger ones are hashes
 )
 
-// yes is what an outcome stores for a value such as "true", which counts as the number 1. A number n is stored as n+1,
+// yes represents a value such as "true" in an outcome, which counts as the number 1. A number n is stored as n+1,
 // and any other value as 0.
 const yes = 1 + 1
 
-// writer writes records into a chunk. It is for one goroutine.
+// writer writes records into a chunk. It is not safe for concurrent use.
 type writer struct {
 	seed   maphash.Seed
 	stripe int
@@ -57,8 +59,9 @@ type writer struct {
 	value  []byte
 }
 
-// slot is a text of the chunk: the upper 46 bits of its hash, and its position. Two texts with the same 46 bits are
-// taken to be equal. A comparison of the texts would be slow, because they are seldom in the processor's cache.
+// slot identifies a text in the chunk by the upper 46 bits of the text's hash, and has its position. Two texts with
+// the same 46 bits are assumed to be equal, because comparing the texts would be slow: they are seldom in the
+// processor's cache.
 type slot uint64
 
 const (
@@ -71,7 +74,7 @@ func (w *writer) begin(c *chunk) {
 	clear(w.slots[:])
 }
 
-// measure reads the parts of a request, and returns the maximum size of its record in bytes.
+// measure reads the parts of a request for write, and returns the maximum size of the record in bytes.
 func (w *writer) measure(o *policy.Observation, s *schema) int {
 	const number = binary.MaxVarintLen64
 	n := 16*number + 3*maxText + len(s.fields)*(1+maxValues)*(number+hashLen)
@@ -84,7 +87,7 @@ func (w *writer) measure(o *policy.Observation, s *schema) int {
 	return n
 }
 
-// write appends the record of a measured decision. The ID is 0 if no rule depends on the outcome.
+// write appends the record of a decision after measure. id is 0 if no rule depends on the outcome.
 func (w *writer) write(o *policy.Observation, s *schema, at int64, id uint64) {
 	q := o.Request
 	w.number(flagIf(!o.Decision.Allowed, denied) | flagIf(q.NoPath, noPath) | flagIf(q.Mode == policy.GiveBack, givesBack) | flagIf(q.Cost > 1, hasCost) | flagIf(id > 0, hasID))
@@ -138,7 +141,7 @@ func (w *writer) outcome(o *policy.Outcome, s *schema, at int64, id uint64) {
 	}
 }
 
-// answerNumber returns the number that is stored for a value of a response field: see the constant yes.
+// answerNumber returns the number with which the value of a response field is stored: see the constant yes.
 func answerNumber(v string) uint64 {
 	n, err := strconv.ParseUint(v, 10, numberBits)
 	switch {
@@ -174,12 +177,13 @@ func (w *writer) text(s string) {
 	}
 }
 
-// shortened returns the beginning of a long text and a hash of the whole, to keep different texts different.
+// shortened returns the start of a long text followed by a hash of the whole, so that different texts stay
+// different.
 func (w *writer) shortened(s string) string {
 	return string(appendToken([]byte(s[:maxText-tokenLen]), maphash.String(w.seed, s)))
 }
 
-// again appends a reference to the text that has the given hash. It reports false if the chunk has no such text.
+// again appends a reference to the text with a hash. It returns false if the chunk has no such text.
 func (w *writer) again(hash uint64) bool {
 	s := w.slots[hash>>(64-slotBits)]
 	if s == 0 || (uint64(s)^hash)>>positionBits != 0 {
@@ -189,7 +193,7 @@ func (w *writer) again(hash uint64) bool {
 	return true
 }
 
-// literal appends a text of two pieces, and stores its position under its hash.
+// literal appends a text, which consists of s and rest, and stores its position under its hash.
 func (w *writer) literal(hash uint64, s, rest string) {
 	w.slots[hash>>(64-slotBits)] = slot(hash&^(maxChunk-1) | uint64(len(w.chunk.data)))
 	w.number(uint64(len(s)+len(rest)) << 1)
@@ -233,7 +237,7 @@ const maxShown = 128
 // hidden appends the hash of a value and its visible form.
 func (w *writer) hidden(value, sent string, s show) {
 	h := maphash.String(w.seed, value)
-	key := h ^ uint64(s)<<positionBits // that of no text in the open
+	key := h ^ uint64(s)<<positionBits // differs from the hash of a text that is not hidden
 	if w.again(key) {
 		return
 	}
@@ -260,12 +264,12 @@ func (w *writer) field(f *policy.RequestField, values []string) {
 	}
 }
 
-// literalAt returns the text at the start of data, and the length of the text with its length prefix.
+// literalAt returns the text at the start of data. n is the size of the text with its length.
 func literalAt(data []byte) (s string, n int) {
 	length, used := binary.Uvarint(data)
 	n = used + int(length>>1)
 	return text(data[used:n]), n
 }
 
-// text returns b as a string, which is valid as long as b does not change.
+// text returns b as a string without copying. The string is valid while b does not change.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

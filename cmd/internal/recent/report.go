@@ -14,7 +14,7 @@ import (
 // maxReported bounds the subjects of a Trial.
 const maxReported = 20
 
-// report copies the result of a pass to out.
+// report sets out to the result of a pass.
 func (p *pass) report(out *Trial) {
 	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
 	out.Most = p.most()
@@ -47,7 +47,8 @@ func (p *pass) most() Change {
 	return most
 }
 
-// sortSubjects sorts the subjects by their changes, most first, and removes all but the first.
+// sortSubjects sorts the subjects by the number of changed decisions, the largest first, and keeps at most
+// maxReported.
 func (t *Trial) sortSubjects() {
 	slices.SortFunc(t.Subjects, func(a, b SubjectTrial) int {
 		return cmp.Or(cmp.Compare(b.Newly+b.Freed, a.Newly+a.Freed), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Subject, b.Subject))
@@ -57,7 +58,7 @@ func (t *Trial) sortSubjects() {
 
 func (p *pass) notes() (notes []string) {
 	if p.blind > 0 {
-		notes = append(notes, fmt.Sprintf("Denied before a rule could read a field of the body or the response: %s. In the trial, a rule that reads such a field does not count such requests, and a rule by outcome counts them as if no response came.", words.Counted(p.blind, "request")))
+		notes = append(notes, fmt.Sprintf("Denied before a rule could read a field of the body or the response: %s. In the trial, a rule that reads such a field does not count these requests, and a rule that counts by outcome counts them as if they had no response.", words.Counted(p.blind, "request")))
 	}
 	if p.early {
 		notes = append(notes, fmt.Sprintf("The trial ended after %v, before the last request.", maxTime))
@@ -67,7 +68,7 @@ func (p *pass) notes() (notes []string) {
 		evicted += int64(s.store.Losses().Evicted)
 	}
 	if evicted > 0 {
-		notes = append(notes, fmt.Sprintf("The trial had no room for %s: a few denials may be missing.", words.Counted(evicted, "counter")))
+		notes = append(notes, fmt.Sprintf("The trial had no memory for %s: a few denials may be missing.", words.Counted(evicted, "counter")))
 	}
 	if len(p.subjects) >= maxSubjects {
 		notes = append(notes, fmt.Sprintf("The change affects more than %s subjects: some of those with the most changes may be missing.", humanize.Comma(maxSubjects)))

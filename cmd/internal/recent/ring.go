@@ -1,5 +1,5 @@
-// Package recent records the latest requests in a ring of bounded size, and tries changed policies on them with the
-// engine and the store that limit live traffic. Package control is above it.
+// Package recent records the latest requests in a ring of bounded size, and tries changed policies on these
+// requests with the engine and the store that also limit live traffic. Package control imports it.
 package recent
 
 import (
@@ -13,42 +13,43 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// LeastBytes is the size of the smallest ring.
+// LeastBytes is the minimum size of a ring.
 const LeastBytes = 1 << 20
 
 // maxStripes bounds the chunks that are written at the same time.
 const maxStripes = 16
 
-// Ring records requests that were decided: time, method, host, path without the query, address of the client, and the parts
-// of the request that rules read. Where a rule hides a part of its keys, the ring keeps a hash with a secret of the
-// process in place of the value. It never keeps bodies. It is safe for concurrent use.
+// Ring records requests with their decisions. A record has the time, method, host, path without the query, address
+// of the client, and the parts of the request that rules read, but never a body. If a rule hides a key part, the
+// record has a hash of the value, made with a secret of the process. A Ring is safe for concurrent use.
 type Ring struct {
 	seed    maphash.Seed
 	stripes []stripe
-	near    sync.Pool              // pool of stripes; a core usually gets the stripe that is in its cache
-	schema  atomic.Pointer[schema] // of the policy of the latest decision
-	size    int                    // of a chunk, in bytes
-	most    int                    // maximum number of sealed chunks
-	ids     atomic.Uint64          // the last ID of a request with an outcome that rules depend on
-	lost    atomic.Int64           // requests too large for a chunk
+	near    sync.Pool              // the stripes; a core usually gets the one that is in its cache
+	schema  atomic.Pointer[schema] // the schema for the policy of the latest decision
+	size    int                    // the size of a chunk in bytes
+	most    int                    // the maximum number of sealed chunks
+	ids     atomic.Uint64          // the last ID of a request on whose outcome rules depend
+	lost    atomic.Int64           // the number of requests that were too large for a chunk
 	trying  chan struct{}          // full during a trial
 
 	mu      sync.Mutex
 	sealed  []*chunk // the oldest first
 	dropped bool     // older chunks were dropped
 
-	// fresh is true if all counters were empty before the first decision.
+	// fresh reports whether all counters were empty before the first decision.
 	fresh bool
 }
 
-// stripe is one of several chunks that are written at the same time, so cores do not wait for each other.
+// stripe has one of the chunks that are written at the same time. With several stripes, cores do not wait for each
+// other.
 type stripe struct {
 	mu sync.Mutex
 	writer
 	_ [64]byte
 }
 
-// chunk is a piece of the ring that can be read alone. Written bytes do not change.
+// chunk is a part of the ring that can be read independently. Bytes that were written do not change.
 type chunk struct {
 	schema *schema
 	stripe int
@@ -57,7 +58,7 @@ type chunk struct {
 	data   []byte
 }
 
-// Watch returns a ring that records the decisions of an engine, and uses at most the given bytes. Call it before
+// Watch returns a ring that records the decisions of an engine in at most the given number of bytes. Call it before
 // the first decision.
 func Watch(e *policy.Engine, bytes int64) *Ring {
 	bytes = max(bytes, LeastBytes)
@@ -115,8 +116,8 @@ func (r *Ring) observeOutcome(id uint64, o *policy.Outcome) {
 	}
 }
 
-// room makes room for a record: if the record does not fit into the current chunk, room starts a new one. It
-// reports false if the record is too large for any chunk.
+// room starts a new chunk if a record does not fit into the current one. It returns false if the record is too
+// large for any chunk.
 func (r *Ring) room(w *stripe, s *schema, bytes int, at int64) bool {
 	if bytes > r.size {
 		r.lost.Add(1)
@@ -129,8 +130,8 @@ func (r *Ring) room(w *stripe, s *schema, bytes int, at int64) bool {
 	return true
 }
 
-// kept reports whether a decision is recorded. Only decisions that rules made about requests are. Rules do not
-// decide about exempt preflights, repeated requests, denials in an overload, and blocks by an operator.
+// kept reports whether a decision is recorded. Only decisions of rules about requests are recorded, and not exempt
+// preflights, repeated requests, denials in an overload, or blocks by an operator.
 func kept(o *policy.Observation) bool {
 	d := &o.Decision
 	switch {
@@ -147,7 +148,7 @@ func kept(o *policy.Observation) bool {
 	return true
 }
 
-// seal adds a chunk to the sealed ones, and drops the oldest ones beyond the bound.
+// seal adds a chunk to the sealed ones. If there are too many, it drops the oldest.
 func (r *Ring) seal(c *chunk) {
 	if c == nil {
 		return
@@ -160,7 +161,7 @@ func (r *Ring) seal(c *chunk) {
 	}
 }
 
-// follow returns the schema of a policy. It returns the current schema if that is equal.
+// follow returns the schema for a policy. If the current schema is equal, it returns that.
 func (r *Ring) follow(p *policy.Policy) *schema {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +174,7 @@ func (r *Ring) follow(p *policy.Policy) *schema {
 	return next
 }
 
-// complete reports whether the ring has kept every request since its start.
+// complete reports whether the ring still has every request since its start.
 func (r *Ring) complete() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +187,7 @@ func (r *Ring) chunks() []chunk {
 	for i := range r.stripes {
 		s := &r.stripes[i]
 		s.mu.Lock()
-		defer s.mu.Unlock() // after the sealed chunks are copied; otherwise a chunk could be missing or occur twice
+		defer s.mu.Unlock() // unlock only after copying the sealed chunks; otherwise a chunk could be missing or occur twice
 		if s.chunk != nil {
 			writing = append(writing, *s.chunk)
 		}

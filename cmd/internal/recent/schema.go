@@ -16,28 +16,28 @@ const (
 	hash
 )
 
-// schema is the list of inputs in a record of a request. Policies with the same inputs share one.
+// schema is the list of a record's inputs for decisions. Policies with the same inputs share a schema.
 type schema struct {
 	policy atomic.Pointer[policy.Policy] // a policy with these inputs
 	parts  []schemaPart
 	fields []policy.RequestField
 	client show
-	// answers are names of header fields of responses: see policy.ResponseFields.
+	// answers has the names of header fields of responses: see policy.ResponseFields.
 	answers []string
 	settles bool // outcomes are recorded, because rules depend on them
 }
 
-// schemaPart is a part of requests that is recorded.
+// schemaPart is a key part that is recorded.
 type schemaPart struct {
 	id   string
 	show show
-	at   int // index in policy.RequestParts
+	at   int // the index in policy.RequestParts
 }
 
-// clientPart is the ID of the address of the client, which is in each record.
+// clientPart is the ID of the client's address, which every record has.
 const clientPart = "client_ip:"
 
-// showOf returns the value of a show_key.
+// showOf parses a show_key.
 func showOf(text string) show {
 	switch text {
 	case "short":
@@ -72,7 +72,7 @@ func (s *schema) find(id string) int {
 	return slices.IndexFunc(s.parts, func(p schemaPart) bool { return p.id == id })
 }
 
-// hides reports whether records have a hash in place of the values of a part.
+// hides reports whether records have hashes instead of the values of a part.
 func (s *schema) hides(id string) bool {
 	if id == clientPart {
 		return s.client != whole

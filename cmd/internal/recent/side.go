@@ -18,24 +18,24 @@ type side struct {
 	pass     *pass
 	engine   *policy.Engine
 	store    *memory.Store
-	taken    []taken          // charges of the current request
-	full     bool             // counters of changed rules start full
-	filled   map[uint64]int64 // units at the start, by key and position among the key's charges
-	like     *side            // if not nil, counters start with as many units as on this side; otherwise with their capacity
-	blind    bool             // the request was denied before a rule could read a part, so that rule does not count it
-	denied   int64            // number of requests
+	taken    []taken          // the charges of the current request
+	full     bool             // the counters of changed rules start full
+	filled   map[uint64]int64 // the units of counters at the start, by key and position among the key's charges
+	like     *side            // if not nil, full counters start with the units that they have on this side; otherwise with their capacity
+	blind    bool             // the request was denied before a rule could read a part, so the rule does not count it
+	denied   int64            // the number of denied requests
 	decision policy.Decision
-	missed   map[string]string // inputs that records lack, by rule
-	refusals []refusal         // denials of the current request
+	missed   map[string]string // the inputs that records lack, by rule
+	refusals []refusal         // the denials of the current request
 	keys     []byte
 	unread   string                      // the last unread part
-	settling []bool                      // by index of a rule: it depends on the outcome
-	open     map[uint64]*policy.Decision // decisions that wait for their outcome, by ID of the request
-	tier     string                      // ID of the part with the tier
+	settling []bool                      // by index of a rule: whether it depends on the outcome
+	open     map[uint64]*policy.Decision // the decisions without an outcome so far, by request ID
+	tier     string                      // the ID of the part that determines the tier
 	tiered   []string
 }
 
-// refusal is a denial by a rule. A denial by a shadow has no effect.
+// refusal is a denial by a rule. A denial by a rule in shadow mode has no effect.
 type refusal struct {
 	rule, from string
 	shadow     bool
@@ -57,10 +57,10 @@ func (p *pass) newSide(compiled *policy.Policy, doc *policy.Document) *side {
 	return s
 }
 
-// unknownOutcome is the missing input if outcomes were reported without the ID of their request.
+// unknownOutcome names the missing input if outcomes were reported without the ID of their request.
 const unknownOutcome = "the outcomes of /v1/settle"
 
-// missSettled marks the rules that depend on outcomes as impossible to try.
+// missSettled records for all rules that depend on outcomes that this input is missing.
 func (s *side) missSettled() {
 	for i, name := range s.engine.Policy().RuleNames() {
 		if s.settling[i] {
@@ -87,10 +87,10 @@ func (s *side) decide(ctx context.Context) (allowed bool) {
 	return s.decision.Allowed
 }
 
-// maxOpen bounds the requests that wait for their outcome.
+// maxOpen bounds the requests without an outcome so far.
 const maxOpen = 1 << 16
 
-// settle settles the request of the current outcome, if the policy allowed it.
+// settle settles the request of the current outcome if this side allowed it.
 func (s *side) settle(ctx context.Context) {
 	r := s.pass.reader
 	d := s.open[r.id]
@@ -146,7 +146,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 	}
 }
 
-// missOutcome records the rules that depend on an unknown outcome.
+// missOutcome records for each rule that depends on an unknown outcome that this input is missing.
 func (s *side) missOutcome(o *policy.Observation) {
 	if s.pass.reader.id != 0 || !o.Decision.Unsettled() {
 		return
@@ -161,12 +161,12 @@ func (s *side) missOutcome(o *policy.Observation) {
 
 // taken identifies a charge.
 type taken struct {
-	key, plan uint64 // hash of the key, fingerprint of the plan
+	key, plan uint64 // the hash of the key, and the fingerprint of the plan
 	cost      int64
 	shadow    bool
 }
 
-// charged returns the charges of the request under the key with a hash.
+// charged returns the charges of the current request under the key with a hash.
 func (s *side) charged(key uint64) (all []taken) {
 	for _, c := range s.taken {
 		if c.key == key {
@@ -176,7 +176,7 @@ func (s *side) charged(key uint64) (all []taken) {
 	return all
 }
 
-// Take charges the store of the side, at the time of the record.
+// Take charges the store of the side at the time of the record.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	for _, c := range charges {
 		s.taken = append(s.taken, taken{maphash.String(s.pass.seed, c.Key), c.Plan.Fingerprint, c.Cost, c.Shadow})
@@ -189,8 +189,8 @@ func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 	return s.store.TakeAt(ctx, s.pass.reader.at, charges, receipts)
 }
 
-// fill fills the counters of new charges, at the time of the first request. Penalties and counts of different values
-// start empty.
+// fill fills the counters of charges that are new, as of the time of the first request. Penalties and counts of
+// distinct values start empty.
 func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 	nth, key := uint64(0), ""
 	for _, c := range charges {
@@ -205,7 +205,7 @@ func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 			continue
 		}
 		units := s.units(id, c.Plan.Capacity)
-		s.filled[id], s.filled[id+c.Plan.Fingerprint] = units, units // a subject has another plan in another tier
+		s.filled[id], s.filled[id+c.Plan.Fingerprint] = units, units // a subject may also have another plan, in another tier
 		c.Cost, c.Shadow, c.Owe, c.Until = units, true, false, 0
 		if err := s.store.TakeAt(ctx, s.pass.begin, []sluice.Charge{c}, make([]sluice.Receipt, 1)); err != nil {
 			return err
@@ -214,8 +214,9 @@ func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 	return nil
 }
 
-// units returns the number of units that a counter starts with: as many as under the policy in force, but at most
-// its capacity, because the same requests filled both counters. If that number is unknown, it is the capacity.
+// units returns the number of units with which a full counter starts. It is the number under the policy in force,
+// because the same requests filled both counters, but at most the capacity. If the number is unknown, it is the
+// capacity.
 func (s *side) units(id uint64, capacity int64) int64 {
 	if s.like != nil {
 		if used, known := s.like.filled[id]; known {

@@ -8,28 +8,29 @@ import (
 
 // Trial is the effect that a change of the policy would have had on the recorded requests.
 type Trial struct {
-	From     time.Time `json:"from,omitzero"` // the first request
+	From     time.Time `json:"from,omitzero"` // the time of the first request
 	To       time.Time `json:"to,omitzero"`
 	Requests int64     `json:"requests"`
-	Refused  int64     `json:"refused"` // really denied
-	// Before and After are the numbers of requests that the policy in force and the changed one deny, both from
-	// empty counters.
+	Refused  int64     `json:"refused"` // the number of requests that were really denied
+	// Before is the number of requests that the policy in force denies from empty counters. After is that number
+	// for the changed policy.
 	Before int64 `json:"refused_before"`
 	After  int64 `json:"refused_after"`
 	Change
-	// Most is an approximate upper bound for the effect of the change on the real decisions, with empty or with
-	// full counters of the changed rules, because real counters may be older than the records. It is equal to
-	// Change if they are not older. It is not a strict bound, because requests that compete for a limit can change
-	// places.
+	// Most is an approximate upper bound for the effect of the change on the real decisions. Real counters may have
+	// been used before the first record, so Most is the maximum for empty and for full counters of the changed
+	// rules. It is equal to Change if real counters started empty. It is not a strict bound, because a change can
+	// also let other requests of a limit pass than before.
 	Most Change `json:"at_most"`
-	// Differs is the number of requests that the policy in force decides differently in the trial than in reality,
-	// because real counters are older or shared by instances, or the policy has changed since.
+	// Differs is the number of requests for which the policy in force leads to another decision in the trial than
+	// in reality. Reasons are that real counters were older or shared by instances, or that the policy has changed
+	// since.
 	Differs   int64              `json:"decided_otherwise"`
-	Rules     []RuleTrial        `json:"rules"`    // rules that deny requests under one of the policies
-	Subjects  []SubjectTrial     `json:"subjects"` // subjects with the most changes
+	Rules     []RuleTrial        `json:"rules"`    // the rules that deny requests under one of the policies
+	Subjects  []SubjectTrial     `json:"subjects"` // the subjects with the most changed decisions
 	NotJudged []replay.NotJudged `json:"not_judged"`
 	Notes     []string           `json:"notes"`     // sentences
-	Instances int                `json:"instances"` // number of instances with these requests
+	Instances int                `json:"instances"` // the number of instances with these requests
 }
 
 // Change is the number of requests with another decision after a change.
@@ -38,21 +39,22 @@ type Change struct {
 	Freed int64 `json:"no_longer_refused"`
 }
 
-// RuleTrial is the effect of the change under one rule on requests with limits from one source.
+// RuleTrial is the effect of the change under one rule, for requests whose limits come from one source.
 type RuleTrial struct {
 	Rule string `json:"rule"`
-	// From is the source: "rule", "tier:pro", "override" or "block".
+	// From is the source of the limits, such as "rule", "tier:pro", "override" or "block".
 	From string `json:"limits_from"`
-	// Before and After are the numbers of requests that the rule denies, or would deny as a shadow.
+	// Before and After are the numbers of requests that the rule denies under the two policies, or would deny if it
+	// were enforced.
 	Before int64 `json:"refused_before"`
 	After  int64 `json:"refused_after"`
-	// Change counts the requests that only one of the policies denies, if this rule is among those that deny them.
+	// Change counts the requests that only one of the policies denies, if this rule is one of those that deny them.
 	Change
 }
 
 // SubjectTrial is the effect of the change on one subject of a rule.
 type SubjectTrial struct {
 	Rule    string `json:"rule"`
-	Subject string `json:"subject"` // in the form that show_key sets
+	Subject string `json:"subject"` // as show_key shows it
 	Change
 }

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// MostAge is the largest age of the requests of a trial.
+	// MostAge is the maximum age of requests in a trial.
 	MostAge = time.Hour
-	// maxTime bounds the duration of a replay, which then ends early.
+	// maxTime bounds the duration of a replay. A longer replay ends early.
 	maxTime = 10 * time.Second
-	// storeBytes bounds the memory for the counters of one policy during a trial.
+	// storeBytes bounds the memory for the counters of one side during a trial.
 	storeBytes = 32 << 20
 )
 
-// Try returns the effect that a change from one policy to another would have had in the last hour. One trial runs at a
-// time, and others wait.
+// Try returns the effect that a change from one policy to another would have had in the last hour. Only one trial
+// runs at a time; further trials wait.
 func (r *Ring) Try(ctx context.Context, before, after *policy.Document) (*Trial, error) {
 	select {
 	case r.trying <- struct{}{}:
@@ -40,17 +40,17 @@ func (r *Ring) Try(ctx context.Context, before, after *policy.Document) (*Trial,
 	return out, t.run(ctx, out)
 }
 
-// trial is a running trial.
+// trial is a trial in progress.
 type trial struct {
 	ring   *Ring
 	chunks []chunk
-	since  int64 // time of the first request, in microseconds since the Unix epoch
+	since  int64 // the time from which requests are tried, in microseconds since the Unix epoch
 	judges [2]judge
-	left   map[string]replay.NotJudged // rules that are left out of both policies, by name
-	fresh  bool                        // counters were empty before the first record
+	left   map[string]replay.NotJudged // the rules that are omitted from both policies, by name
+	fresh  bool                        // real counters were empty before the first record
 }
 
-// begin finds the rules that can be tried, by the schema of the newest chunk.
+// begin finds the rules that can be tried with the schema of the newest chunk.
 func (t *trial) begin(before, after *policy.Document) {
 	newest := slices.MaxFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) })
 	t.left = map[string]replay.NotJudged{}
@@ -65,7 +65,7 @@ func (t *trial) begin(before, after *policy.Document) {
 	t.drop()
 }
 
-// drop removes chunks with records that lack inputs of the newest ones or hide other parts, and all older chunks.
+// drop removes the chunks whose records lack inputs of the newest schema or hide other parts, and all older chunks.
 func (t *trial) drop() {
 	newest := t.judges[0].schema
 	for _, c := range t.chunks {
@@ -76,7 +76,8 @@ func (t *trial) drop() {
 	t.chunks = slices.DeleteFunc(t.chunks, func(c chunk) bool { return c.last < t.since })
 }
 
-// reads reports whether records of a schema have all inputs of the remaining rules, in the form of the newest schema.
+// reads reports whether records with a schema have all inputs of the remaining rules in the form of the newest
+// schema.
 func (t *trial) reads(s *schema) bool {
 	newest := t.judges[0].schema
 	if s.client != newest.client {
@@ -103,7 +104,8 @@ func (t *trial) reads(s *schema) bool {
 	return true
 }
 
-// run tries both policies, and once more if the first pass finds rules to leave out.
+// run tries both policies. If the first pass finds rules whose inputs are missing, it tries again without these
+// rules.
 func (t *trial) run(ctx context.Context, out *Trial) error {
 	p, err := t.pass(ctx)
 	if err == nil && t.leave(p) {
@@ -120,15 +122,15 @@ func (t *trial) run(ctx context.Context, out *Trial) error {
 	return nil
 }
 
-// leave leaves out the rules with inputs that the records lack, and reports whether it found any.
+// leave omits the rules whose inputs the records lack, and reports whether it found any.
 func (t *trial) leave(p *pass) (some bool) {
 	for i := range p.sides {
 		for name, part := range p.sides[i].missed {
 			if _, left := t.left[name]; !left {
 				some = true
-				why := "No rule in force has read " + part + " of some requests that the rule would count."
+				why := "For some requests of this rule, no rule in force has read " + part + "."
 				if part == unknownOutcome {
-					why = "Outcomes came by /v1/settle, and the records do not show the requests that they belong to."
+					why = "Outcomes were reported through /v1/settle, and the records do not contain to which requests they belong."
 				}
 				t.left[name] = replay.NotJudged{Rule: name, Needs: part, Why: why}
 			}

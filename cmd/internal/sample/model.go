@@ -16,7 +16,7 @@ import (
 // object is a JSON object.
 type object = map[string]any
 
-// prompt is the body of a request, in any of the formats.
+// prompt is the body of a request in any of the formats.
 type prompt struct {
 	Model         string
 	Stream        *bool
@@ -34,7 +34,7 @@ type prompt struct {
 	}
 }
 
-// streams reports whether a stream is asked for, or by default.
+// streams reports whether the request asks for a stream. byDefault is the result for a request that does not say.
 func (p *prompt) streams(byDefault bool) bool {
 	if p.Stream == nil {
 		return byDefault
@@ -42,7 +42,7 @@ func (p *prompt) streams(byDefault bool) bool {
 	return *p.Stream
 }
 
-// message is a message of a conversation, or another item of one.
+// message is a message or another item of a conversation.
 type message struct {
 	Type, Role string
 	Content    content
@@ -53,7 +53,7 @@ func (m message) isResult() bool {
 	return m.Role == "tool" || m.Type == "function_call_output" || m.Content.result
 }
 
-// input is the conversation in OpenAI's Responses: a text or messages.
+// input is the conversation in OpenAI's API Responses: a text or messages.
 type input []message
 
 func (in *input) UnmarshalJSON(data []byte) error {
@@ -65,7 +65,7 @@ func (in *input) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]message)(in))
 }
 
-// content is the content of a message: a text, or parts that may have a text.
+// content is the content of a message: a text, or parts that may contain text.
 type content struct {
 	text   string
 	result bool // a part is the result of a tool
@@ -84,7 +84,8 @@ func (c *content) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// tool is a tool that the model may call. OpenAI's Chat and Ollama wrap it in a function.
+// tool is a tool that the model may call. In the APIs of OpenAI's Chat and of Ollama, the field function contains
+// the tool.
 type tool struct {
 	Name        string
 	Function    *tool
@@ -94,7 +95,7 @@ type tool struct {
 
 type schema struct{ Required []string }
 
-// call returns the name of the tool and the arguments of a call of it: "sample" for each required one.
+// call returns the tool's name and the arguments for a call. Each required argument is "sample".
 func (t tool) call() (name string, arguments object) {
 	if t.Function != nil {
 		return t.Function.call()
@@ -108,11 +109,11 @@ func (t tool) call() (name string, arguments object) {
 
 // answer is an answer of the model.
 type answer struct {
-	tokens                []string // the text in pieces, or the arguments of the call as JSON
-	tool                  string   // name of the tool that is called, or empty
+	tokens                []string // pieces of the text, or of the JSON with the call's arguments
+	tool                  string   // the name of the called tool, or ""
 	arguments             object
-	input, cached, output int  // tokens; input includes cached
-	cut                   bool // the maximum of the request cut the answer
+	input, cached, output int  // numbers of tokens; input includes cached
+	cut                   bool // the answer was cut at the maximum in the request
 }
 
 func (a *answer) text() string { return strings.Join(a.tokens, "") }
@@ -123,10 +124,10 @@ const (
 	maxLength     = 1_000_000
 )
 
-// number finds how many words a message asks for.
+// number finds the number of words for which a message asks.
 var number = regexp.MustCompile(`\d+`)
 
-// answer returns the answer to the prompt. Bytes is the size of its body.
+// answer returns the answer to the prompt. size is the size of the request body in bytes.
 func (p *prompt) answer(size int) (a answer) {
 	a.input = (size + bytesOfToken - 1) / bytesOfToken
 	if strings.Contains(p.Model, "-cached") {
@@ -160,7 +161,7 @@ func words(n int) []string {
 	return all
 }
 
-// pace is the time that a model takes for a word.
+// pace returns the time that a model takes for a word.
 func pace(model string) time.Duration {
 	switch {
 	case strings.Contains(model, "-fast"):
@@ -171,10 +172,10 @@ func pace(model string) time.Duration {
 	return 5 * time.Millisecond
 }
 
-// maxPrompt is in bytes.
+// maxPrompt is the maximum size of a prompt in bytes.
 const maxPrompt = 64 << 20
 
-// serveModel serves an API. Its function writes the answer to a prompt to the exchange.
+// serveModel returns the handler of an API. The function api writes the answer to the prompt of an exchange.
 func serveModel(api func(*exchange)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPrompt))
@@ -208,14 +209,14 @@ type exchange struct {
 	answer  answer
 }
 
-// fail answers with an error, in a format that OpenAI's and Anthropic's clients read.
+// fail answers with an error in a format that clients of both OpenAI and Anthropic can read.
 func (x *exchange) fail(status int, kind, text string) {
 	x.w.Header().Del("Content-Encoding")
 	x.zip = nil
 	reply(x.w, status, object{"type": "error", "error": object{"type": kind, "message": text, "param": nil, "code": nil}})
 }
 
-// whole sends the answer at once, after the time that it takes.
+// whole sends the whole answer at once, after the time that its words take.
 func (x *exchange) whole(body any) {
 	if strings.Contains(x.prompt.Model, "-fails") {
 		x.fail(http.StatusInternalServerError, "api_error", "the model "+x.prompt.Model+" always fails")
@@ -228,7 +229,7 @@ func (x *exchange) whole(body any) {
 	x.write(encode(body), []byte("\n"))
 }
 
-// each calls f for each piece of a streamed answer at its time.
+// each calls f for each piece of a streamed answer when its time has come.
 func (x *exchange) each(f func(piece string)) {
 	for i, piece := range x.answer.tokens {
 		if i >= len(x.answer.tokens)/2 && strings.Contains(x.prompt.Model, "-fails") {
@@ -239,7 +240,7 @@ func (x *exchange) each(f func(piece string)) {
 	}
 }
 
-// wait takes the time of a word. It ends the handler if the client has left.
+// wait waits for the time of a word. If the client has left, it ends the handler.
 func (x *exchange) wait() {
 	select {
 	case <-time.After(pace(x.prompt.Model)):
@@ -263,7 +264,7 @@ func (x *exchange) line(data any) {
 	x.write(encode(data), []byte("\n"))
 }
 
-// write sends pieces of the body to the client. An error is that the client has left, which wait notices.
+// write sends pieces of the body to the client. It ignores errors, because wait notices when the client has left.
 func (x *exchange) write(pieces ...[]byte) {
 	body := bytes.Join(pieces, nil)
 	if x.zip != nil {
@@ -275,13 +276,13 @@ func (x *exchange) write(pieces ...[]byte) {
 	_ = x.control.Flush()
 }
 
-// raw is data of an event that is not JSON.
+// raw is an event's data that is not JSON.
 type raw string
 
 func encode(data any) []byte {
 	if text, ok := data.(raw); ok {
 		return []byte(text)
 	}
-	body, _ := json.Marshal(data) // only strings and numbers, which never fail
+	body, _ := json.Marshal(data) // cannot fail for strings and numbers
 	return body
 }

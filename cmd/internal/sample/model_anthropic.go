@@ -27,7 +27,8 @@ func (a *answer) stopReason() string {
 	return "end_turn"
 }
 
-// message returns a message with a number of output tokens. Its input tokens do not include cached ones.
+// message returns a message with a number of output tokens. In this API, the input tokens do not include cached
+// ones.
 func (x *exchange) message(output int, stopReason any, content []object) object {
 	return object{
 		"id": "msg_sample", "type": "message", "role": "assistant", "model": x.prompt.Model,
@@ -39,7 +40,7 @@ func (x *exchange) message(output int, stopReason any, content []object) object 
 	}
 }
 
-// streamMessage streams events: the first has the input tokens, and the one before the last the output tokens.
+// streamMessage streams events. The first event has the input tokens, and the last but one has the output tokens.
 func (x *exchange) streamMessage() {
 	event := func(name string, data object) {
 		data["type"] = name

@@ -2,7 +2,7 @@ package sample
 
 import "net/http"
 
-// models lists the models of the sample in OpenAI's format, which Anthropic's clients read, too.
+// models lists the models of the sample in OpenAI's format, which clients of Anthropic also read.
 func models(w http.ResponseWriter, _ *http.Request) {
 	all := []object{}
 	for _, name := range []string{"sample", "sample-fast", "sample-slow", "sample-cached", "sample-fails"} {
@@ -46,7 +46,8 @@ func (a *answer) chatUsage() object {
 	}
 }
 
-// streamChat streams chunks. Those before the one with the usage have a usage of null, if it is asked for.
+// streamChat streams chunks. If the request asks for the usage, a last chunk contains it, and the usage in earlier
+// chunks is null.
 func (x *exchange) streamChat() {
 	chunk := func(usage any, choices []object) {
 		c := object{"id": "chatcmpl-sample", "object": "chat.completion.chunk", "created": 0, "model": x.prompt.Model, "choices": choices}
@@ -92,7 +93,7 @@ func (a *answer) status() string {
 	return "completed"
 }
 
-// response returns a response with a status and output items. Only one in progress has no usage.
+// response returns a response with a status and output items. It has a usage unless it is in progress.
 func (x *exchange) response(status string, output []object) object {
 	r := object{
 		"id": "resp_sample", "object": "response", "created_at": 0, "model": x.prompt.Model, "status": status, "output": output,
@@ -111,7 +112,7 @@ func (x *exchange) response(status string, output []object) object {
 	return r
 }
 
-// outputItem returns the item with the text, or with the arguments of the call.
+// outputItem returns the item with the text or with the arguments of a call.
 func (x *exchange) outputItem(status, text string) object {
 	if x.answer.tool != "" {
 		return object{"type": "function_call", "id": "fc_sample", "call_id": "call_sample", "status": status, "name": x.answer.tool, "arguments": text}

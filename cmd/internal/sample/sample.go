@@ -1,16 +1,17 @@
-// Package sample is a small API for a gateway without an upstream of its own (--upstream sample). It stores
-// nothing.
+// Package sample is a small API that serves as the upstream of a gateway with --upstream sample. It does not store
+// anything.
 //
-// It is a model server, too, in the formats of OpenAI, Anthropic and Ollama, without keys. The same request always
-// has the same answer:
+// It is also a model server with the APIs of OpenAI, Anthropic and Ollama, without keys. The answer depends only on
+// the request:
 //
-//   - The text has as many words as the last message asks for ("Write 50 words"), or 20. It ends early at the most
-//     output tokens that the request allows.
-//   - A request with tools is answered with a call of the first one, unless its last message is a tool's result.
-//   - Usage is a token of input for each four bytes of the body, and a token of output for each word.
+//   - The text has as many words as the last message asks for ("Write 50 words"), or 20. It is cut at the maximum of
+//     output tokens in the request.
+//   - The answer to a request with tools is a call of the first tool, unless the last message is the result of a tool.
+//   - The usage is one input token for every four bytes of the body, and one output token for each word.
 //   - A word takes 5 ms.
-//   - Any model name is accepted. With -fast in it a word takes no time, and with -slow 200 ms; with -cached half of
-//     the input is read from a cache; with -fails the answer is status 500, or a stream that breaks off halfway.
+//   - Any name of a model is accepted. If it contains -fast, a word takes no time; with -slow, it takes 200 ms. With
+//     -cached, half of the input is read from a cache. With -fails, the answer is the status 500, or a stream that
+//     breaks off halfway.
 //   - Responses are compressed if the client accepts gzip.
 package sample
 
@@ -20,7 +21,7 @@ import (
 	"strings"
 )
 
-// Password is the one that every user of the sample API has.
+// Password is the password of every user of the sample API.
 const Password = "sluice"
 
 type user struct {
@@ -64,7 +65,7 @@ func Handler() http.Handler {
 	return mux
 }
 
-// search finds the users with the query, or the rest of the path, in their name.
+// search finds the users whose name contains the query or the rest of the path.
 func search(w http.ResponseWriter, r *http.Request) {
 	q := r.PathValue("rest")
 	if q == "" {
@@ -105,7 +106,8 @@ type credentials struct {
 
 const maxBody = 64 << 10
 
-// readCredentials answers the request itself where the body makes no sense.
+// readCredentials reads the credentials in the body. If the body is invalid, it answers the request and returns
+// false.
 func readCredentials(w http.ResponseWriter, r *http.Request) (c credentials, ok bool) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	var err error
@@ -124,6 +126,6 @@ func readCredentials(w http.ResponseWriter, r *http.Request) (c credentials, ok 
 func reply(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// It fails only if the client has left.
+	// The error is that the client has left.
 	_ = json.NewEncoder(w).Encode(body)
 }

@@ -1,5 +1,5 @@
-// Command schemagen writes the JSON Schema of policies, for editors, from the types and the comments of
-// package policy:
+// Command schemagen writes the JSON Schema of policies for editors. It uses the types and the comments of package
+// policy:
 //
 //	go generate ./cmd/internal/schemagen
 package main
@@ -25,7 +25,7 @@ import (
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "schemagen: which package, and where to? schemagen policy docs/policy.schema.json")
+		fmt.Fprintln(os.Stderr, "schemagen: give a package and an output file, as in schemagen policy docs/policy.schema.json")
 		os.Exit(2)
 	}
 	text, err := generate(os.Args[1])
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// generate returns the schema, with the comments of the sources in dir.
+// generate returns the schema with the comments in the source files of dir.
 func generate(dir string) ([]byte, error) {
 	said, err := readComments(dir)
 	if err != nil {
@@ -59,12 +59,12 @@ func generate(dir string) ([]byte, error) {
 
 type object = map[string]any
 
-// text is what stands on one line: YAML takes numbers and words for their text.
+// text is the schema of a text on one line. In YAML, numbers and words such as true may be texts.
 func text() object {
 	return object{"type": []string{"string", "number", "boolean"}, "minLength": 1}
 }
 
-// texts are one or several.
+// texts is the schema of one text, or of a list of at least a number of texts.
 func texts(least int) object {
 	list := object{"type": "array", "items": ref("text")}
 	if least > 0 {
@@ -73,14 +73,14 @@ func texts(least int) object {
 	return object{"anyOf": []any{ref("text"), list}}
 }
 
-// inFile is the name of a file in place of the content.
+// inFile is the schema of an object that names a file with the content.
 func inFile() object {
 	return object{"type": "object", "properties": object{"file": ref("text")}, "required": []string{"file"}, "additionalProperties": false}
 }
 
 func ref(name string) object { return object{"$ref": "#/$defs/" + name} }
 
-// words are the fields that have one of a few, by "Type.Field".
+// words has the possible words of fields, by "Type.Field".
 var words = map[string][]string{
 	"CORS.Preflights":    {"exempt", "count"},
 	"Document.Ambiguous": {"refuse", "charge"},
@@ -106,7 +106,7 @@ func algorithms() (all []string) {
 	return all
 }
 
-// short are types that are also written as a single value.
+// short has the schemas of types that may also be written as a single value.
 var short = map[reflect.Type]object{
 	reflect.TypeFor[policy.Cost]():     {"type": "integer", "minimum": 1},
 	reflect.TypeFor[policy.InFlight](): {"anyOf": []any{object{"type": "integer", "minimum": 1}, object{"const": "auto"}}},
@@ -114,7 +114,7 @@ var short = map[reflect.Type]object{
 	reflect.TypeFor[policy.Estimate](): {"type": "integer", "minimum": 1},
 }
 
-// generator makes schemas of types. What has a name is one of the defs.
+// generator makes schemas of types. The schemas of named types are in defs.
 type generator struct {
 	said map[string]string
 	defs object
@@ -156,7 +156,7 @@ func (g *generator) of(t reflect.Type, field string) object {
 		return ref("texts")
 	case reflect.Struct:
 		if g.defs[t.Name()] == nil {
-			g.defs[t.Name()] = object{} // while it is being made
+			g.defs[t.Name()] = object{} // ends a recursion while the schema is being made
 			g.defs[t.Name()] = g.structure(t)
 		}
 		if one := short[t]; one != nil {
@@ -167,7 +167,7 @@ func (g *generator) of(t reflect.Type, field string) object {
 	return ref("text")
 }
 
-// structure is an object with the fields of a type, and no others.
+// structure returns the schema of an object with only the fields of a type.
 func (g *generator) structure(t reflect.Type) object {
 	properties := object{}
 	g.fields(t, properties)
@@ -178,13 +178,13 @@ func (g *generator) structure(t reflect.Type) object {
 	switch t.Name() {
 	case "Rule":
 		o["required"] = []string{"name"}
-	case "Cost": // with a default alone it is a number
+	case "Cost": // a number stands for an object with only a default
 		var with []any
 		for _, name := range []string{"header", "max", "response_header", "response_bytes", "tokens", "usd", "response_json", "estimate"} {
 			with = append(with, object{"required": []string{name}})
 		}
 		o["anyOf"] = with
-	case "InFlight": // without auto it is a number
+	case "InFlight": // a number stands for an object without auto
 		properties["auto"] = object{"const": true, "description": properties["auto"].(object)["description"]}
 		o["required"] = []string{"auto"}
 	case "Price":
@@ -257,7 +257,7 @@ func readComments(dir string) (map[string]string, error) {
 	return said, nil
 }
 
-// link is one of a comment of Go.
+// link matches a link in a Go comment.
 var link = regexp.MustCompile(`\[([A-Za-z][\w./]*)\]`)
 
 // plain returns a comment as one line.

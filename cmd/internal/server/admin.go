@@ -53,18 +53,17 @@ func (s *adminSettings) check() error {
 	return command.Unreadable("--admin-tokens", err)
 }
 
-// authenticates reports whether the settings alone require callers to authenticate, even if the database has no
-// tokens.
+// authenticates reports whether the settings require callers to authenticate even if the database has no tokens.
 func (s *adminSettings) authenticates() bool { return s.tokens != "" || s.tls.VerifiesClients() }
 
-// isLoopback reports whether only this machine reaches an address.
+// isLoopback reports whether an address can be reached only from this machine.
 func isLoopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
 }
 
-// guard returns an error if other machines reach the address and callers would not have to authenticate. A database
-// that cannot be read is assumed to have tokens.
+// guard returns an error if other machines can reach the address and callers need not authenticate. It assumes that
+// a database that cannot be read has tokens.
 func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]source.TokenRow, error)) error {
 	if isLoopback(addr) {
 		return nil
@@ -79,11 +78,11 @@ func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]
 	return nil
 }
 
-// adminTimeout bounds a request to the admin address that is not a stream.
+// adminTimeout bounds a request to the admin address, except a stream.
 const adminTimeout = 30 * time.Second
 
-// openAdmin opens the address of --admin, with the probes, the metrics, the admin API and the console. The metrics
-// include the connections of clients to the gateway.
+// openAdmin opens the address of --admin, which serves the probes, the metrics, the admin API and the console.
+// connections are those of the gateway's clients, for the metrics.
 func (s *server) openAdmin(connections *proxy.Connections) error {
 	set := &s.settings.admin
 	l, err := s.listeners.Open("--admin", string(set.address))
@@ -101,17 +100,17 @@ func (s *server) openAdmin(connections *proxy.Connections) error {
 	streams, endStreams := context.WithCancel(context.Background())
 	few := &proxy.Connections{Most: adminConnections, Log: s.log}
 	l.Socket = few.Listener(l.Socket, time.Duration(s.settings.connections.stallTimeout))
-	// Probes and scrapers need no certificate.
+	// Probes and scrapers do not need a certificate.
 	if config := certs.Config(tls.VerifyClientCertIfGiven); config != nil {
 		l.Socket = tls.NewListener(l.Socket, config)
 	}
 	web := &http.Server{
 		Handler:           admin.Hosts(append(set.hosts, string(set.address)), s.adminHandler(callers, streams.Done(), connections)),
 		ReadHeaderTimeout: time.Duration(s.settings.connections.headerTimeout),
-		ReadTimeout:       time.Duration(s.settings.connections.headerTimeout) + adminTimeout, // streams remove it
+		ReadTimeout:       time.Duration(s.settings.connections.headerTimeout) + adminTimeout, // streams remove the deadline
 		IdleTimeout:       time.Minute,
-		// Streams have at most half of the connections. Idle connections of browsers must not take the other half
-		// from probes.
+		// Streams use at most half of the connections. Idle connections of browsers must not use up the other half,
+		// which probes need.
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateIdle && few.Open() > adminConnections/2 {
 				c.Close()
@@ -120,11 +119,11 @@ func (s *server) openAdmin(connections *proxy.Connections) error {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	web.RegisterOnShutdown(endStreams)
-	l.ServeLast(listeners.HTTP(web, l.Socket)) // the admin address stays open during the drain, so that streams can show it
+	l.ServeLast(listeners.HTTP(web, l.Socket)) // it stays open during the drain, so that streams can show the drain
 	return nil
 }
 
-// adminCallers returns the access checks for callers of an address.
+// adminCallers returns the access checks for callers of the admin address.
 func (s *server) adminCallers(addr net.Addr) *access.Access {
 	file := &tokens.File{Path: s.settings.admin.tokens}
 	return &access.Access{

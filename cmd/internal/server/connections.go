@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
 )
 
-// connectionSettings bound what clients can cost.
+// connectionSettings bound the connections of clients and the resources that clients can use.
 type connectionSettings struct {
 	max, maxPerAddress, maxStreams command.Number // 0: see bounds
 	maxHeader                      command.Size
@@ -38,23 +38,23 @@ func (s *connectionSettings) check() error {
 	return nil
 }
 
-// These open files are not for client connections: listening sockets, the policy and its watcher, the store, and
-// the connections to the admin address.
+// The numbers of open files that are not for client connections: spareFiles for listening sockets, the policy and
+// its watcher, and the store, and the connections to the admin address.
 const (
 	spareFiles       = 104
 	adminConnections = 64
 )
 
-// mostConnections bounds the default of --max-connections.
+// mostConnections is the maximum default of --max-connections.
 const mostConnections = 16384
 
-// bounds returns the bounds of client connections. By default, it allows as many connections as the limit of open
-// files does, and for one address an eighth of that, or 16 if that is more. The sample API is in the same process,
-// and needs files too.
+// bounds returns the bounds of client connections. By default, all connections are bounded by the limit on open
+// files, and those of one address by an eighth of that number, but at least 16. sample reports whether the sample
+// API, which also needs files, runs in this process.
 func (s *connectionSettings) bounds(log *slog.Logger, trusted func() []netip.Prefix, sample bool) *proxy.Connections {
-	each := uint64(2) // one file for the client and one for the upstream
+	each := uint64(2) // one file for the client, and one for the upstream
 	if sample {
-		each = 3 // both ends of the connection to it
+		each = 3 // the connection to the sample API has both ends in this process
 	}
 	files := openFiles()
 	most := uint64(mostConnections)

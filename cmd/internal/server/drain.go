@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 )
 
-// drainSettings configure how a gateway drains at its end.
+// drainSettings configure how a gateway drains before it stops.
 type drainSettings struct{ listeners.Drain }
 
 func (s *drainSettings) addFlags(f *pflag.FlagSet) {
@@ -20,8 +20,8 @@ func (s *drainSettings) addFlags(f *pflag.FlagSet) {
 	f.Var((*command.Duration)(&s.Timeout), "drain-timeout", "maximum wait for requests in progress after SIGTERM")
 }
 
-// deadline returns a function that returns the time by which the process has to end: the end of a drain that starts
-// when ctx ends, but at least a second from now.
+// deadline returns a function that returns the time by which the process must have ended. That is the end of a
+// drain that starts when ctx ends, but at least a second from now.
 func (s *drainSettings) deadline(ctx context.Context) func() time.Time {
 	var end atomic.Int64 // in nanoseconds since the epoch
 	context.AfterFunc(ctx, func() { end.Store(time.Now().Add(s.Delay + s.Timeout).UnixNano()) })

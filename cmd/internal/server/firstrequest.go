@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// firstRequest returns a command that sends a request to the gateway or, without a gateway, to the JSON API. A
-// console without any counts shows the command. It is "" if neither is served. The function address returns the
-// address of a listener by its flag, or nil.
+// firstRequest returns a command that sends a request to the gateway or, without a gateway, to the JSON API, or ""
+// if neither is served. The console shows the command while it has no counts. address returns the address of the
+// listener of a flag, or nil.
 func firstRequest(address func(flag string) net.Addr, s *settings) string {
 	if a := address("--proxy"); a != nil {
 		return "curl -i " + localURL(a, s.gateway.tls.Any()) + "/"
@@ -18,7 +18,7 @@ func firstRequest(address func(flag string) net.Addr, s *settings) string {
 	return ""
 }
 
-// localURL returns the URL by which this machine reaches the address of a listener.
+// localURL returns the URL for an address of a listener on this machine.
 func localURL(a net.Addr, secure bool) string {
 	scheme := "http://"
 	if secure {

@@ -50,7 +50,7 @@ func (s *gatewaySettings) addFlags(f *pflag.FlagSet) {
 	f.Var(&s.quotaPath, "quota-path", "path where clients can read their remaining quota, such as /v1/quota (default none)")
 }
 
-// openGateway opens the address of --proxy, and the sample API if that is an upstream.
+// openGateway opens the address of --proxy. If the sample API is an upstream, it also opens that.
 func (s *server) openGateway(connections *proxy.Connections) error {
 	handler, err := s.gatewayHandler(connections.Most)
 	if err != nil {
@@ -81,11 +81,11 @@ func (s *server) openGateway(connections *proxy.Connections) error {
 	return nil
 }
 
-// gatewayHandler returns the handlers that a request passes: they clean it, decide about it, and pass it on to the
-// upstream.
+// gatewayHandler returns the handler of the gateway, which cleans a request, decides about it, and passes it on to
+// the upstream.
 func (s *server) gatewayHandler(maxConnections int) (http.Handler, error) {
 	g, c := &s.settings.gateway, &s.settings.connections
-	var authorities *x509.CertPool // nil: the system's
+	var authorities *x509.CertPool // nil: those of the system
 	var err error
 	if g.upstreamCA != "" {
 		if authorities, err = command.CertPool(s.origin("upstream-ca"), g.upstreamCA); err != nil {
@@ -143,7 +143,7 @@ func (s *server) openSample() (*url.URL, error) {
 	return &url.URL{Scheme: "http", Host: l.Socket.Addr().String()}, nil
 }
 
-// sampleServer has nothing to drain: the gateway is its only client.
+// sampleServer is the server of the sample API. It does not drain, because the gateway is its only client.
 type sampleServer struct{ listeners.Server }
 
 func (sampleServer) Shutdown(context.Context) error { return nil }

@@ -5,13 +5,13 @@ import (
 	"runtime/debug"
 )
 
-// At least ballastSize bytes are allocated between two collections, however little memory is in use.
+// ballastSize is the minimum number of bytes that are allocated between two garbage collections.
 const ballastSize = 32 << 20
 
-// gcBallast returns memory that the caller has to keep alive. Nothing is written to this memory, so the system does
-// not back it. The collector runs when the heap has doubled. Without ballast, the heap of a gateway with few
-// connections doubles every few hundred requests, and the collector takes 15 % of the CPU time. With a memory
-// limit, which would include the ballast, gcBallast returns nil.
+// gcBallast returns memory that the caller must keep alive. The collector runs when the heap has doubled. Without
+// this ballast, the heap of a gateway with few connections doubles every few hundred requests, and the collector
+// takes 15 % of the CPU time. The ballast is never written, so the operating system does not provide memory for it.
+// If a memory limit is set, gcBallast returns nil, because the limit would include the ballast.
 func gcBallast() []byte {
 	if debug.SetMemoryLimit(-1) < math.MaxInt64 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/door/authrequest"
 )
 
-// askers is a flag with the proxies that may send auth requests to --check.
+// askers is a flag with the kinds of proxies that may send auth requests to --check.
 type askers []authrequest.Asker
 
 func (a *askers) Type() string { return "kinds" }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 )
 
-// checkStreams bounds the requests under way on one HTTP/2 connection.
+// checkStreams bounds the requests in flight on one HTTP/2 connection.
 const checkStreams = 128
 
 // openCheck serves the JSON API and auth requests.
@@ -27,7 +27,7 @@ func (s *server) openCheck(l *listeners.Listener, authorize authorizer) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	web := &http.Server{
 		Handler:        proxy.BoundStreams(s.tracer.Integration(s.withAuth(mux, authorize)), time.Duration(c.stallTimeout)),
-		ReadTimeout:    headTimeout, // callers have the whole request at hand
+		ReadTimeout:    headTimeout, // callers can send the whole request at once
 		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: int(c.maxHeader),
 		Protocols:      protocols,

@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 )
 
-// envoySettings configure Envoy's rate limit service, except for its limits.
+// envoySettings configure Envoy's rate limit service, except the limits.
 type envoySettings struct {
 	countRefused bool
 	answers      bool
@@ -32,7 +32,7 @@ func (s *envoySettings) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&s.metadata, "envoy-metadata", false, "return dynamic metadata to Envoy: its rate limit request, and the metadata settings of the limits that allowed the request")
 }
 
-// Bounds of one connection. A client can make the server keep a message for each stream.
+// Bounds for one connection. A client can make the server keep a message in memory for each stream.
 const (
 	grpcStreams = 256
 	grpcMessage = 256 << 10
@@ -71,7 +71,7 @@ func (s *server) grpcOptions() []grpc.ServerOption {
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: 15 * time.Minute,
-			// A maximum age makes clients behind a load balancer find new instances.
+			// Because of the maximum age, clients behind a load balancer find new instances.
 			MaxConnectionAge:      time.Hour,
 			MaxConnectionAgeGrace: s.settings.drain.Timeout,
 			Time:                  time.Minute,
@@ -100,7 +100,7 @@ func (s *grpcServer) Shutdown(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		s.grpc.Stop() // ends GracefulStop
+		s.grpc.Stop() // makes GracefulStop return
 		<-done
 		return ctx.Err()
 	}
@@ -111,7 +111,8 @@ func (s *grpcServer) Close() error {
 	return nil
 }
 
-// drainableHealth ends the streams of Watch when the server drains. The drain would wait for them otherwise.
+// drainableHealth ends the streams of Watch when the server drains. Otherwise, the drain would wait for these
+// streams.
 type drainableHealth struct {
 	*health.Server
 	draining chan struct{}
@@ -132,12 +133,12 @@ func (h *drainableHealth) Watch(r *healthpb.HealthCheckRequest, stream healthpb.
 		return err
 	case <-h.draining:
 		cancel()
-		<-ended // it writes to the stream
+		<-ended // wait, because Watch of the embedded server writes to the stream
 		return stream.Send(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING})
 	}
 }
 
-// watchStream is a stream with a context that ends earlier.
+// watchStream is a stream with another context.
 type watchStream struct {
 	healthpb.Health_WatchServer
 	ctx context.Context

@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 )
 
-// respIdleTimeout bounds how long a Redis client may be silent. It is long, because clients keep idle connections
-// in pools.
+// respIdleTimeout is the time without data after which a Redis client is disconnected. It is long, because clients
+// keep idle connections in pools.
 const respIdleTimeout = 10 * time.Minute
 
 // openRESP serves the protocol of Redis.

@@ -18,9 +18,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// integrationSettings are the addresses at which proxies and programs ask for decisions.
+// integrationSettings configure the integrations, which proxies and programs query for decisions.
 type integrationSettings struct {
-	check, grpc, resp, spoe command.Address // empty: not served
+	check, grpc, resp, spoe command.Address // "" if not served
 
 	auth           askers
 	envoy          envoySettings
@@ -60,8 +60,8 @@ func (s *integrationSettings) verify() error {
 	return errors.Join(missing, s.tls.Check())
 }
 
-// lacking returns an error for each rule that an integration cannot apply, because the requests to it lack what the
-// rule counts by.
+// lacking returns an error for each rule that an integration cannot apply, because its requests lack data that the
+// rule reads.
 func (s *integrationSettings) lacking(p *policy.Policy) (all policy.Errors) {
 	for _, a := range s.auth {
 		if brings, hint := a.BringsBody(); !brings {
@@ -74,20 +74,20 @@ func (s *integrationSettings) lacking(p *policy.Policy) (all policy.Errors) {
 	return all
 }
 
-// warnings returns a problem for each rule that needs the response to a request: integrations do not learn of
+// warnings returns a problem for each rule that needs the responses to requests, because integrations do not see
 // responses.
 func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) {
 	if s.any() {
 		for _, name := range p.InFlight() {
 			all = append(all, policy.Problem{
-				Rule: name, Message: "callers of --resp and --spoe, Envoy at --grpc, and callers of --check and --grpc that request no permit do not report the end of requests",
-				Hint: "for them, the rule only checks for a free permit, and takes none",
+				Rule: name, Message: "callers of --resp and --spoe, Envoy at --grpc, and callers of --check and --grpc that do not request a permit do not report the end of requests",
+				Hint: "for these callers, the rule only checks for a free permit",
 			})
 		}
 		for _, name := range p.Adaptive() {
 			all = append(all, policy.Problem{
 				Rule: name, Message: "callers of --check, --grpc, --resp, --spoe and --auth do not report when the response arrives",
-				Hint: "they ignore the rule; the gateway and Go programs apply it",
+				Hint: "the rule has no effect for these callers; it applies in the gateway and in Go programs",
 			})
 		}
 	}
@@ -103,11 +103,11 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 	return all
 }
 
-// authorizer checks the token of a caller. From is the caller's address and port. A nil authorizer means that
+// authorizer checks the token of a caller. from is the caller's address and port. A nil authorizer means that
 // callers need no token.
 type authorizer func(from, token string) error
 
-// doorConfig returns the settings of an integration with callers that authorize admits.
+// doorConfig returns the configuration of an integration whose callers authorize checks.
 func (s *server) doorConfig(authorize authorizer) door.Config {
 	return door.Config{Engine: s.engine, Authorize: authorize, DegradedField: s.settings.store.degradedField, Logger: s.log}
 }
@@ -149,7 +149,7 @@ func (s *server) openIntegrations() error {
 	return nil
 }
 
-// warnOpen logs a warning if an address lets in every caller, or if tokens to it can be read on the network.
+// warnOpen logs a warning if an address accepts every caller, or if tokens cross the network unencrypted.
 func (s *server) warnOpen(flag string, addr net.Addr) {
 	if isLoopback(addr) {
 		return

@@ -2,5 +2,5 @@
 
 package server
 
-// openFiles returns how many files the process may have open, or 0 if that is unknown.
+// openFiles returns the maximum number of open files of the process, or 0 if it is unknown.
 func openFiles() uint64 { return 0 }

@@ -4,7 +4,7 @@ package server
 
 import "syscall"
 
-// openFiles returns how many files the process may have open, or 0 if that is unknown.
+// openFiles returns the maximum number of open files of the process, or 0 if it is unknown.
 func openFiles() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

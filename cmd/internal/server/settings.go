@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// settings configure the command serve. Each group has its flags and checks in the file of the part that it
-// configures.
+// settings configure the command serve. The flags and checks of each group are in the file of the part that the
+// group configures.
 type settings struct {
 	rules        rules.Settings
 	gateway      gatewaySettings
@@ -40,7 +40,7 @@ func (s *settings) addFlags(c *cobra.Command) {
 	s.drain.addFlags(f)
 }
 
-// complete sets the settings that follow from others, and returns an error if one is missing or wrong.
+// complete sets the settings that follow from others. It returns an error if a setting is missing or invalid.
 func (s *settings) complete(origin func(flag string) string) error {
 	upstreams := &s.gateway.upstreams
 	if !upstreams.any() && !s.integrations.any() {
@@ -68,7 +68,7 @@ func (s *settings) checkEnvoy() error {
 	return nil
 }
 
-// accept returns an error if the gateway or an integration lacks something that rules count by.
+// accept returns an error if the gateway or an integration lacks data by which rules count.
 func (s *settings) accept(p *policy.Policy) error {
 	all := s.integrations.lacking(p)
 	if s.gateway.upstreams.any() && !s.gateway.tls.Any() {

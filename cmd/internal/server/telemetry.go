@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// telemetrySettings configure which data about decisions is recorded, in addition to the log.
+// telemetrySettings configure the data about decisions that is recorded in addition to the log.
 type telemetrySettings struct {
 	enabled bool
 	traces  tracing.URL
@@ -48,7 +48,7 @@ func newFleet(recorder *telemetry.Recorder, engine *policy.Engine, store *stores
 	return fleet
 }
 
-// newRecent returns the combined recent requests of the instances that share the store.
+// newRecent returns the combined rings of recent requests of the instances that share the store.
 func (s *server) newRecent(ring *recent.Ring) *recent.Fleet {
 	inForce := func() *policy.Document {
 		doc, _ := s.rules.Stack().Document()
@@ -60,7 +60,7 @@ func (s *server) newRecent(ring *recent.Ring) *recent.Fleet {
 	return recent.NewFleet(ring, nil, inForce, s.log)
 }
 
-// countKeysEvery is how often the keys in memory are counted, which takes milliseconds.
+// countKeysEvery is the interval of counting the keys in memory, which takes milliseconds.
 const countKeysEvery = 10 * time.Second
 
 // storeStatus returns a function that reports the status of a store.

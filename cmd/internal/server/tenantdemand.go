@@ -14,13 +14,13 @@ const (
 	demandPart    = "demand"
 	demandEvery   = 250 * time.Millisecond
 	demandLasts   = 2 * time.Second
-	demandTimeout = time.Second // for one call of the board
-	// demandFaults is how many failures in a row it takes until one is logged.
+	demandTimeout = time.Second // bounds one exchange
+	// demandFaults is the number of consecutive failures after which a failure is logged.
 	demandFaults = 8
 )
 
-// exchangeDemand sends the demand of tenants for shared limits to the instances that share the store, and receives
-// theirs, until the context ends. Without demand, it sends nothing.
+// exchangeDemand posts the demand of tenants for shared limits to the other instances that share the store, and
+// reads the demand that they posted. It returns when ctx ends. Without demand on this instance, it does nothing.
 func exchangeDemand(ctx context.Context, engine *policy.Engine, board *stores.Board, log *slog.Logger) {
 	if board == nil {
 		return
@@ -42,7 +42,7 @@ func exchangeDemand(ctx context.Context, engine *policy.Engine, board *stores.Bo
 			switch {
 			case ctx.Err() != nil:
 			case err == nil && faults >= demandFaults:
-				log.Info("demand is exchanged with the other instances again")
+				log.Info("exchanging demand with the other instances again")
 				faults = 0
 			case err == nil:
 				faults = 0

@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/ja4"
 )
 
-// fingerprintKey is the key in a connection's context for the JA4 fingerprint of its client. The handshake sets the
-// fingerprint.
+// fingerprintKey is the key in a connection's context for the JA4 fingerprint of the client, which the handshake
+// sets.
 type fingerprintKey struct{}
 
-// recordFingerprints makes the TLS handshakes with config record fingerprints for server.
+// recordFingerprints makes TLS handshakes with config record the fingerprints of clients for server.
 func recordFingerprints(server *http.Server, config *tls.Config) {
 	server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, fingerprintKey{}, new(string))
@@ -27,7 +27,7 @@ func recordFingerprints(server *http.Server, config *tls.Config) {
 	}
 }
 
-// fingerprint returns the JA4 fingerprint of the client of a request.
+// fingerprint returns the JA4 fingerprint of the client that sent a request.
 func fingerprint(r *http.Request) string {
 	if f, ok := r.Context().Value(fingerprintKey{}).(*string); ok {
 		return *f

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// upstreams is a flag with the upstream for each host, such as "api.example.com=http://localhost:3000". An upstream
+// upstreams is a flag with upstreams for hosts, such as "api.example.com=http://localhost:3000". An upstream
 // without a host is for all other hosts.
 type upstreams struct {
 	others upstream
@@ -25,7 +25,7 @@ func (u *upstreams) Type() string   { return "[host=]URL" }
 func (u *upstreams) any() bool      { return u.others.url != nil || len(u.hosts) > 0 }
 func (u *upstreams) isSample() bool { return slices.ContainsFunc(u.all(), upstream.isSample) }
 
-// all returns each upstream once.
+// all returns all upstreams without duplicates.
 func (u *upstreams) all() (all []upstream) {
 	if u.others.url != nil {
 		all = append(all, u.others)
@@ -47,7 +47,7 @@ func (u *upstreams) String() string {
 	return strings.Join(texts, ",")
 }
 
-// Set adds upstreams, separated by commas.
+// Set adds the upstreams in a list separated by commas.
 func (u *upstreams) Set(s string) error {
 	for one := range strings.SplitSeq(s, ",") {
 		if err := u.add(strings.TrimSpace(one)); err != nil {
@@ -75,7 +75,7 @@ func (u *upstreams) add(s string) error {
 	}
 	name := proxy.HostName(host)
 	if _, _, err := net.SplitHostPort(host); err == nil || !hostSyntax.MatchString(name) {
-		return errors.New("the host before the = must be a name or an address, without port and wildcards")
+		return errors.New("the host before \"=\" must be a name or an address, without a port or wildcards")
 	}
 	if _, twice := u.hosts[name]; twice {
 		return fmt.Errorf("the host %s has two upstreams: remove one", name)
@@ -115,7 +115,7 @@ func parseUpstream(s string) (upstream, error) {
 	case err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" && parsed.Scheme != "h2c" || parsed.Hostname() == "":
 		return upstream{}, errors.New(`write it as in http://localhost:3000, or "sample" for the built-in API`)
 	case parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "":
-		return upstream{}, errors.New("only a host and a path are allowed, and no user, query or fragment")
+		return upstream{}, errors.New("a user, query or fragment is not allowed: write only a host and a path")
 	}
 	return upstream{parsed}, nil
 }
@@ -128,7 +128,7 @@ func (u upstream) or(sample *url.URL) *url.URL {
 	return u.url
 }
 
-// upstreamStats has the counters of the upstreams. Hosts with the same URL share the counters.
+// upstreamStats has the counters of the upstreams. Hosts with the same URL share counters.
 type upstreamStats struct {
 	all    []*telemetry.UpstreamStats
 	byName map[string]*telemetry.UpstreamStats // by the text of the URL

@@ -11,12 +11,13 @@ const auditTable = "sluice_audit"
 
 var auditColumns = []string{"at", "actor", "action", "kind", "target", "before", "after"}
 
-// entry has the values of auditColumns.
+// entry returns the values of auditColumns for an entry.
 func (tx *Tx) entry(action, kind, target string, before, after *string) []any {
 	return []any{formatTime(tx.at), tx.actor, action, kind, target, before, after}
 }
 
-// audit adds an entry to the audit log, or to tx.set if several rules are changed together.
+// audit adds an entry to the audit log. If several rules are changed together, it adds an entry about a rule to
+// tx.set instead.
 func (tx *Tx) audit(action, kind, target string, before, after *string) error {
 	if tx.set != nil && kind == ruleKind.name {
 		tx.set.add(action, target, before, after)
@@ -25,8 +26,8 @@ func (tx *Tx) audit(action, kind, target string, before, after *string) error {
 	return tx.insert(auditTable, auditColumns, [][]any{tx.entry(action, kind, target, before, after)})
 }
 
-// Audit returns up to n entries of the audit log, the latest first. If before is not 0, all of them are older than
-// the entry with that ID.
+// Audit returns up to n entries of the audit log, the latest first. If before is not 0, it returns only entries
+// that are older than the entry with this ID.
 func (d *Database) Audit(ctx context.Context, before int64, n int) (all []Entry, err error) {
 	const text = "SELECT id, at, actor, action, kind, target, coalesce(before, ''), coalesce(after, '') FROM sluice_audit WHERE id < $1 ORDER BY id DESC LIMIT $2"
 	ctx, cancel := bounded(ctx)
@@ -35,7 +36,7 @@ func (d *Database) Audit(ctx context.Context, before int64, n int) (all []Entry,
 	return all, d.away(err)
 }
 
-// readEntries reads the entries of a query that selects their fields in order.
+// readEntries reads the entries of a query, which must select the fields of an Entry in order.
 func readEntries(ctx context.Context, q query, text string, args ...any) (all []Entry, err error) {
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
@@ -54,9 +55,9 @@ func readEntries(ctx context.Context, q query, text string, args ...any) (all []
 	return all, rows.Err()
 }
 
-// Record runs do, and adds an entry for it to the audit log. It is for operations that change no row, such as a
-// reset. If do or the entry fails, Record fails and adds nothing to the log. If the commit fails, do has run
-// without an entry.
+// Record runs do and adds an entry to the audit log. It is for operations that do not change a row, such as a
+// reset. If do or adding the entry fails, Record returns an error and the log does not change. If the commit fails,
+// do has run without an entry.
 func (d *Database) Record(ctx context.Context, actor, action, kind, target, after string, do func() error) error {
 	if err := checkTexts("actor", actor, "target", target); err != nil {
 		return err

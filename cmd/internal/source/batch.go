@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// batch is the number of rows in one statement. Databases bound the parameters of a statement, and in the driver of
-// SQLite, the time per parameter grows with their number.
+// batch is the number of rows in one statement. Databases bound the parameters of a statement, and in SQLite's
+// driver, the time per parameter grows with the number of parameters.
 const batch = 100
 
-// insertAll adds new, complete rows with their entries in the audit log, in a few statements. put needs four
+// insertAll adds new, complete rows with their entries in the audit log, in a few statements. put would need four
 // statements for each row, while other writers wait.
 func insertAll[R any](tx *Tx, k *kind[R], rows []R) error {
 	added := make(map[string]bool, len(rows))

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Match is a condition for a change of a row: the Version that the row must have. So no change overwrites another
-// one that its author has not seen.
+// Match is a condition for the change of a row: the Version that the row must have. With it, a change does not
+// overwrite another change that its author has not seen.
 type Match int64
 
 const (
@@ -19,7 +19,7 @@ const (
 	Absent Match = 0  // the row must not exist
 )
 
-// Conflict is the error of a change if its [Match] fails: another change came first.
+// Conflict is the error of a change whose [Match] fails, because the row has changed.
 type Conflict struct {
 	Kind, Target string
 	Version      int64 // the version of the row; 0: missing
@@ -27,21 +27,21 @@ type Conflict struct {
 
 func (c *Conflict) Error() string {
 	if c.Version == 0 {
-		return fmt.Sprintf("%s %s: it has been deleted", c.Kind, c.Target)
+		return fmt.Sprintf("%s %s has been deleted", c.Kind, c.Target)
 	}
-	return fmt.Sprintf("%s %s: it has changed to version %d: read it again", c.Kind, c.Target, c.Version)
+	return fmt.Sprintf("%s %s has changed to version %d: read it again", c.Kind, c.Target, c.Version)
 }
 
 // Invalid is the error of a row that cannot be stored. The error of an invalid policy is a [policy.Errors].
 type Invalid struct {
-	Field   string // as in JSON, such as "until" or "key"
-	Message string // what is wrong and what to do about it
+	Field   string // the field's name in JSON, such as "until" or "key"
+	Message string // the error and a remedy
 }
 
 func (e *Invalid) Error() string { return e.Field + ": " + e.Message }
 
-// Tx changes a database: see [Database.Change]. After a method has failed because of the database, all methods do
-// nothing and return the same error.
+// Tx changes a database: see [Database.Change]. After the database has failed in one method, all methods return the
+// same error without effect.
 type Tx struct {
 	d     *Database
 	ctx   context.Context
@@ -74,7 +74,7 @@ func (d *Database) Change(ctx context.Context, actor string, fn func(*Tx) error)
 	return after.Version, nil
 }
 
-// DryRun is Change without the commit. It returns the contents before and after.
+// DryRun makes a change like Change, but does not commit it. It returns the contents before and after the change.
 func (d *Database) DryRun(ctx context.Context, actor string, fn func(*Tx) error) (before, after *Contents, err error) {
 	return d.change(ctx, actor, fn, false)
 }
@@ -117,8 +117,8 @@ func (d *Database) change(ctx context.Context, actor string, fn func(*Tx) error,
 	return before, after, nil
 }
 
-// base returns the contents from which a transaction can start, or nil if the database may have lost commits that
-// they contain.
+// base returns the known contents, from which a transaction can start. It returns nil if the database may have lost
+// commits that these contain.
 func (d *Database) base() *Contents {
 	if d.doubt.Load() {
 		return nil
@@ -126,7 +126,7 @@ func (d *Database) base() *Contents {
 	return d.known.Load()
 }
 
-// failed keeps the error of the database.
+// failed keeps the first error of the database.
 func (tx *Tx) failed(err error) error {
 	if tx.err == nil {
 		tx.err = err
@@ -145,8 +145,8 @@ func (tx *Tx) execute(text string, args ...any) error {
 	return nil
 }
 
-// put writes a row if it differs from the stored row with the same key, and returns the stored row after that.
-// complete, if not nil, fills in missing fields of r; if found is true, old is the row that was stored before.
+// put writes a row unless it equals the stored row with the same key. It returns the row that is stored afterwards.
+// complete, if not nil, fills in missing fields of r; if found is true, old is the stored row.
 func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, found bool) error) (R, error) {
 	if err := k.check(&r); err != nil {
 		return r, err
@@ -233,7 +233,7 @@ func (k *kind[R]) stored(tx *Tx, key []any) (r R, found bool, err error) {
 	return r, found, nil
 }
 
-// matches returns a [Conflict] if the condition does not hold.
+// matches returns a [Conflict] unless the condition match is met.
 func (k *kind[R]) matches(old *R, found bool, r *R, match Match) error {
 	var version int64
 	if found {
@@ -245,7 +245,8 @@ func (k *kind[R]) matches(old *R, found bool, r *R, match Match) error {
 	return &Conflict{k.name, k.target(r), version}
 }
 
-// same reports whether r has the same contents as old, which is valid. If r has no maker, makers are not compared.
+// same reports whether r has the same contents as old, and old is readable. If r has no author, it ignores the
+// author of old.
 func (k *kind[R]) same(old, r *R) (bool, error) {
 	said := *r
 	k.sign(&said, k.maker(old))
@@ -257,7 +258,7 @@ func (k *kind[R]) same(old, r *R) (bool, error) {
 	return slices.Equal(was, is), err
 }
 
-// text returns a row in the form of the audit log.
+// text returns a row as the audit log stores it.
 func (k *kind[R]) text(r *R, found bool) *string {
 	if !found {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Contents is a snapshot of a database. It never changes and may be shared.
+// Contents is a snapshot of a database. It is immutable, and may be shared.
 type Contents struct {
 	Version   int64 // grows with every change
 	Settings  SettingsRow
@@ -20,11 +20,12 @@ type Contents struct {
 	Tokens    []TokenRow    // by name
 
 	versions versions
-	// lineage changes if the database may have lost commits. Versions of different lineages must not be compared.
+	// lineage differs from that of earlier contents if the database may have lost commits in between. Versions of
+	// different lineages must not be compared.
 	lineage int
 }
 
-// versions are the versions of the last change of each kind.
+// versions has, for each kind, the version of the last change.
 type versions struct{ all, settings, rules, tiers, subjects, overrides, tokens int64 }
 
 // policy returns v without the versions that are not part of a policy.
@@ -33,25 +34,25 @@ func (v versions) policy() versions {
 	return v
 }
 
-// base returns v without the versions of kinds that can change without compiling the rest.
+// base returns v without the versions of kinds whose changes do not require compiling the rest again.
 func (v versions) base() versions {
 	v = v.policy()
 	v.overrides, v.subjects = 0, 0
 	return v
 }
 
-// SamePolicy reports whether c and other have the same policy: only tokens may differ. other may be nil.
+// SamePolicy reports whether c and other have the same policy, that is, differ at most in tokens. other may be nil.
 func (c *Contents) SamePolicy(other *Contents) bool {
 	return c == other || c.comparable(other) && c.versions.policy() == other.versions.policy()
 }
 
-// comparable reports whether the versions of c and other, which may be nil, can be compared. Contents that a
-// program has assembled have no versions.
+// comparable reports whether the versions of c and other can be compared. They cannot if one is nil, or was
+// assembled by a program and so has no versions.
 func (c *Contents) comparable(other *Contents) bool {
 	return c != nil && other != nil && c.lineage == other.lineage && c.versions.all > 0 && other.versions.all > 0
 }
 
-// olderThan reports whether other, which may be nil, is newer.
+// olderThan reports whether c is older than other, which may be nil.
 func (c *Contents) olderThan(other *Contents) bool {
 	return c.comparable(other) && c.Version < other.Version
 }
@@ -61,7 +62,7 @@ func (c *Contents) sameBase(other *Contents) bool {
 	return c.comparable(other) && c.versions.base() == other.versions.base()
 }
 
-// faults returns the errors of rows that cannot be read. Only SQL writes such rows.
+// faults returns the errors of unreadable rows. Only SQL can write such rows.
 func (c *Contents) faults() (all policy.Errors) {
 	add := func(path, rule string, m Meta) {
 		if m.fault != "" {
@@ -83,7 +84,7 @@ func (c *Contents) faults() (all policy.Errors) {
 	return all
 }
 
-// Disabled returns the names of the rules that are stored but not in force. Only SQL disables rules.
+// Disabled returns the names of the disabled rules, which are not in force. Rules are disabled only by SQL.
 func (c *Contents) Disabled() (names []string) {
 	if c == nil {
 		return nil
@@ -117,11 +118,11 @@ func (d *Database) Tokens() ([]TokenRow, error) {
 	return nil, ErrAway
 }
 
-// Known returns the contents after the last read or change on this instance, without a query, or nil before the
-// first.
+// Known returns the contents after the last read or change of this instance, or nil before the first one. It makes
+// no query.
 func (d *Database) Known() *Contents { return d.known.Load() }
 
-// latest is snapshot, and remembers the result.
+// latest returns a snapshot, and remembers it.
 func (d *Database) latest(ctx context.Context, old *Contents) (*Contents, error) {
 	c, err := d.snapshot(ctx, old)
 	if err != nil {
@@ -131,7 +132,7 @@ func (d *Database) latest(ctx context.Context, old *Contents) (*Contents, error)
 	return c, nil
 }
 
-// remember keeps the newest contents.
+// remember sets the known contents to c, unless they are newer.
 func (d *Database) remember(c *Contents) {
 	for {
 		old := d.known.Load()
@@ -141,7 +142,7 @@ func (d *Database) remember(c *Contents) {
 	}
 }
 
-// contents returns the contents in a transaction. It reads only the changes since old.
+// contents returns the contents in a transaction. It reads only the changes since old, if that is not nil.
 func (d *Database) contents(ctx context.Context, q query, old *Contents, lock string) (*Contents, error) {
 	v, err := d.versions(ctx, q, lock)
 	if err != nil {
@@ -171,7 +172,7 @@ func (d *Database) contents(ctx context.Context, q query, old *Contents, lock st
 	return c, nil
 }
 
-// versions reads the versions. lock is a clause that locks them, or empty.
+// versions reads the versions. lock is a clause that locks the row, or "".
 func (d *Database) versions(ctx context.Context, q query, lock string) (v versions, err error) {
 	rows, err := q.QueryContext(ctx, "SELECT value, settings, rules, tiers, subjects, overrides, tokens FROM sluice_version"+lock)
 	if err != nil {
@@ -186,9 +187,9 @@ func (d *Database) versions(ctx context.Context, q query, lock string) (v versio
 	return v, err
 }
 
-// refresh sets rows to the present rows of a kind. old are the rows known from an earlier reading. seen and was are
-// the versions of the database and of the kind at that reading; is is the present version of the kind. refresh
-// reads the rows that have changed, or all rows if some were deleted.
+// refresh sets rows to the present rows of a kind. old has the rows of an earlier reading; seen is the version of
+// the database and was that of the kind at that reading. is is the present version of the kind. refresh reads only
+// the changed rows, or all rows if some were deleted.
 func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows *[]R, old []R, seen, was, is int64) (err error) {
 	if *rows = old; was == is {
 		return nil
@@ -208,7 +209,7 @@ func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows 
 	return err
 }
 
-// patch returns old with the changed and new rows.
+// patch returns the rows of old, with those in changed replaced or added.
 func (k *kind[R]) patch(old, changed []R) []R {
 	ident, order := k.ident, k.cmp
 	if ident == nil {

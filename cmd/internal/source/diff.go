@@ -1,13 +1,13 @@
 package source
 
-// Difference is a row that differs between two contents.
+// Difference is a row that differs between two Contents.
 type Difference struct {
 	Kind, Target  string // as in an [Entry]
-	Before, After string // the row as JSON; empty if missing
+	Before, After string // the row as JSON, or "" if it is missing
 }
 
-// Diff returns the differences between two policies: settings, rules, tiers, subjects and overrides, each in the
-// order of after, followed by deleted rows.
+// Diff returns the differences between two policies: settings, rules, tiers, subjects and overrides. Each kind has
+// the order of after, followed by the deleted rows.
 func Diff(before, after *Contents) []Difference {
 	all := diff(settingsKind, settingsRows(before), settingsRows(after))
 	all = append(all, diff(ruleKind, before.Rules, after.Rules)...)
@@ -44,7 +44,7 @@ func diff[R any](k *kind[R], before, after []R) (all []Difference) {
 	return all
 }
 
-// content is a row as JSON, without the time and actor of its last change.
+// content returns a row as JSON, without the time and the actor of the last change.
 func (k *kind[R]) content(r *R) string {
 	said := *r
 	*k.meta(&said) = Meta{}

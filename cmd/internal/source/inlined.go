@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Inlined returns a document with the contents of its files in place of their names.
+// Inlined returns a document in which the contents of files replace the names of the files.
 func Inlined(doc policy.Document) policy.Document {
 	doc.Lists, doc.Answers = maps.Clone(doc.Lists), maps.Clone(doc.Answers)
 	for name, l := range doc.Lists {

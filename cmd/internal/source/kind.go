@@ -18,25 +18,24 @@ import (
 type kind[R any] struct {
 	name  string // the name in the audit log, such as "rule"
 	table string
-	// columns are the columns to write, without those that every kind has. The first ones, as many as key, identify
-	// a row.
+	// columns has the columns to write, without those that every kind has. The first key columns identify a row.
 	key     int
 	columns []string
-	// selected are the columns that scan reads, before the columns that every row has.
+	// selected has the columns that scan reads, without those that every kind has.
 	selected string
 	scan     func(*R) (into []any, finish func() error)
 	// values returns the values of columns.
 	values func(*R) ([]any, error)
-	order  string // the order of lists, as columns; cmp is the same order, nil: by target
+	order  string // the order of lists, as columns; cmp compares in this order, or is nil to compare targets
 	cmp    func(a, b *R) int
 	meta   func(*R) *Meta
 	target func(*R) string  // returns the identity of a row
-	ident  func(*R) string  // the same, but faster; nil: use target
-	check  func(*R) error   // complains about rows that cannot be stored
-	by     func(*R) *string // returns the maker of a row; nil: not stored
+	ident  func(*R) string  // returns a shorter text that also identifies a row; nil: use target
+	check  func(*R) error   // returns an error if a row cannot be stored
+	by     func(*R) *string // returns the author of a row; nil if the kind does not store authors
 }
 
-// maker returns the maker of a row, or "" if it is not stored.
+// author returns the author of a row, or "" if the kind does not store authors.
 func (k *kind[R]) maker(r *R) string {
 	if k.by == nil {
 		return ""
@@ -44,7 +43,7 @@ func (k *kind[R]) maker(r *R) string {
 	return *k.by(r)
 }
 
-// sign sets the maker of a row, if the kind has makers and the row has none.
+// sign sets the author of a row that has none, if the kind stores authors.
 func (k *kind[R]) sign(r *R, who string) {
 	if k.by != nil {
 		*k.by(r) = cmp.Or(*k.by(r), who)
@@ -53,7 +52,7 @@ func (k *kind[R]) sign(r *R, who string) {
 
 const metaColumns = ", version, updated_at, updated_by"
 
-// timeLayout sorts as text.
+// timeLayout is a layout whose texts sort by time.
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
 func formatTime(t time.Time) string {
@@ -63,13 +62,13 @@ func formatTime(t time.Time) string {
 	return t.UTC().Format(timeLayout)
 }
 
-// parseTime returns the zero time for an invalid text, because SQL may have written anything.
+// parseTime parses a time. It returns the zero time for an invalid text, which SQL may have written.
 func parseTime(s string) time.Time {
 	t, _ := time.Parse(time.RFC3339, s)
 	return t.UTC()
 }
 
-// read returns the rows of a query that selects the same columns as selectAll.
+// read returns the rows of a query, which must select the columns of selectAll.
 func (k *kind[R]) read(ctx context.Context, q query, text string, args ...any) (all []R, err error) {
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
@@ -115,7 +114,7 @@ func (k *kind[R]) find(ctx context.Context, d *Database, q query, key []any) (r 
 	return all[0], true, nil
 }
 
-// insert adds rows with these values.
+// insert adds rows with the given values.
 func (k *kind[R]) insert(tx *Tx, rows [][]any) error {
 	for i := range rows {
 		rows[i] = append(rows[i], formatTime(tx.at), tx.actor)
@@ -123,7 +122,7 @@ func (k *kind[R]) insert(tx *Tx, rows [][]any) error {
 	return tx.insert(k.table, append(slices.Clone(k.columns), "updated_at", "updated_by"), rows)
 }
 
-// update replaces the row with the key in values.
+// update replaces the row whose key is in values.
 func (k *kind[R]) update(tx *Tx, values []any) error {
 	var sets []string
 	for i, c := range append(slices.Clone(k.columns[k.key:]), "updated_at", "updated_by") {
@@ -137,7 +136,7 @@ func (k *kind[R]) remove(tx *Tx, key []any) error {
 	return tx.execute("DELETE FROM "+k.table+k.where(), key...)
 }
 
-// decode reads JSON strictly, because a field that SQL has misspelled must not be ignored.
+// decode decodes JSON strictly, so that a misspelled field that SQL has written is not ignored.
 func decode(data []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -150,7 +149,8 @@ func decode(data []byte, into any) error {
 	return nil
 }
 
-// encode returns v as JSON for the database. Equal values have the same JSON, so rows are compared by their JSON.
+// encode returns v as JSON for the database. Rows are compared by their JSON, because equal values have the same
+// JSON.
 func encode(v any) (string, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

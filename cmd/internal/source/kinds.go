@@ -121,7 +121,7 @@ var overrideKind = &kind[OverrideRow]{
 	ident: func(r *OverrideRow) string { return strconv.FormatInt(r.ID, 10) },
 	meta:  func(r *OverrideRow) *Meta { return &r.Meta },
 	target: func(r *OverrideRow) string {
-		key, _ := encode(r.Key) // a map of texts
+		key, _ := encode(r.Key) // cannot fail for a map of texts
 		return r.Rule + " " + key
 	},
 }
@@ -134,7 +134,7 @@ var tokenKind = &kind[TokenRow]{
 		return []any{&r.Name, &hash, &role, &r.Until, &created}, func() error {
 			r.Role, r.CreatedAt = Role(role), parseTime(created)
 			if sum, err := hex.DecodeString(hash); err != nil || copy(r.Hash[:], sum) != len(r.Hash) {
-				return errors.New("its hash is not a SHA-256")
+				return errors.New("the hash is not a SHA-256")
 			}
 			return checkUntil(r.Until)
 		}
@@ -147,7 +147,8 @@ var tokenKind = &kind[TokenRow]{
 	target: func(r *TokenRow) string { return r.Name },
 }
 
-// searched returns the count and the window in seconds of a single limit that has them.
+// searched returns the count and the window in seconds of a single limit, for columns that make limits searchable
+// in SQL.
 func searched(limits []string) (count sql.NullInt64, window sql.NullFloat64) {
 	if len(limits) != 1 {
 		return count, window
@@ -156,13 +157,13 @@ func searched(limits []string) (count sql.NullInt64, window sql.NullFloat64) {
 	if err != nil {
 		return count, window
 	}
-	if l.Money == 0 { // counts of limits in USD are in micro-USD
+	if l.Money == 0 { // the count of a limit in USD is in micro-USD, and is not stored
 		count = number(l.Count)
 	}
 	return count, sql.NullFloat64{Float64: l.Period.Seconds(), Valid: l.Period > 0 && l.MonthDay == 0}
 }
 
-// entity returns the named parts of a key, and their values, such as "api_key" and "abc".
+// entity returns the names of a key's parts, and their values, such as "api_key" and "abc".
 func entity(key map[string]string) (kind, id string) {
 	var parts, values []string
 	for _, part := range slices.Sorted(maps.Keys(key)) {

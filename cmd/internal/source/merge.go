@@ -11,23 +11,23 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Values of Source of rules, overrides and subjects.
+// Values of the field Source of rules, overrides and subjects.
 const (
 	FromFile     = "file"
 	FromDatabase = "database"
 )
 
-// Merge returns the document of a file with the contents of a database on top of it; either may be nil. A rule of
-// the database replaces the file's rule of the same name, and other rules of the database follow. An override
-// replaces the file's override of the same rule and key, a subject replaces the same subject of the file, the
-// limits of a tier replace the limits that rules have for it, and a setting replaces the file's setting. Source of
-// each rule, override and subject is its origin. Merge changes neither argument.
+// Merge returns the document of a file merged with the contents of a database; either may be nil. A rule of the
+// database replaces the file's rule with the same name; other rules of the database follow the file's rules. An
+// override replaces the file's override for the same rule and key, and a subject replaces the file's subject. The
+// limits of a tier replace the limits that rules have for this tier, and a setting replaces the file's setting. The
+// field Source of each rule, override and subject is set. Merge does not change its arguments.
 func Merge(file *policy.Document, c *Contents) *policy.Document {
 	return &merge(file, c).Document
 }
 
-// merged is a document that knows the origin of its parts. Each rule of the file keeps its index from the file,
-// even if a rule of the database replaces it.
+// merged is a document with the origin of each part. A rule of the file keeps its index, even if a rule of the
+// database replaces it.
 type merged struct {
 	policy.Document
 	contents *Contents
@@ -49,8 +49,8 @@ func merge(file *policy.Document, c *Contents) *merged {
 	return m
 }
 
-// settings replaces the file's settings by those of top. The policy is a shadow while it is a shadow in the file,
-// the database or both, because the end of one shadow must not end the other.
+// settings replaces the file's settings with those of top. The whole policy is in shadow mode while the file or the
+// database puts it into shadow mode, because the end of one setting must not end the other.
 func (m *merged) settings(top *policy.Document) {
 	if len(top.TrustedProxies) > 0 {
 		m.TrustedProxies = top.TrustedProxies
@@ -76,8 +76,7 @@ func (m *merged) settings(top *policy.Document) {
 	}
 }
 
-// over returns the entries of both maps. If both have an entry of the same name, the one in top wins. over changes
-// neither map.
+// over returns a map with the entries of both maps. Entries of top take precedence. over does not change the maps.
 func over[V any](under, top map[string]V) map[string]V {
 	if len(top) == 0 {
 		return under
@@ -109,9 +108,9 @@ func (m *merged) mergeRules(file []policy.Rule, rows []RuleRow) {
 	}
 }
 
-// mergeTiers gives rules the limits of tiers. It skips limits for missing rules, which strays reports.
+// mergeTiers sets the limits of tiers in rules. It skips limits for unknown rules, which strays reports.
 func (m *merged) mergeTiers(rows []TierRow) {
-	own := make(map[int]bool) // rules with a map of their own
+	own := make(map[int]bool) // rules whose map has been copied
 	at := m.ruleIndexes()
 	for i := range rows {
 		for rule, limits := range rows[i].Limits {
@@ -138,7 +137,7 @@ func (m *merged) ruleIndexes() map[string]int {
 	return at
 }
 
-// strays are limits of tiers for missing rules.
+// strays returns an error for each limit of a tier for an unknown rule.
 func (m *merged) strays() (all policy.Errors) {
 	at := m.ruleIndexes()
 	for i := range m.contents.Tiers {
@@ -166,7 +165,7 @@ func (m *merged) mergeOverrides(file []policy.Override, rows []OverrideRow) {
 	for i := range rows {
 		o := rows[i].Override
 		o.Source = FromDatabase
-		if len(file) > 0 { // without overrides in the file, no key is needed
+		if len(file) > 0 { // keys are needed only to find overrides of the file
 			if j, known := at[overrideKey(&o)]; known {
 				m.Overrides[j] = o
 				continue
@@ -195,8 +194,8 @@ func (m *merged) mergeSubjects(file []policy.TierSubject, rows []SubjectRow) {
 	}
 }
 
-// overrideKey returns a text that is the same for two overrides if they apply to the same rule and subjects. A key
-// part "*" means the same as a missing one.
+// overrideKey returns a text that is equal for overrides that apply to the same rule and subjects. It treats the
+// value "*" of a key part like a missing part.
 func overrideKey(o *policy.Override) string {
 	named := maps.Clone(o.Key)
 	maps.DeleteFunc(named, func(_, v string) bool { return v == "*" })
@@ -205,7 +204,8 @@ func overrideKey(o *policy.Override) string {
 }
 
 // origin converts a path in the merged document to the path in the file, or to a path that names a row of the
-// database: rules["login"].limit, overrides[17].until, subjects["acme"].tier, tiers["pro"].limits["login"].
+// database, such as rules["login"].limit, overrides[17].until, subjects["acme"].tier or
+// tiers["pro"].limits["login"].
 func (m *merged) origin(path string) (own string, inFile bool) {
 	list, rest, _ := strings.Cut(path, "[")
 	number, rest, found := strings.Cut(rest, "]")
@@ -230,14 +230,15 @@ func (m *merged) origin(path string) (own string, inFile bool) {
 	return path, true
 }
 
-// rowID returns the ID of the row of an override of the database.
+// rowID returns the ID of the row of an override in the database.
 func (m *merged) rowID(o *policy.Override) int64 {
 	rows := m.contents.Overrides
 	i := slices.IndexFunc(rows, func(r OverrideRow) bool { return r.Rule == o.Rule && maps.Equal(r.Key, o.Key) })
 	return rows[i].ID
 }
 
-// ofTier returns the tier of the database to which a path in a rule belongs, if any.
+// ofTier returns the tier in the database to which a path in a rule belongs, and the rest of the path. tier is ""
+// for other paths.
 func (m *merged) ofTier(rule int, path string) (tier, rest string) {
 	quoted, isTier := strings.CutPrefix(path, ".tiers[")
 	if !isTier {
@@ -247,7 +248,7 @@ func (m *merged) ofTier(rule int, path string) (tier, rest string) {
 	if err != nil {
 		return "", ""
 	}
-	name, _ := strconv.Unquote(prefix) // no error: the text is quoted
+	name, _ := strconv.Unquote(prefix) // cannot fail for a quoted text
 	for i := range m.contents.Tiers {
 		if t := &m.contents.Tiers[i]; t.Name == name && t.Limits[m.Rules[rule].Name] != nil {
 			return name, strings.TrimPrefix(quoted[len(prefix):], "]")

@@ -14,8 +14,8 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// migrateAll applies the migrations of a folder that have not been applied, and returns how many. Migrations go
-// only forward.
+// migrateAll applies the migrations in a folder that have not been applied yet, and returns their number.
+// Migrations only go forward.
 func migrateAll(ctx context.Context, dialect goose.Dialect, db *sql.DB, folder string, options ...goose.ProviderOption) (int, error) {
 	files, err := fs.Sub(migrations, "migrations/"+folder)
 	if err != nil {
@@ -37,7 +37,7 @@ func migrateAll(ctx context.Context, dialect goose.Dialect, db *sql.DB, folder s
 		if err == nil {
 			return steps, nil
 		}
-		// Without a lock, another instance may have migrated first.
+		// Without a lock, another instance may have migrated first. Then the error does not matter.
 		if after, look := provider.GetDBVersion(ctx); look != nil || after <= before {
 			return steps, fmt.Errorf("migration: %w", err)
 		}

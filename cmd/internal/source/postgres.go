@@ -26,11 +26,11 @@ const (
 	// leastPause and mostPause bound the pause between attempts to listen.
 	leastPause = 100 * time.Millisecond
 	mostPause  = 2 * time.Second
-	// migrationPatience is the longest wait for a migration by another instance, in seconds.
+	// migrationPatience bounds the wait for a migration by another instance, in seconds.
 	migrationPatience = 300
 )
 
-// postgres is a server of PostgreSQL, 13 or later.
+// postgres is the dialect of PostgreSQL, version 13 or later.
 type postgres struct {
 	config *pgx.ConnConfig
 	log    *slog.Logger
@@ -39,7 +39,7 @@ type postgres struct {
 func newPostgres(text string, log *slog.Logger) (dialect, string, error) {
 	config, err := pgx.ParseConfig(text)
 	if err != nil {
-		return nil, "", fmt.Errorf("this is not a URL of PostgreSQL%s: write it as in postgres://user@host/name, with what is not a letter or digit in a password as %%XX", parseReason(err))
+		return nil, "", fmt.Errorf("this is not a PostgreSQL URL%s: write it as in postgres://user@host/name, with %%XX for characters in a password that are not letters or digits", parseReason(err))
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
@@ -55,7 +55,7 @@ func newPostgres(text string, log *slog.Logger) (dialect, string, error) {
 	return &postgres{config, log}, name.String(), nil
 }
 
-// parseReason returns what is wrong with a URL, without any part of the URL.
+// parseReason returns the reason why a URL is invalid, without any part of the URL.
 func parseReason(err error) string {
 	for _, known := range []string{"invalid port", "invalid connect_timeout", "failed to configure TLS", "failed to read service", "invalid sslcertmode", "unknown target_session_attrs value"} {
 		if strings.Contains(err.Error(), ": "+known) {
@@ -96,7 +96,7 @@ func (p *postgres) full(err error) bool {
 	return ok && found.Code == diskFull
 }
 
-// follow listens on a separate connection, and connects again whenever it is lost.
+// follow listens for notifications on a separate connection. It reconnects when the connection is lost.
 func (p *postgres) follow(ctx context.Context, _ *sql.DB, wake, lost func()) {
 	pause := leastPause
 	for ctx.Err() == nil {
@@ -108,7 +108,7 @@ func (p *postgres) follow(ctx context.Context, _ *sql.DB, wake, lost func()) {
 		if time.Since(begun) > mostPause {
 			pause = leastPause
 		}
-		p.log.Debug("listening to the database ended", "error", err, "again_in", pause)
+		p.log.Debug("listening for notifications of the database ended", "error", err, "again_in", pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -117,7 +117,8 @@ func (p *postgres) follow(ctx context.Context, _ *sql.DB, wake, lost func()) {
 	}
 }
 
-// listen calls wake for every notification, and once at its start, because earlier notifications were missed.
+// listen calls wake for every notification. It also calls wake at the start, because it may have missed earlier
+// notifications.
 func (p *postgres) listen(ctx context.Context, wake, lost func()) error {
 	conn, err := pgx.ConnectConfig(ctx, p.config.Copy())
 	if err != nil {

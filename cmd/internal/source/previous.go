@@ -7,16 +7,17 @@ import (
 	"slices"
 )
 
-// maxBack is how many entries of the audit log are searched for the last change of rules, and how many entries a
-// change may have to be undone.
+// maxBack bounds the entries of the audit log in which the last change of rules is searched for, and the entries of
+// a change that can be undone.
 const maxBack = 20_000
 
-// errLarge is an [Invalid]: undoing only part of a change would make a policy that was never in force.
+// errLarge is the error for a change that is too large to be undone. Undoing only a part would make a policy that
+// was never in force.
 var errLarge error = &Invalid{"entry", "the last change has too many entries to undo at once: import the intended policy"}
 
-// LastChange returns the audit entries of the last change of rules, tiers and settings, in their order, or none
-// without such a change. It leaves out changes that can end by themselves: tiers of subjects, overrides, and the
-// shadow of the whole policy.
+// LastChange returns the audit entries of the last change of rules, tiers or settings, in the order of the log, or
+// nil without such a change. It ignores changes that can end by themselves: tiers of subjects, overrides, and the
+// shadow mode of the whole policy.
 func (d *Database) LastChange(ctx context.Context) ([]Entry, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -43,7 +44,7 @@ func (d *Database) lastChange(ctx context.Context, q query) (all []Entry, err er
 			switch {
 			case onlyShadow(&e):
 				continue
-			case len(all) > 0 && (e.Actor != all[0].Actor || !e.At.Equal(all[0].At)): // entries of a transaction have the same actor and time
+			case len(all) > 0 && (e.Actor != all[0].Actor || !e.At.Equal(all[0].At)): // the entries of a transaction have the same actor and time
 				slices.Reverse(all)
 				return all, nil
 			}
@@ -62,7 +63,7 @@ func (d *Database) lastChange(ctx context.Context, q query) (all []Entry, err er
 	}
 }
 
-// onlyShadow reports whether an entry only turns the shadow of the whole policy on or off.
+// onlyShadow reports whether an entry changes only the shadow mode of the whole policy.
 func onlyShadow(e *Entry) bool {
 	if e.Kind != settingsKind.name {
 		return false
@@ -74,16 +75,16 @@ func onlyShadow(e *Entry) bool {
 	return was.saysBeside() == is.saysBeside()
 }
 
-// saysBeside returns the settings without the shadow of the whole policy.
+// withoutShadow returns the settings as text, without the shadow mode of the whole policy.
 func (r *SettingsRow) saysBeside() string {
 	said := *r
 	said.Document.Shadow, said.Document.Rules = "", nil
 	return settingsKind.content(&said)
 }
 
-// Restore undoes the last change of rules, tiers and settings. last is the ID of the last entry of that change in
-// the audit log: see [Database.LastChange]. Restore is itself a change, so a second Restore undoes the first. It
-// returns a [Conflict] if there was another change since, or if SQL has changed a row.
+// Restore undoes the last change of rules, tiers or settings. last is the ID of the change's last entry in the
+// audit log: see [Database.LastChange]. Restore is itself a change, so a second Restore undoes the first. It
+// returns a [Conflict] if another change was made since, or if SQL has changed a row.
 func (tx *Tx) Restore(last int64) error {
 	all, err := tx.d.lastChange(tx.ctx, tx.tx)
 	if err == errLarge {
@@ -98,7 +99,7 @@ func (tx *Tx) Restore(last int64) error {
 	return tx.together(func() error { return tx.restoreAll(all) }, &entry)
 }
 
-// restoreAll undoes the changes, the last first.
+// restoreAll undoes the changes of entries, the last one first.
 func (tx *Tx) restoreAll(all []Entry) (err error) {
 	for _, e := range slices.Backward(all) {
 		switch e.Kind {
@@ -116,7 +117,7 @@ func (tx *Tx) restoreAll(all []Entry) (err error) {
 	return nil
 }
 
-// restore puts back the row before an entry, if the present row is the row after the entry.
+// restore restores the row from before an entry. The present row must be the row after the entry.
 func restore[R any](tx *Tx, k *kind[R], e *Entry) error {
 	was, is, err := rowsOf[R](e)
 	if err != nil {
@@ -144,7 +145,7 @@ func restore[R any](tx *Tx, k *kind[R], e *Entry) error {
 	return err
 }
 
-// restoreSettings is restore for the settings, but keeps the present shadow of the whole policy.
+// restoreSettings restores the settings like restore, but keeps the present shadow mode of the whole policy.
 func (tx *Tx) restoreSettings(e *Entry) error {
 	was, is, err := rowsOf[SettingsRow](e)
 	if err != nil {
@@ -163,7 +164,7 @@ func (tx *Tx) restoreSettings(e *Entry) error {
 	return err
 }
 
-// rowsOf returns the rows before and after an entry. A missing row is zero.
+// rowsOf returns the rows before and after an entry. A missing row is the zero value.
 func rowsOf[R any](e *Entry) (was, is R, err error) {
 	if e.Before != "" {
 		err = decode([]byte(e.Before), &was)

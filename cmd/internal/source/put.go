@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// maxText is the longest text of an indexed column, in bytes. Indexes accept no longer texts.
+	// maxText is the maximum length of a text in an indexed column, in bytes. Indexes do not accept longer texts.
 	maxText = 2000
-	// positionStep leaves room between two rules.
+	// positionStep is the distance between the positions of appended rules. It leaves room for other rules.
 	positionStep = 10
 )
 
-// PutSettings replaces the settings. Rules, overrides and subjects are put separately. Lists, prices and answers
-// must have the contents of their files and not the names, because files could differ between instances.
+// PutSettings replaces the settings. The document must not have rules, overrides or subjects. Lists, prices and
+// answers must have the contents of files instead of names, because files could differ between instances.
 func (tx *Tx) PutSettings(doc policy.Document, match Match) (SettingsRow, error) {
 	return put(tx, settingsKind, SettingsRow{Document: doc}, match, func(r, _ *SettingsRow, _ bool) error {
 		d := &r.Document
-		d.Rules, d.Overrides, d.Subjects = []policy.Rule{}, nil, nil // not null: the JSON has an empty list
+		d.Rules, d.Overrides, d.Subjects = []policy.Rule{}, nil, nil // the JSON needs an empty list, not null
 		return nil
 	})
 }
@@ -33,11 +33,11 @@ func (r *SettingsRow) check() error {
 	doc := &r.Document
 	switch {
 	case len(doc.Rules) > 0:
-		return &Invalid{"rules", "rules are put one by one"}
+		return &Invalid{"rules", "settings cannot contain rules: write each rule separately"}
 	case len(doc.Overrides) > 0:
-		return &Invalid{"overrides", "overrides are put one by one"}
+		return &Invalid{"overrides", "settings cannot contain overrides: write each override separately"}
 	case len(doc.Subjects) > 0:
-		return &Invalid{"subjects", "subjects are put one by one"}
+		return &Invalid{"subjects", "settings cannot contain subjects: write each subject separately"}
 	}
 	return checkFiles(doc)
 }
@@ -60,8 +60,8 @@ func checkFiles(doc *policy.Document) error {
 	return nil
 }
 
-// PutShadow makes the whole policy a shadow until a time, or "always" (see [policy.Document]), and keeps the other
-// settings.
+// PutShadow puts the whole policy into shadow mode until a time, or "always" (see [policy.Document]). It keeps the
+// other settings.
 func (tx *Tx) PutShadow(until string, match Match) error {
 	now := &tx.before.Settings
 	if match != Any && int64(match) != now.Version {
@@ -79,17 +79,18 @@ func (tx *Tx) PutShadow(until string, match Match) error {
 	return nil
 }
 
-// DeleteSettings deletes all settings, so that the settings of the file, or the defaults, apply.
+// DeleteSettings deletes all settings, so that the settings of the file or the defaults apply.
 func (tx *Tx) DeleteSettings(match Match) error {
 	return remove(tx, settingsKind, match, "", 1)
 }
 
-// PutRule creates or replaces the rule of that name.
+// PutRule creates or replaces the rule with the name of r.
 func (tx *Tx) PutRule(r RuleRow, match Match) (RuleRow, error) {
 	return put(tx, ruleKind, r, match, tx.place)
 }
 
-// place sets the position of a rule without one: to the old position, or after all others.
+// setPosition sets the position of a rule that has none. An existing rule keeps its position, and a new one comes
+// after all others.
 func (tx *Tx) place(r, old *RuleRow, found bool) error {
 	switch {
 	case r.Position != 0:
@@ -107,12 +108,13 @@ func (tx *Tx) place(r, old *RuleRow, found bool) error {
 
 func (r *RuleRow) check() error { return checkText("name", r.Name, true) }
 
-// DeleteRule deletes a rule. Overrides without their rule are invalid: delete them in the same transaction.
+// DeleteRule deletes a rule. Delete its overrides in the same transaction, because overrides without a rule are
+// invalid.
 func (tx *Tx) DeleteRule(name string, match Match) error {
 	return remove(tx, ruleKind, match, name, name)
 }
 
-// PutTier creates or replaces the tier of that name.
+// PutTier creates or replaces the tier with the name of r.
 func (tx *Tx) PutTier(r TierRow, match Match) (TierRow, error) {
 	return put(tx, tierKind, r, match, nil)
 }
@@ -138,7 +140,8 @@ func (tx *Tx) DeleteSubject(subject string, match Match) error {
 	return remove(tx, subjectKind, match, subject, subject)
 }
 
-// PutOverride creates or replaces the override of a rule and key, with any ID. An empty By becomes the actor.
+// PutOverride creates or replaces the override for a rule and key. It ignores the ID of r. An empty By becomes the
+// actor.
 func (tx *Tx) PutOverride(r OverrideRow, match Match) (OverrideRow, error) {
 	return put(tx, overrideKind, r, match, nil)
 }
@@ -149,15 +152,15 @@ func (r *OverrideRow) check() error {
 		return err
 	}
 	if r.Limit != "" && len(r.Limits) > 0 {
-		return &Invalid{"limits", `write "limit" or "limits", and not both`}
+		return &Invalid{"limits", `write either "limit" or "limits"`}
 	}
 	if r.InFlight != 0 && (r.Limit != "" || len(r.Limits) > 0) {
-		return &Invalid{"in_flight", "write a limit or in_flight, and not both"}
+		return &Invalid{"in_flight", "write either a limit or in_flight"}
 	}
 	return nil
 }
 
-// DeleteOverride deletes the override of that name. It must exist before the change.
+// DeleteOverride deletes the override with a name. The override must exist before the transaction.
 func (tx *Tx) DeleteOverride(name string, match Match) error {
 	rows := tx.before.Overrides
 	i := slices.IndexFunc(rows, func(r OverrideRow) bool { return r.Name == name })
@@ -171,8 +174,8 @@ func (tx *Tx) DeleteOverride(name string, match Match) error {
 	return remove(tx, overrideKind, match, name, values[:overrideKind.key]...)
 }
 
-// CreateToken creates a token, and returns the secret for its bearer, which is stored nowhere. The name must be
-// new. For until see [policy.ParseUntil]; if it is empty, the token never expires.
+// CreateToken creates a token, and returns the secret for its bearer, which is not stored. The name must be new.
+// until is a text for [policy.ParseUntil]; if it is empty, the token never expires.
 func (tx *Tx) CreateToken(name string, role Role, until string) (secret string, row TokenRow, err error) {
 	secret, hash := newSecret()
 	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, Hash: hash}, Absent, nil)
@@ -189,12 +192,13 @@ func (t *TokenRow) check() error {
 	return checkUntil(t.Until)
 }
 
-// DeleteToken deletes a token. Instances refuse it as soon as they notice the change.
+// DeleteToken deletes a token. Instances reject it as soon as they notice the change.
 func (tx *Tx) DeleteToken(name string, match Match) error {
 	return remove(tx, tokenKind, match, name, name)
 }
 
-// checkTexts checks pairs of the name of a field and its text. The text of the first pair must not be empty.
+// checkTexts checks the texts of fields. pairs has the name and the text of each field. The first text must not be
+// empty.
 func checkTexts(pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if err := checkText(pairs[i], pairs[i+1], i == 0); err != nil {
@@ -204,7 +208,8 @@ func checkTexts(pairs ...string) error {
 	return nil
 }
 
-// checkText refuses texts that one of the databases cannot store.
+// checkText returns an error for a text that one of the databases cannot store, or if needed is true, for an empty
+// text.
 func checkText(field, text string, needed bool) error {
 	switch {
 	case needed && text == "":
@@ -212,12 +217,12 @@ func checkText(field, text string, needed bool) error {
 	case !isText(text):
 		return &Invalid{field, notText}
 	case len(text) > maxText:
-		return &Invalid{field, fmt.Sprintf("it has %d bytes: write at most %d", len(text), maxText)}
+		return &Invalid{field, fmt.Sprintf("the text has %d bytes: write at most %d", len(text), maxText)}
 	}
 	return nil
 }
 
-const notText = "it is not text in UTF-8: write it so, without the character U+0000"
+const notText = "the text must be UTF-8 without the character U+0000"
 
 // isText reports whether every database can store a text.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
@@ -253,7 +258,7 @@ func checkAll(field string, v reflect.Value) error {
 	return nil
 }
 
-// checkUntil returns an error for an invalid end.
+// checkUntil returns an error for an invalid time of expiry.
 func checkUntil(until string) error {
 	if until == "" {
 		return nil

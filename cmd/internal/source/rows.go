@@ -12,67 +12,69 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Meta is the common part of all rows.
+// Meta has the fields that all rows have.
 type Meta struct {
 	// Version is the version of the database at the last change of the row. It grows with every change, and is
 	// never reused. See [Match].
 	Version   int64     `json:"version,omitempty"`
-	UpdatedAt time.Time `json:"updated_at,omitzero"` // zero if it was changed by SQL
+	UpdatedAt time.Time `json:"updated_at,omitzero"` // zero if SQL changed the row
 	UpdatedBy string    `json:"updated_by,omitempty"`
 
-	fault string // the reason why the row cannot be read, or empty
+	fault string // the reason why the row is unreadable, or ""
 }
 
-// SettingsRow is a document without rules, subjects and overrides. A database has at most one SettingsRow; Version
-// is 0 if it is missing.
+// SettingsRow has the settings, a document without rules, subjects and overrides. A database has at most one
+// SettingsRow. Version is 0 if the row is missing.
 type SettingsRow struct {
 	Document policy.Document `json:"document"`
 	Meta
 }
 
-// RuleRow is a rule, identified by its Name.
+// RuleRow is a rule. Name identifies it.
 type RuleRow struct {
 	policy.Rule
-	// Position orders the rules; rules with the same position are ordered by name. Put with a Position of 0 leaves
-	// an existing rule where it is, and appends a new one at the end.
+	// Position orders the rules; rules with the same position are ordered by name. If Position is 0, PutRule keeps
+	// the position of an existing rule, and appends a new rule at the end.
 	Position int `json:"position,omitempty"`
-	// Disabled leaves the stored rule out of the policy, as if it were deleted: a rule of the same name in a file
-	// applies again.
+	// Disabled excludes the stored rule from the policy as if it were deleted. A rule with the same name in the
+	// file applies again.
 	Disabled bool `json:"disabled,omitempty"`
 	Meta
 }
 
-// TierRow has the limits of a tier, by the names of rules. They replace the limits that the rules have for it under
+// TierRow has the limits of a tier, by the names of rules. They replace the limits that rules have for this tier in
 // "tiers".
 type TierRow struct {
 	Name        string                   `json:"name"`
-	Description string                   `json:"description,omitempty"` // for people
+	Description string                   `json:"description,omitempty"` // a description for operators
 	Limits      map[string]policy.Limits `json:"limits,omitempty"`
 	Meta
 }
 
-// SubjectRow puts a subject into a tier. Subject is a value of the key part tiers.subject, and the key of the row.
+// SubjectRow puts a subject into a tier. Subject, which identifies the row, is a value of the key part that
+// tiers.subject names.
 type SubjectRow struct {
 	policy.TierSubject
 	Meta
 }
 
-// OverrideRow is an override, identified by its Rule and Key.
+// OverrideRow is an override. Rule and Key identify it.
 type OverrideRow struct {
-	ID   int64  `json:"id"` // the row's ID, which never changes
+	ID   int64  `json:"id"` // the ID of the row, which never changes
 	Name string `json:"-"`  // see [OverrideName]
 	policy.Override
 	Meta
 }
 
-// OverrideName returns the name of the override of a rule for a key: the same in every database.
+// OverrideName returns the name of the override of a rule for a key. It is the same in every database.
 func OverrideName(rule string, key map[string]string) string {
-	text, _ := json.Marshal(key) // no error: a map of strings can be encoded
+	text, _ := json.Marshal(key) // cannot fail for a map of strings
 	sum := sha256.Sum256([]byte(rule + "\x00" + string(text)))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Role is the role of a caller of the admin API or the console. Each role includes the earlier ones.
+// Role is the role of a caller of the admin API or the console. Each role includes the permissions of the ones
+// before it.
 type Role string
 
 const (
@@ -84,13 +86,13 @@ const (
 
 var roles = []Role{Nobody, Viewer, Operator, Admin}
 
-// May reports whether r includes needed. An unknown role includes none.
+// May reports whether r includes the role needed. An unknown role does not include any role.
 func (r Role) May(needed Role) bool { return slices.Index(roles, r) >= slices.Index(roles, needed) }
 
 // String returns the name of the role. The empty role is "nobody".
 func (r Role) String() string { return cmp.Or(string(r), "nobody") }
 
-// ParseRole returns the role of that name, viewer, operator or admin, and Nobody for any other.
+// ParseRole returns the role with a name: viewer, operator or admin. For other names, it returns Nobody and false.
 func ParseRole(name string) (Role, bool) {
 	if r := Role(name); r != Nobody && slices.Contains(roles, r) {
 		return r, true
@@ -98,11 +100,11 @@ func ParseRole(name string) (Role, bool) {
 	return Nobody, false
 }
 
-// TokenRow describes a bearer token, identified by its Name. It does not contain the secret.
+// TokenRow describes a bearer token. Name identifies it. The row does not contain the secret.
 type TokenRow struct {
 	Name      string    `json:"name"`
 	Role      Role      `json:"role"`
-	Until     string    `json:"until,omitempty"` // see [policy.ParseUntil]; empty: never
+	Until     string    `json:"until,omitempty"` // see [policy.ParseUntil]; empty: the token never expires
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	Hash      TokenHash `json:"-"`
 	Meta
@@ -118,8 +120,8 @@ func (h TokenHash) String() string { return hex.EncodeToString(h[:]) }
 // HashToken returns the hash of a token.
 func HashToken(token string) TokenHash { return sha256.Sum256([]byte(token)) }
 
-// Expired reports whether the token has expired. A token counts as expired if its Until cannot be
-// parsed, because SQL has written it.
+// Expired reports whether the token has expired. A token whose Until is invalid, because SQL has written it, is
+// treated as expired.
 func (t *TokenRow) Expired() bool {
 	ends, err := policy.ParseUntil(t.Until)
 	return t.Until != "" && (err != nil || !ends.After(time.Now()))
@@ -128,13 +130,13 @@ func (t *TokenRow) Expired() bool {
 // LogValue keeps the hash out of logs.
 func (t TokenRow) LogValue() slog.Value { return slog.StringValue(t.Name) }
 
-// String keeps the hash out of everything else.
+// String keeps the hash out of formatted text.
 func (t TokenRow) String() string { return "token " + t.Name }
 
-// GoString is String.
+// GoString returns the result of String.
 func (t TokenRow) GoString() string { return t.String() }
 
-// Entry is one line of the audit log.
+// Entry is one entry of the audit log.
 type Entry struct {
 	ID     int64     `json:"id"` // IDs are ascending
 	At     time.Time `json:"at"`
@@ -143,12 +145,12 @@ type Entry struct {
 	Kind   string    `json:"kind"`   // "settings", "rule", "tier", "subject", "override" or "token", or a kind of [Database.Record]
 	// Target identifies the row: a name, or the rule of an override and its key as JSON.
 	Target string `json:"target"`
-	// Before and After are the rows before and after the change. A missing row is empty.
+	// Before and After are the row before and after the change. A missing row is empty.
 	Before Row `json:"before,omitempty"`
 	After  Row `json:"after,omitempty"`
 }
 
-// Row is a row of the database as JSON. If SQL has written it, it may be any text.
+// Row is a row of the database as JSON. A row that SQL has written may be any text.
 type Row string
 
 // MarshalJSON returns the row itself, or null if it is empty. Text that is not JSON becomes a JSON string.
@@ -162,11 +164,11 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(r))
 }
 
-// UnmarshalJSON keeps data as it is.
+// UnmarshalJSON keeps data unchanged.
 func (r *Row) UnmarshalJSON(data []byte) error {
 	*r = Row(data)
 	return nil
 }
 
-// Decode reads the fields of the row into v, as package encoding/json does.
+// Decode decodes the row into v like encoding/json.
 func (r Row) Decode(v any) error { return json.Unmarshal([]byte(r), v) }

@@ -10,12 +10,12 @@ import (
 // RuleChange is the change of one rule in [Tx.ChangeRules].
 type RuleChange struct {
 	Row    RuleRow
-	Delete bool // delete the rule of that name
+	Delete bool // delete the rule with the name of Row
 	Match  Match
 }
 
-// setKind is the kind of an audit entry about several rules that were changed together. Its Before and
-// After are lists of rows.
+// setKind is the kind of an audit entry about several rules that were changed together. Before and After of the
+// entry are lists of rows.
 const setKind = "rules"
 
 // ruleSet collects the audit entries of rules that are changed together.
@@ -36,8 +36,8 @@ func (s *ruleSet) add(action, name string, before, after *string) {
 	}
 }
 
-// ChangeRules makes all changes, with one entry in the audit log, and returns the ID of the entry, or 0 if no rule
-// has changed. It joins the errors of changes with conditions that fail.
+// ChangeRules makes all changes with one entry in the audit log. It returns the ID of the entry, or 0 if no rule
+// has changed. The error joins the errors of all changes whose condition fails.
 func (tx *Tx) ChangeRules(all []RuleChange) (entry int64, err error) {
 	err = tx.together(func() error {
 		var errs []error
@@ -61,8 +61,8 @@ func (tx *Tx) ChangeRules(all []RuleChange) (entry int64, err error) {
 	return entry, err
 }
 
-// together runs fn, and writes one audit entry for all rules that fn changes. It sets entry to the ID of
-// that entry.
+// together runs fn, and writes one audit entry for all rules that fn changes. It sets entry to the ID of the audit
+// entry.
 func (tx *Tx) together(fn func() error, entry *int64) error {
 	s := &ruleSet{}
 	tx.set = s
@@ -107,7 +107,7 @@ func listOf(rows []json.RawMessage) (*string, error) {
 	return &text, err
 }
 
-// maxNames is the most rules that the target of an audit entry names.
+// maxNames bounds the rules that are named in the target of an audit entry.
 const maxNames = 10
 
 func namesOf(names []string) string {
@@ -118,8 +118,8 @@ func namesOf(names []string) string {
 	return text
 }
 
-// parts splits an entry about several rules into entries of single rules, in the order of their names before and
-// after. It returns any other entry unchanged.
+// parts splits an entry about several rules into an entry for each rule, ordered by name. It returns other entries
+// unchanged.
 func (e *Entry) parts() ([]Entry, error) {
 	if e.Kind != setKind {
 		return []Entry{*e}, nil

@@ -1,4 +1,5 @@
-// Package source stores policies in a database, SQLite or PostgreSQL, which any number of instances follow.
+// Package source stores policies in an SQLite or PostgreSQL database. Any number of instances may follow the
+// database.
 //
 //	db, err := source.Open("sqlite:rules.db", log)
 //	_, err = db.Migrate(ctx)
@@ -8,11 +9,12 @@
 //	go db.Watch(ctx, func(c *source.Contents) { err := stack.Contents(c); … })
 //
 // The database has rules, tiers, subjects, overrides, settings (the rest of a document) and the tokens of the admin
-// API. [Database.Change] changes them, with an entry in the audit log for each, in one transaction, and rejects an
-// invalid policy. Every row has the version of its last change, so that no change overwrites another one unseen:
-// see [Match]. Instances also follow changes by SQL, but these leave no entry in the audit log.
+// API. [Database.Change] changes rows in one transaction, with an entry in the audit log for each row, and rejects
+// an invalid policy. Every row has the version of its last change. With this version as a [Match], a change does
+// not overwrite another one that its author has not seen. Instances also follow changes by SQL, but the audit log
+// has no entries for these.
 //
-// A [Stack] puts a database on top of a file.
+// A [Stack] merges a database with a policy file.
 package source
 
 import (
@@ -29,8 +31,8 @@ import (
 )
 
 const (
-	// callTimeout bounds calls of a database by callers without a deadline, so that a database that hangs counts as
-	// unavailable. It is long enough for a queue of a thousand writers.
+	// callTimeout bounds the calls of callers without a deadline, so that a database that hangs is treated as
+	// unavailable. It is long enough for a thousand waiting writers.
 	callTimeout = 30 * time.Second
 	// lookTimeout bounds a check for changes.
 	lookTimeout = 2 * time.Second
@@ -39,11 +41,11 @@ const (
 )
 
 var (
-	// ErrAway is matched by errors of a database that does not answer, or answers with an error. If
-	// [Database.Change] returns such an error, the change may have been committed nevertheless: read the contents,
-	// or repeat the change with a [Match].
+	// ErrAway is matched by errors of a database that does not answer or returns an error. If [Database.Change]
+	// returns such an error, the change may have been committed nevertheless: read the contents, or repeat the
+	// change with a [Match].
 	ErrAway = errors.New("the rules database failed")
-	// ErrFull is matched by errors of a database with a full disk: nothing was changed. Such errors also match
+	// ErrFull is matched by errors of a database whose disk is full. Nothing was changed. Such errors also match
 	// ErrAway.
 	ErrFull error = awayError("the disk of the rules database is full")
 	// ErrNotMigrated is matched by errors about missing tables.
@@ -52,7 +54,7 @@ var (
 	ErrNotFound = errors.New("not found")
 )
 
-// awayError is an [ErrAway] with another text.
+// awayError is an error with its own text that matches [ErrAway].
 type awayError string
 
 func (e awayError) Error() string      { return string(e) }
@@ -60,8 +62,9 @@ func (awayError) Is(target error) bool { return target == ErrAway }
 
 // Database is an open database. It is safe for concurrent use.
 type Database struct {
-	// Check is called before a change is committed, and its error refuses the change. [Open] sets it to compile the
-	// contents alone. If there is also a file, set it to [Stack.Check] before the first change.
+	// Check is called before a change is committed. If it returns an error, the change is refused. [Open] sets
+	// Check to compile the contents alone. If a policy file is also used, set it to [Stack.Check] before the first
+	// change.
 	Check func(*Contents) error
 
 	name        string
@@ -81,16 +84,17 @@ type Database struct {
 
 // dialect has the differences between databases.
 type dialect interface {
-	// open opens the connections for reading and for writing, which may be the same.
+	// open opens connections for reading and for writing. Both may be the same.
 	open() (read, write *sql.DB, err error)
-	// migrate brings the tables up to date, and returns how many steps that took.
+	// migrate brings the tables up to date, and returns the number of steps.
 	migrate(ctx context.Context, write *sql.DB) (int, error)
 	// text converts a query with the parameters $1, $2, … to the form of the database.
 	text(query string) string
-	// lock returns a clause for the query that reads the version. It makes transactions with changes run one after
-	// the other.
+	// lock returns a clause for the query that reads the version. With this clause, transactions with changes run
+	// one after the other.
 	lock() string
-	// follow calls wake when something may have changed, and lost when it may have missed changes, until ctx ends.
+	// follow calls wake when something may have changed, and lost when it may have missed changes. It returns when
+	// ctx ends.
 	follow(ctx context.Context, read *sql.DB, wake, lost func())
 	// unmigrated reports whether an error is about a missing table.
 	unmigrated(error) bool
@@ -98,8 +102,8 @@ type dialect interface {
 	full(error) bool
 }
 
-// Open opens a database: "sqlite:FILE", "postgres://user@host/name". It does not connect; [Database.Migrate] and
-// [Database.Read] do. A nil log is slog.Default().
+// Open opens a database: "sqlite:FILE", "postgres://user@host/name". [Database.Migrate] and [Database.Read] connect
+// to it. If log is nil, slog.Default() is used.
 func Open(url string, log *slog.Logger) (*Database, error) {
 	d := &Database{log: cmp.Or(log, slog.Default()), wakes: make(chan struct{}, 1), poll: poll}
 	scheme, rest, _ := strings.Cut(url, ":")
@@ -134,14 +138,14 @@ func (d *Database) Close() error {
 	return errors.Join(d.read.Close(), d.write.Close())
 }
 
-// Migrate brings the tables up to date and returns how many steps that took: 0 if they were up to date. It creates
-// a missing file of SQLite. Several instances may migrate at once.
+// Migrate brings the tables up to date, and returns the number of steps, or 0 if they were up to date. It creates a
+// missing SQLite file. Several instances may migrate at once.
 func (d *Database) Migrate(ctx context.Context) (steps int, err error) {
 	steps, err = d.dialect.migrate(ctx, d.write)
 	return steps, d.away(err)
 }
 
-// away converts errors of the database to an [ErrAway].
+// unavailable converts an error of the database to one that matches [ErrAway].
 func (d *Database) away(err error) error {
 	switch {
 	case err == nil:
@@ -156,13 +160,13 @@ func (d *Database) away(err error) error {
 	return fmt.Errorf("%s: %w: %w", d.name, ErrAway, err)
 }
 
-// query makes queries, in a transaction or outside.
+// query makes queries in or outside of a transaction.
 type query interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// bounded returns ctx with a deadline, if it has none.
+// bounded adds a deadline to ctx if it has none.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {
 		return context.WithCancel(ctx)
@@ -170,7 +174,7 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// snapshot returns a snapshot of the database, and reads only the changes since old, which may be nil.
+// snapshot returns a snapshot of the database. It reads only the changes since old, which may be nil.
 func (d *Database) snapshot(ctx context.Context, old *Contents) (*Contents, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

@@ -18,13 +18,14 @@ import (
 
 const (
 	readers = 4
-	// filePoll is the interval in which the version in a file is read. A read takes some 50 µs.
+	// filePoll is the interval at which the version in a file is read. A read takes some 50 µs.
 	filePoll = 100 * time.Millisecond
 	// busyTimeout bounds the wait for other users of the file.
 	busyTimeout = 20 * time.Second
 )
 
-// sqlite is a file of SQLite. It must be on a local disk, because its locks do not work over a network.
+// sqlite is the dialect of SQLite. The file must be on a local disk, because SQLite's locks do not work over a
+// network.
 type sqlite struct{ path string }
 
 func newSQLite(rest string) (dialect, string, error) {
@@ -39,8 +40,8 @@ func newSQLite(rest string) (dialect, string, error) {
 	return &sqlite{absolute}, "sqlite:" + path, err
 }
 
-// dsn has the settings of a connection. A commit is on the disk when it is acknowledged (synchronous), and writers
-// wait for each other. No connection creates the file.
+// dsn returns the settings of a connection. With these, a commit is on the disk when it is acknowledged
+// (synchronous), writers wait for each other, and a missing file is not created.
 func (s *sqlite) dsn(more url.Values) string {
 	more.Set("mode", "rw")
 	more["_pragma"] = append([]string{fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds())}, append(more["_pragma"], "synchronous(FULL)")...)
@@ -57,11 +58,12 @@ func (s *sqlite) open() (read, write *sql.DB, err error) {
 		return nil, nil, err
 	}
 	read.SetMaxOpenConns(readers)
-	write.SetMaxOpenConns(1) // writers queue here, in order, rather than at the file
+	write.SetMaxOpenConns(1) // writers wait for this connection, in order, rather than for the file
 	return read, write, nil
 }
 
-// migrate creates a missing file, readable only by its owner, because it has tokens.
+// migrate brings the tables up to date. It creates a missing file, which is readable only by its owner, because it
+// contains hashes of tokens.
 func (s *sqlite) migrate(ctx context.Context, write *sql.DB) (int, error) {
 	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
@@ -83,7 +85,8 @@ func (s *sqlite) migrate(ctx context.Context, write *sql.DB) (int, error) {
 	}
 }
 
-// migrateOnce fails if others migrate the same file, because SQLite does not wait for a change of the journal mode.
+// migrateOnce fails if another process migrates the same file, because SQLite does not wait for a change of the
+// journal mode.
 func (s *sqlite) migrateOnce(ctx context.Context, write *sql.DB) (int, error) {
 	if _, err := write.ExecContext(ctx, "PRAGMA journal_mode = WAL"); err != nil {
 		return 0, err
@@ -98,7 +101,7 @@ func isBusy(err error) bool {
 
 func (s *sqlite) text(query string) string { return strings.ReplaceAll(query, "$", "?") }
 
-// lock is empty, because a transaction has the file to itself.
+// lock returns "", because a transaction locks the whole file.
 func (s *sqlite) lock() string { return "" }
 
 func (s *sqlite) unmigrated(err error) bool {
@@ -111,5 +114,5 @@ func (s *sqlite) full(err error) bool {
 	return ok && found.Code()&0xff == codes.SQLITE_FULL
 }
 
-// follow never calls wake: the file is polled.
+// follow never calls wake, because the file is polled.
 func (s *sqlite) follow(ctx context.Context, _ *sql.DB, _, _ func()) { <-ctx.Done() }

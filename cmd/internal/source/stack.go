@@ -9,9 +9,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Stack puts a database on top of a file (see [Merge]), and puts the resulting policy into force. Both may change
-// at any time, and one of them may be missing. An invalid policy changes nothing. A Stack is safe for concurrent
-// use once its fields are set.
+// Stack merges a policy file and a database (see [Merge]), and puts the resulting policy into force. Both may
+// change at any time, and one of them may be missing. An invalid policy has no effect. A Stack is safe for
+// concurrent use after its fields are set.
 type Stack struct {
 	// Name is the name of the database in problems.
 	Name string
@@ -19,39 +19,39 @@ type Stack struct {
 	// never concurrently.
 	Swap func(*policy.Policy)
 
-	// Accept, if not nil, returns the objections of the integrations to a policy: a [policy.Errors].
+	// Accept, if not nil, returns a [policy.Errors] if integrations cannot apply a policy.
 	Accept func(*policy.Policy) error
 
-	// FileTaken, if not nil, is called when a file that File has rejected comes into force, because it is valid
-	// after a change of the database.
+	// FileTaken, if not nil, is called when a file that File has refused comes into force because a change of the
+	// database has made it valid.
 	FileTaken func()
 
-	changing sync.Mutex // guards the fields below; held while a policy comes into force
+	changing sync.Mutex // guards the fields below; locked while a policy comes into force
 	state    atomic.Pointer[state]
 	checked  atomic.Pointer[state] // the latest result of Check
 	tried    *state                // the latest result of File
 	refused  *file                 // the latest file, if File has refused it
 	unused   *Contents             // the latest contents, if Contents has refused them
 
-	fileFault, contentsFault atomic.Pointer[error] // why the latest file, and the latest contents, are not in force
+	fileFault, contentsFault atomic.Pointer[error] // the reasons why the latest file and the latest contents are not in force
 }
 
 // state is a policy with its sources.
 type state struct {
 	file     *file
-	before   *file // the previous file in force, with other contents
+	before   *file // the previous file that was in force and had other contents
 	contents *Contents
 	merged   *merged
 	policy   *policy.Policy
 }
 
-// file is the document of a file, with the position of its parts.
+// file is the document of a file with the positions of its parts.
 type file struct {
 	policy.Document
 	where func(path string) (string, int)
 }
 
-// Policy returns the policy in force; nil before there is one.
+// Policy returns the policy in force, or nil before the first one.
 func (s *Stack) Policy() *policy.Policy {
 	if now := s.state.Load(); now != nil {
 		return now.policy
@@ -59,8 +59,8 @@ func (s *Stack) Policy() *policy.Policy {
 	return nil
 }
 
-// Document returns the document of the policy in force, and the contents of the database in it, which are nil if
-// the policy comes only from the file. Change neither.
+// Document returns the merged document of the policy in force, and the contents of the database in it, or nil if
+// the policy comes only from the file. Do not change either.
 func (s *Stack) Document() (*policy.Document, *Contents) {
 	if now := s.state.Load(); now != nil {
 		return &now.merged.Document, now.contents
@@ -76,7 +76,8 @@ func (s *Stack) FileDocument() *policy.Document {
 	return nil
 }
 
-// FileBefore returns the document of the previous file in force, with other contents, or nil. Do not change it.
+// FileBefore returns the document of the previous file that was in force and had other contents, or nil. Do not
+// change it.
 func (s *Stack) FileBefore() *policy.Document {
 	if now := s.state.Load(); now != nil && now.before != nil {
 		return &now.before.Document
@@ -84,11 +85,12 @@ func (s *Stack) FileBefore() *policy.Document {
 	return nil
 }
 
-// RefuseFile records why the present file is not in force, for a file that cannot be decoded and so is not passed
-// to File.
+// RefuseFile records the reason why the present file is not in force. It is for a file that cannot be decoded, and
+// so cannot be passed to File.
 func (s *Stack) RefuseFile(err error) { s.fileFault.Store(&err) }
 
-// Refused returns why the present file and the present database are not in force, or nil if they are.
+// Refused returns the reasons why the present file and the present database are not in force, or nil for one that
+// is in force.
 func (s *Stack) Refused() (file, database error) {
 	if err := s.fileFault.Load(); err != nil {
 		file = *err
@@ -99,14 +101,14 @@ func (s *Stack) Refused() (file, database error) {
 	return file, database
 }
 
-// File compiles a file's document with the database on top, for [Stack.UseFile]. For where see [policy.CompileAt].
-// A file that is invalid with the database is tried again whenever the database changes.
+// File compiles a file's document merged with the database, for [Stack.UseFile]. where is for [policy.CompileAt]. A
+// file that is invalid with the database is tried again whenever the database changes.
 func (s *Stack) File(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	f := &file{doc, where}
 	tried, err := s.make(f, s.contents())
-	if err != nil && s.unused != nil { // the file and the unused contents may be valid only together
+	if err != nil && s.unused != nil { // the file may be valid only together with the unused contents
 		if both, err2 := s.make(f, s.unused); err2 == nil {
 			tried, err = both, nil
 		}
@@ -119,7 +121,7 @@ func (s *Stack) File(doc policy.Document, where func(path string) (string, int))
 	return tried.policy, nil
 }
 
-// UseFile puts the last result of File into force.
+// UseFile puts the last file that File has compiled into force.
 func (s *Stack) UseFile() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -138,8 +140,8 @@ func (s *Stack) UseFile() error {
 	return nil
 }
 
-// Contents puts the contents of a database into force, on top of the file if any, unless newer contents are in
-// force. The error is a [policy.Errors] with paths as in [Database.Change]; then nothing has changed.
+// Contents puts the contents of a database into force, merged with the file if any, unless newer contents are in
+// force. The error is a [policy.Errors] with paths as in [Database.Change]. After an error, nothing has changed.
 func (s *Stack) Contents(c *Contents) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -165,8 +167,8 @@ func (s *Stack) Contents(c *Contents) error {
 	return nil
 }
 
-// Check returns the errors of the policy of the file and c. It keeps the compiled policy, so that the next
-// [Stack.Contents] or [Stack.Would] with the same contents need not compile.
+// Check returns the errors of the policy of the file and c. It keeps the compiled policy for the next
+// [Stack.Contents] or [Stack.Would] with the same contents.
 func (s *Stack) Check(c *Contents) error {
 	next, err := s.make(s.file(), c)
 	if err == nil {
@@ -175,7 +177,7 @@ func (s *Stack) Check(c *Contents) error {
 	return err
 }
 
-// Would returns the policy of the file and c, and its document. Do not change the document.
+// Would returns the policy that the file and c would make, and its document. Do not change the document.
 func (s *Stack) Would(c *Contents) (*policy.Policy, *policy.Document, error) {
 	next, err := s.make(s.file(), c)
 	if err != nil {
@@ -185,8 +187,8 @@ func (s *Stack) Would(c *Contents) (*policy.Policy, *policy.Document, error) {
 	return next.policy, &next.merged.Document, nil
 }
 
-// WouldFile returns the policy of another file and the database, and its document. Do not change the document. For
-// where see [policy.CompileAt].
+// WouldFile returns the policy that another file and the database would make, and its document. Do not change the
+// document. where is for [policy.CompileAt].
 func (s *Stack) WouldFile(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, *policy.Document, error) {
 	next, err := s.make(&file{doc, where}, s.contents())
 	if err != nil {
@@ -195,7 +197,7 @@ func (s *Stack) WouldFile(doc policy.Document, where func(path string) (string, 
 	return next.policy, &next.merged.Document, nil
 }
 
-// Readable returns the [policy.Errors] of unreadable rows, or nil.
+// Readable returns a [policy.Errors] about unreadable rows, or nil.
 func (s *Stack) Readable(c *Contents) error {
 	if c == nil {
 		return nil
@@ -240,8 +242,8 @@ func (s *Stack) contents() *Contents {
 	return nil
 }
 
-// make compiles a file and contents. Both may be nil. If only overrides and subjects differ from the policy in
-// force, it compiles nothing else. After Check with the same contents, it compiles nothing.
+// make compiles a file and contents, either of which may be nil. If only overrides and subjects differ from the
+// policy in force, it compiles only these. After Check with the same contents, it returns the result of Check.
 func (s *Stack) make(f *file, c *Contents) (*state, error) {
 	if done := s.checked.Load(); done != nil && done.file == f && done.contents == c {
 		return done, nil
@@ -274,7 +276,7 @@ func (s *Stack) make(f *file, c *Contents) (*state, error) {
 	return next, nil
 }
 
-// tables returns the policy with the overrides and subjects of next.
+// tables returns the policy of s with the overrides and subjects of next.
 func (s *state) tables(next *state) (p *policy.Policy, err error) {
 	p = s.policy
 	if s.contents.versions.overrides != next.contents.versions.overrides {
@@ -288,7 +290,7 @@ func (s *state) tables(next *state) (p *policy.Policy, err error) {
 	return p, err
 }
 
-// where returns the file and line, or the database, of a path.
+// where returns a function that returns the file and line of a path, or the name of the database.
 func (s *state) where(name string) func(path string) (string, int) {
 	if s.file == nil && s.contents == nil {
 		return nil
@@ -305,7 +307,7 @@ func (s *state) where(name string) func(path string) (string, int) {
 	}
 }
 
-// explain adds files, lines and paths to problems.
+// explain adds the file, the line and the path in the source to each problem.
 func (s *state) explain(err error, name string) error {
 	problems, ok := errors.AsType[policy.Errors](err)
 	if !ok {
@@ -323,7 +325,7 @@ func (s *state) explain(err error, name string) error {
 	return all
 }
 
-// named names the database in problems.
+// named adds the name of the database to problems.
 func (s *Stack) named(problems policy.Errors) policy.Errors {
 	for i := range problems {
 		problems[i].File = s.Name

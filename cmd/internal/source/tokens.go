@@ -5,11 +5,11 @@ import (
 	"encoding/base64"
 )
 
-// tokenPrefix lets people and scanners for secrets recognize a token.
+// tokenPrefix starts every token, so that people and secret scanners recognize tokens.
 const tokenPrefix = "sluice_"
 
-// newSecret returns 256 random bits in the form of a bearer token, and their hash. The bits cannot be guessed, so
-// the hash needs no salt and no rounds.
+// newSecret returns a bearer token of 256 random bits, and its hash. The bits cannot be guessed, so the hash needs
+// no salt and no repetition.
 func newSecret() (secret string, hash TokenHash) {
 	var bits [32]byte
 	_, _ = rand.Read(bits[:]) // never fails

@@ -9,13 +9,14 @@ import (
 
 // Status is the state of following a database.
 type Status struct {
-	// Away reports that the database did not answer the last query of Watch.
+	// Away reports whether the database failed to answer the last query of Watch.
 	Away bool
-	// Failures counts the queries of Watch that the database did not answer.
+	// Failures is the number of queries of Watch that the database did not answer.
 	Failures uint64
-	// Asked is when the database last answered Watch, or zero if it never has.
+	// Asked is the time at which the database last answered Watch, or zero if it has not answered yet.
 	Asked time.Time
-	// Version is the version of the contents that were last passed to apply or returned by Read, or 0 before.
+	// Version is the version of the contents that were last passed to apply or returned by Read, or 0 before the
+	// first.
 	Version int64
 }
 
@@ -30,12 +31,12 @@ func (d *Database) Status() Status {
 	return s
 }
 
-// Watch calls apply with the new contents whenever something has changed, until ctx ends, and returns then. It
-// checks once at the start, and calls apply if the contents differ from the result of Read.
+// Watch calls apply with the new contents after every change. It returns when ctx ends. At the start, it calls
+// apply if the contents differ from the result of Read.
 //
-// Watch notices any change as soon as PostgreSQL reports it by NOTIFY, otherwise within 500 ms, or within 100 ms in
-// a file of SQLite. While the database is unavailable, Watch does nothing. Afterwards it reads everything again,
-// because a server may have come back without its last changes.
+// Watch notices a change when PostgreSQL reports it by NOTIFY, and otherwise within 500 ms, or within 100 ms in an
+// SQLite file. While the database is unavailable, Watch does not call apply. Afterwards it reads everything again,
+// because the server may have lost its last changes.
 func (d *Database) Watch(ctx context.Context, apply func(*Contents)) {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -62,7 +63,7 @@ func (d *Database) wake() {
 	}
 }
 
-// look returns the contents, or nil if they are the contents that were last handed out.
+// look returns the contents of the database, or nil if they equal the last result of Read or Watch.
 func (d *Database) look(ctx context.Context) *Contents {
 	doubt := d.doubt.Swap(false)
 	old := d.handed.Load()
@@ -82,7 +83,7 @@ func (d *Database) look(ctx context.Context) *Contents {
 	return c
 }
 
-// newer returns the contents of the database if they are newer than old. If doubt is set, it reads everything.
+// newer returns the contents of the database if they are newer than old. If doubt is true, it reads everything.
 func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Contents, error) {
 	if doubt || old == nil {
 		return d.again(ctx)
@@ -96,14 +97,13 @@ func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Conte
 	case v == old.versions:
 		return nil, nil
 	case known != nil && known.versions == v:
-		return known, nil // a change of this instance
+		return known, nil // this instance has made the change
 	}
 	return d.latest(ctx, old)
 }
 
-// again reads everything, and forgets the known contents. This instance may commit a change at the same time, which
-// is then known but missing in the contents that were read. In that case, again reads the later changes, and
-// compares again.
+// again reads everything, and replaces the known contents. Meanwhile, this instance may commit a change that is
+// missing from the contents that were read. If so, again also reads the later changes.
 func (d *Database) again(ctx context.Context) (c *Contents, err error) {
 	for {
 		old := d.known.Load()

@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// Comment returns a text as lines of a YAML comment, each with a line break at its end. Characters that do not print
-// become "�", and white space one space.
+// Comment returns a text as lines of a YAML comment, each of which ends in a line break. It replaces unprintable
+// characters with "�", and white space with a single space.
 func Comment(indent, text string) string {
 	b := &strings.Builder{}
 	text = printable.Line(strings.Join(strings.Fields(text), " "))
@@ -18,8 +18,8 @@ func Comment(indent, text string) string {
 	return b.String()
 }
 
-// CommentRules returns the YAML of a policy, as policyfile encodes it, with a comment before each rule. Comments are in
-// the order of the rules, and end in a line break unless they are empty.
+// CommentRules adds a comment before each rule in the YAML of a policy, which policyfile has encoded. comments has
+// the order of the rules. Each comment is empty or ends in a line break.
 func CommentRules(policy []byte, comments []string) string {
 	b := &strings.Builder{}
 	section := ""

@@ -1,5 +1,5 @@
-// Package words writes numbers of things, lengths of time, paragraphs and comments for people. Commands are
-// above it, package internal/printable is below.
+// Package words formats numbers of things, lengths of time, paragraphs and comments for people. The commands import
+// it; it imports package internal/printable.
 package words
 
 import (
@@ -11,17 +11,17 @@ import (
 	"github.com/dustin/go-humanize/english"
 )
 
-// Counted is a number of things: "1 request", "2,000 requests".
+// Counted formats a number of things: "1 request", "2,000 requests".
 func Counted[N int | int64](n N, thing string) string { return english.Plural(int(n), thing, "") }
 
-// units are those of lengths of time.
+// units has the units of time, the largest first.
 var units = [...]struct {
 	name string
 	of   time.Duration
 }{{"day", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
 
-// Span writes a length of time, rounded, in its largest unit, and the next one if it has fewer than
-// ten of it: "1 h 20 min", "14 h", "3 days".
+// Span formats a length of time, rounded, in its largest unit. If that is fewer than ten, it adds the next unit: "1
+// h 20 min", "14 h", "3 days".
 func Span(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -48,15 +48,16 @@ func Span(d time.Duration) string {
 		}
 		return text
 	}
-	return "" // a second is one of the units
+	return "" // not reached: every time has at least a second
 }
 
-// Wrap divides text into lines of at most width characters, which is at least 10, between words if it can.
+// Wrap divides text into lines of at most width characters, if possible between words. A width below 10 is treated
+// as 10.
 func Wrap(text string, width int) (lines []string) {
 	width = max(10, width)
 	line := ""
 	for _, word := range split(text) {
-		for room := width; utf8.RuneCountInString(word) > room; { // of a line of its own
+		for room := width; utf8.RuneCountInString(word) > room; { // a word that is longer than a line
 			if line != "" {
 				lines, line = append(lines, line), ""
 			}
@@ -78,7 +79,7 @@ func Wrap(text string, width int) (lines []string) {
 	return lines
 }
 
-// split divides text into words. A unit stays with its number.
+// split divides text into words. It keeps a unit together with its number.
 func split(text string) (all []string) {
 	for _, word := range strings.Fields(text) {
 		switch strings.TrimRight(word, ".,;:)") {

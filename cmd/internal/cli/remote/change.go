@@ -13,10 +13,11 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
-// held is an item in the gateway: its path, its ETag, and a text that describes it.
+// held is an item that the gateway has: its path, its ETag, and a description.
 type held struct{ path, etag, text string }
 
-// find returns the item at a path, without its text, and decodes it. It returns nil for a missing item.
+// find decodes the item at a path into document, and returns the item without a text. It returns nil if the item is
+// missing.
 func (a *Client) find(ctx context.Context, path string, document any) (*held, error) {
 	answer, err := a.call(ctx, http.MethodGet, path, nil, "", nil, document)
 	switch {
@@ -28,7 +29,7 @@ func (a *Client) find(ctx context.Context, path string, document any) (*held, er
 	return &held{path: path, etag: answer.etag}, nil
 }
 
-// put creates an item in a collection, or replaces the old one. text describes the new item.
+// put creates an item in a collection, or replaces old, which is nil for a new item. text describes the new item.
 func (a *Client) put(c *cobra.Command, collection string, old *held, document any, text string) error {
 	method, path, etag := http.MethodPost, collection, ""
 	if old != nil {
@@ -59,8 +60,8 @@ func (a *Client) remove(c *cobra.Command, old *held) error {
 	})
 }
 
-// writeTrial writes the effect that a dry run's change would have had on the requests of the last hour, if the
-// gateway records them.
+// writeTrial writes what effect a dry run's change would have had on the requests of the last hour, if the answer
+// contains it.
 func (a *Client) writeTrial(w io.Writer, answer *adminAnswer) {
 	var would control.Difference
 	if a.dryRun && json.Unmarshal(answer.body, &would) == nil && would.LastHour != nil {
@@ -76,7 +77,7 @@ func (a *Client) changeQuery() url.Values {
 	return url.Values{}
 }
 
-// tense returns done, or dry for a dry run, with a colon.
+// tense returns done, or for a dry run dry, followed by a colon.
 func (a *Client) tense(done, dry string) string {
 	if a.dryRun {
 		return dry + ":"

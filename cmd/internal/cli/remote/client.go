@@ -122,7 +122,7 @@ type adminAnswer struct {
 	body   []byte
 }
 
-// call sends a request and decodes the answer into out. in is the body, and etag is the If-Match; both are
+// call sends a request and decodes the answer into out. in, the body, and etag, the value of If-Match, are
 // optional.
 func (a *Client) call(ctx context.Context, method, path string, q url.Values, etag string, in, out any) (adminAnswer, error) {
 	var answer adminAnswer
@@ -147,7 +147,7 @@ func (a *Client) call(ctx context.Context, method, path string, q url.Values, et
 	return answer, nil
 }
 
-// send sends a request, and returns the answer, whatever its status.
+// send sends a request, and returns the answer with any status.
 func (a *Client) send(r *http.Request) (answer adminAnswer, err error) {
 	client, err := a.client()
 	if err != nil {
@@ -195,7 +195,7 @@ func (a *Client) request(ctx context.Context, method, path string, q url.Values,
 	return r, nil
 }
 
-// client returns a client that follows no redirects, which could send the token elsewhere.
+// client returns a client that does not follow redirects, because a redirect could send the token to another host.
 func (a *Client) client() (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableKeepAlives = true

@@ -40,7 +40,7 @@ func terms(until, reason string) (text string) {
 	return text
 }
 
-// ending returns a time of expiry in words.
+// ending describes a time of expiry within a sentence.
 func ending(until string) string {
 	if len(until) == len("2006-01-02") {
 		return "the end of " + until + " (UTC)"
@@ -67,7 +67,7 @@ func blockEnd(until *time.Time) string {
 		return "for good"
 	}
 	u := until.UTC()
-	if u.Equal(u.Truncate(24 * time.Hour)) { // the end of a date
+	if u.Equal(u.Truncate(24 * time.Hour)) { // expires at the end of a day
 		return "until " + ending(u.Add(-1).Format(time.DateOnly))
 	}
 	return "until " + u.Format(time.RFC3339)

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// subjectArgs are a rule, values of its key, and further arguments.
+// subjectArgs are the arguments of a command: a rule, values of its key, and the rest.
 type subjectArgs struct {
 	rule string
 	key  map[string]string

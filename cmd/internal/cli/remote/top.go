@@ -119,8 +119,8 @@ func (s *topSettings) watch(ctx context.Context, out *os.File) error {
 	}
 }
 
-// fitted returns the part of a text that fits on a screen, without characters that move the cursor. The first two
-// lines are sentences, which are wrapped; the others are rows of tables, which are cut.
+// fitted returns the part of a text that fits on a screen, without characters that move the cursor. It wraps the
+// first two lines, which are sentences, and cuts the other lines, which are rows of tables.
 func fitted(text string, width, height int) string {
 	var lines []string
 	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
@@ -133,7 +133,7 @@ func fitted(text string, width, height int) string {
 	return strings.Join(lines[:min(len(lines), height)], "\n")
 }
 
-// byChange returns the rules, sorted by how much their denials differ from the usual rate.
+// byChange sorts the rules by the difference between their present and their usual rate of denials.
 func byChange(all []control.RuleStats) []control.RuleStats {
 	all = slices.Clone(all)
 	change := func(r control.RuleStats) float64 {

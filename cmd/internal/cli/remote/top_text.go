@@ -18,10 +18,10 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// maxRules bounds the rules, so that subjects and instances fit on the screen.
+// maxRules bounds the rules that are listed, so that subjects and instances fit on the screen.
 const maxRules = 20
 
-// maxUpstreams does the same for upstreams.
+// maxUpstreams bounds the upstreams that are listed.
 const maxUpstreams = 8
 
 // printSnapshot writes a snapshot as text.
@@ -147,7 +147,7 @@ func printLoads(w io.Writer, stats *control.Stats) {
 	}
 }
 
-// classText returns the classes that a rule denies, or would deny as a shadow.
+// classText returns the classes of requests that a rule denies, or that a shadow rule would deny.
 func classText(l *control.LoadStats) string {
 	if len(l.Denied) == 0 {
 		return "would " + strings.Join(slices.Sorted(maps.Keys(l.WouldDeny)), ", ")
@@ -221,7 +221,7 @@ func share(part, all uint64) string {
 	return strconv.FormatFloat(100*float64(part)/float64(all), 'f', 0, 64) + " %"
 }
 
-// took returns a number of seconds as a duration.
+// took formats a number of seconds as a duration.
 func took(seconds float64) string {
 	if seconds == 0 {
 		return "-"

@@ -27,7 +27,7 @@ func WriteTrial(w io.Writer, t *recent.Trial) {
 	fmt.Fprintf(table, "  no longer denied\t%s\n", atMost(t.Freed, t.Most.Freed))
 	_ = table.Flush()
 	if t.Change != t.Most {
-		fmt.Fprintln(w, "  The trial counts from zero. Real counters may be older: the most is the effect with used-up limits.")
+		fmt.Fprintln(w, "  The trial counts from zero. Real counters may have been partly used: the upper bounds assume used-up limits.")
 	}
 	if t.Differs > 0 {
 		fmt.Fprintf(w, "  In the trial, the policy in force decides %s of them differently from what happened: counters were older or shared, or another policy was in force.\n", humanize.Comma(t.Differs))
@@ -52,7 +52,7 @@ func WriteTrial(w io.Writer, t *recent.Trial) {
 	writeNotJudged(w, t)
 }
 
-// atMost returns a count and, if it is higher, the approximate upper bound.
+// atMost formats a count and, if most is higher, also most as the approximate upper bound.
 func atMost(n, most int64) string {
 	if n == most {
 		return humanize.Comma(n)

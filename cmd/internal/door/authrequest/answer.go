@@ -8,13 +8,13 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// answering converts an answer to the form that a kind of proxy understands.
+// answering converts answers to the form that a kind of proxy expects.
 type answering struct {
 	own      exchange.Exchange
 	exchange *exchange.Exchange
 	kind     *kind
-	location string // the location at which an allowed request continues
-	bodiless bool   // the proxy's request is not a HEAD, but the client's request is
+	location string // the location of the proxy in which an allowed request continues
+	bodiless bool   // the client's request is a HEAD, but the proxy's request is not
 }
 
 // Head returns the status that the proxy expects.
@@ -37,7 +37,7 @@ func (a *answering) Head(status int) int {
 	return status
 }
 
-// refuse answers a request of the proxy that cannot be decided.
+// refuse answers a request of the proxy about which no decision is possible.
 func (a *answering) refuse(status int, text string) {
 	h := a.exchange.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
@@ -46,10 +46,10 @@ func (a *answering) refuse(status int, text string) {
 	_, _ = a.exchange.Write([]byte(text)) // fails only if the proxy has left
 }
 
-// quiet is the time in which a fault is not logged again.
+// quiet is the minimum time between logged faults.
 const quiet = 10 * time.Second
 
-// note logs an error in the proxy's configuration, but not for each request.
+// note logs an error in the proxy's configuration, but not for every request.
 func (d *decider) note(err error) {
 	if d.faults.Opens(quiet) {
 		d.log.Error("invalid auth request denied: compare the configuration of the proxy with the example",

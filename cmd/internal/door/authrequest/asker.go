@@ -10,21 +10,21 @@ import (
 // Asker is a kind of proxy, with the optional data that its configuration sends.
 type Asker struct {
 	kind *kind
-	body bool // it sends the body of the request
-	id   bool // it sets X-Request-Id, which identifies the request
+	body bool // the proxy sends the body of the request
+	id   bool // the proxy sets X-Request-Id, which identifies the request
 }
 
 // kind is a kind of proxy, and the fields in which it describes the client's request. If the name of a field is
-// empty, the proxy's own request has that part.
+// empty, that property is taken from the proxy's own request.
 type kind struct {
 	name, product             string
 	method, uri, host, client string
 	list                      bool // client is a list, to which the proxy appends its peer
-	redirects                 bool // passing is X-Accel-Redirect
-	deny                      int  // if not 0, the status of all denials
-	only4xx                   bool // the proxy takes a 5xx for a failure of Sluice
+	redirects                 bool // an allowed request gets the answer X-Accel-Redirect
+	deny                      int  // the status of all denials; 0: the status of the denial
+	only4xx                   bool // the proxy treats a 5xx as a failure of Sluice
 	noBody, noID              string
-	example                   string // file in deploy/
+	example                   string // a file in deploy/
 }
 
 var kinds = []kind{
@@ -32,7 +32,7 @@ var kinds = []kind{
 		name: "nginx", product: "nginx", example: "deploy/nginx/auth-request.conf",
 		method: "X-Original-Method", uri: "X-Original-Uri", host: "X-Original-Host", client: "X-Real-Ip",
 		deny:   403, // nginx turns other statuses, except 401, into a 500
-		noBody: "auth_request asks without the body: ask as nginx-accel does",
+		noBody: "auth_request does not send the body: use the configuration of nginx-accel",
 	},
 	{
 		name: "nginx-accel", product: "nginx", example: "deploy/nginx/accel.conf",
@@ -42,7 +42,7 @@ var kinds = []kind{
 	{
 		name: "caddy", product: "Caddy", example: "deploy/caddy/Caddyfile",
 		method: "X-Forwarded-Method", uri: "X-Forwarded-Uri", host: "X-Forwarded-Host", client: "X-Forwarded-For", list: true,
-		noBody: "forward_auth asks without the body: put Sluice in front as a gateway for such rules",
+		noBody: "forward_auth does not send the body: for such rules, put Sluice in front as a gateway",
 	},
 	{
 		name: "traefik", product: "Traefik", example: "deploy/traefik/dynamic.yml",
@@ -55,13 +55,13 @@ var kinds = []kind{
 	},
 }
 
-// ParseAsker reads the name of a kind of proxy, with "+body" if its configuration sends bodies, and
-// with "+id" if it sets X-Request-Id.
+// ParseAsker parses the name of a kind of proxy, followed by "+body" if its configuration sends bodies, and by
+// "+id" if it sets X-Request-Id.
 func ParseAsker(s string) (a Asker, err error) {
 	name, options, _ := strings.Cut(s, "+")
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
 	if i < 0 {
-		return a, fmt.Errorf("there is no proxy kind %.40q: there are %s", name, known())
+		return a, fmt.Errorf("unknown proxy kind %.40q: use one of %s", name, known())
 	}
 	a.kind = &kinds[i]
 	for option := range strings.SplitSeq(options, "+") {
@@ -91,12 +91,12 @@ func (a *Asker) enable(option string) error {
 	case option == "id":
 		a.id = true
 	default:
-		return fmt.Errorf("there is no %.40q: write +body where bodies come, and +id where the proxy sets X-Request-Id", "+"+option)
+		return fmt.Errorf("unknown option %.40q: write +body if the proxy sends bodies, and +id if it sets X-Request-Id", "+"+option)
 	}
 	return nil
 }
 
-// String returns what ParseAsker reads.
+// String returns a in the syntax of ParseAsker.
 func (a Asker) String() string {
 	s := a.kind.name
 	if a.body {
@@ -111,8 +111,8 @@ func (a Asker) String() string {
 // Name returns the kind of proxy, which is also the last part of its path.
 func (a Asker) Name() string { return a.kind.name }
 
-// BringsBody reports whether the proxy sends the bodies of requests. If not, mend is a hint for rules that need
-// bodies.
+// BringsBody reports whether the proxy sends the bodies of requests. If it does not, mend is a hint for rules that
+// need bodies.
 func (a Asker) BringsBody() (brings bool, mend string) {
 	if a.body {
 		return true, ""
@@ -120,5 +120,5 @@ func (a Asker) BringsBody() (brings bool, mend string) {
 	if a.kind.noBody != "" {
 		return false, a.kind.noBody
 	}
-	return false, fmt.Sprintf("have it send them, as %s shows, and write %s+body", a.kind.example, a.kind.name)
+	return false, fmt.Sprintf("have the proxy send bodies, as in %s, and write %s+body", a.kind.example, a.kind.name)
 }

@@ -1,9 +1,9 @@
-// Package authrequest answers proxies that send a request for a decision before they pass a client's request on,
-// such as nginx (auth_request) and Traefik (ForwardAuth). It restores the client's request from the proxy's header
-// fields, and decides about it with httplimit, as the gateway does.
+// Package authrequest answers proxies that query a decision service before they forward a client's request, such as
+// nginx (auth_request) and Traefik (ForwardAuth). It restores the client's request from the proxy's header fields,
+// and decides about that request with httplimit, as the gateway does.
 //
-// Clients can send any field that their proxy does not overwrite. So each kind of proxy has its own path, at which
-// only the fields that this kind sets are used.
+// Clients can send any field that their proxy does not overwrite. So each kind of proxy has a path of its own, and
+// only the fields that this kind sets are used there.
 package authrequest
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Root is the beginning of the paths of all askers.
+// Root is the prefix of the paths of all kinds of proxy.
 const Root = "/auth/"
 
-// Config has the permitted callers, and the form of answers.
+// Config configures a Handler.
 type Config struct {
 	door.Config // the token is in X-Sluice-Token
 	Askers      []Asker
 	BodyTimeout time.Duration // see [httplimit.Config]
 }
 
-// Handler answers the askers below [Root], and passes all other requests to next. It uses the path as it was sent,
-// because a redirect to a cleaned path, as by [http.ServeMux], would be an answer to the proxy.
+// Handler answers the proxies below [Root], and passes all other requests to next. It does not clean the path: if
+// it redirected to a clean path like [http.ServeMux], the proxy would take the redirect for the decision.
 func Handler(c Config, next http.Handler) http.Handler {
 	doors := make(map[string]*decider)
 	for _, a := range c.Askers {
@@ -51,7 +51,7 @@ func Handler(c Config, next http.Handler) http.Handler {
 	})
 }
 
-// decider answers one asker.
+// decider answers one kind of proxy.
 type decider struct {
 	Asker
 	authorize func(from, token string) error
@@ -70,14 +70,14 @@ func newDecider(c Config, a Asker) *decider {
 	return d
 }
 
-// serve answers a request of a proxy. target is the part of the path after the name of the asker.
+// serve answers a request of a proxy. target is the path after the name of the proxy's kind.
 func (d *decider) serve(w http.ResponseWriter, r *http.Request, target string) {
 	a := &answering{kind: d.kind}
 	a.exchange = exchange.Join(w, r, &a.own, a)
 	asked, err := d.restore(r, target)
 	if err != nil {
 		d.note(err)
-		a.refuse(http.StatusServiceUnavailable, "The proxy does not say what is asked about: see the log of Sluice.\n")
+		a.refuse(http.StatusServiceUnavailable, "The proxy does not describe the client's request: see the log of Sluice.\n")
 		return
 	}
 	if d.kind.redirects {
@@ -87,8 +87,8 @@ func (d *decider) serve(w http.ResponseWriter, r *http.Request, target string) {
 	d.limit.ServeHTTP(a.exchange, asked)
 }
 
-// pass is the handler for allowed requests. Only the proxy sees the outcome of such a request. So every request
-// counts, and costs its estimate, as when a handler takes over the connection.
+// pass is the handler for allowed requests. Only the proxy sees the outcome of such a request. So the request
+// counts, and costs its estimate, as if a handler had taken over the connection.
 func pass(w http.ResponseWriter, r *http.Request) {
 	httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts, Status: http.StatusSwitchingProtocols})
 	w.WriteHeader(http.StatusOK)

@@ -24,14 +24,15 @@ const (
 	partialField = "X-Envoy-Auth-Partial-Body"
 )
 
-// maxID is the length of the longest ID of a request.
+// maxID is the maximum length of a request ID in bytes.
 const maxID = 200
 
-// named matches a named location of nginx. Anything else could be a location that clients may not reach.
+// named matches the name of a named location of nginx. Another text could be the path of a location that is not
+// open to clients.
 var named = regexp.MustCompile(`^@[A-Za-z0-9_.-]{1,60}$`)
 
-// restore returns the client's request. Its error describes a mistake in the proxy's configuration. target is the
-// rest of the path of the proxy's request.
+// restore returns the client's request. An error is a mistake in the proxy's configuration. target is the rest of
+// the path of the proxy's request.
 func (d *decider) restore(r *http.Request, target string) (*http.Request, error) {
 	token := take(r.Header, tokenField)
 	if d.authorize != nil {
@@ -51,7 +52,7 @@ func (d *decider) restore(r *http.Request, target string) (*http.Request, error)
 	return asked, nil
 }
 
-// aim sets the method, the target and the host.
+// aim sets the method, the target and the host of the client's request.
 func (d *decider) aim(r *http.Request, target string) (err error) {
 	for _, f := range []struct {
 		name string
@@ -63,7 +64,7 @@ func (d *decider) aim(r *http.Request, target string) (err error) {
 		if *f.to, err = one(r.Header, f.name); err != nil {
 			return err
 		}
-		if f.name != "X-Forwarded-Host" { // the upstream also gets X-Forwarded-Host
+		if f.name != "X-Forwarded-Host" { // X-Forwarded-Host is also a field of the client's request
 			delete(r.Header, f.name)
 		}
 	}
@@ -76,8 +77,8 @@ func (d *decider) aim(r *http.Request, target string) (err error) {
 	return nil
 }
 
-// escaped returns a target in which all bytes of the path that should be escaped are escaped. Otherwise, [url.URL]
-// would rewrite the path, and undo other escapes, which servers may distinguish from the unescaped characters.
+// escaped escapes the bytes of a target's path that should be escaped. Otherwise, [url.URL] would rewrite the whole
+// path and undo other escapes, although a server may treat escaped characters differently.
 func escaped(target string) string {
 	path, query, asks := strings.Cut(target, "?")
 	if !strings.ContainsFunc(path, unwritable) {
@@ -90,11 +91,11 @@ func escaped(target string) string {
 	return path
 }
 
-// unwritable reports whether the character should be escaped in a path. Control characters stay unescaped and are
-// rejected later, because servers read them in different ways.
+// unwritable reports whether a character should be escaped in a path. Control characters are left unescaped so that
+// the request is denied later, because servers treat them in different ways.
 func unwritable(r rune) bool { return r >= 0x80 || strings.ContainsRune("\"<>\\^`{|}", r) }
 
-// from sets the client.
+// from sets the address of the client.
 func (d *decider) from(r *http.Request) error {
 	value, err := one(r.Header, d.kind.client)
 	if err != nil {
@@ -103,20 +104,20 @@ func (d *decider) from(r *http.Request) error {
 	if d.kind.list {
 		value = strings.TrimSpace(value[strings.LastIndexByte(value, ',')+1:])
 	}
-	if value == "unix:" { // the form of nginx for a Unix socket
+	if value == "unix:" { // what nginx sends for a Unix socket
 		value = "127.0.0.1"
 	}
 	addr, err := netip.ParseAddr(value)
 	if err != nil {
-		return fmt.Errorf("%s has %.60q where the address of the client should be", d.kind.client, value)
+		return fmt.Errorf("%s is %.60q, not the address of the client", d.kind.client, value)
 	}
 	r.RemoteAddr = addr.WithZone("").String()
 	return nil
 }
 
-// identify replaces the ID by a hash of the ID and of the request's method, host, target and client, because a
-// client may be able to choose the ID. By repeating an ID, the client then avoids a charge only if it repeats
-// exactly the same request.
+// identify replaces the ID with a hash of the ID and of the request's method, host, target and client, because a
+// client may be able to choose the ID. With the hash, a client that repeats an ID avoids a charge only for an
+// identical request.
 func (d *decider) identify(r *http.Request) error {
 	if !d.id {
 		return nil
@@ -126,14 +127,14 @@ func (d *decider) identify(r *http.Request) error {
 		return err
 	}
 	if len(id) > maxID {
-		return fmt.Errorf("%s has %d bytes, more than the %d of any ID", idField, len(id), maxID)
+		return fmt.Errorf("%s has %d bytes, more than the maximum of %d", idField, len(id), maxID)
 	}
 	sum := sha256.Sum256([]byte(strings.Join([]string{d.kind.name, id, r.Method, r.Host, r.RequestURI, r.RemoteAddr}, "\x00")))
 	r.Header.Set(idField, base64.RawURLEncoding.EncodeToString(sum[:16]))
 	return nil
 }
 
-// restoreBody keeps the body if the proxy sends bodies. A partial body cannot be read.
+// restoreBody keeps the body if the proxy sends bodies. Reading a partial body fails.
 func (d *decider) restoreBody(r *http.Request) {
 	partial := take(r.Header, partialField) == "true"
 	switch {
@@ -144,7 +145,7 @@ func (d *decider) restoreBody(r *http.Request) {
 	}
 }
 
-// part is a partial body: the backend gets more than can be read here.
+// part is the body of a request of which the proxy sent only the beginning.
 type part struct{}
 
 func (part) Read([]byte) (int, error) { return 0, policy.ErrBodyPart }
@@ -156,7 +157,7 @@ func one(h http.Header, name string) (string, error) {
 	case len(values) == 0 || len(values) == 1 && values[0] == "":
 		return "", fmt.Errorf("%s is missing", name)
 	case len(values) > 1:
-		return "", fmt.Errorf("%s is there %d times", name, len(values))
+		return "", fmt.Errorf("%s occurs %d times", name, len(values))
 	default:
 		return values[0], nil
 	}

@@ -1,10 +1,9 @@
-// Package checkapi is the HTTP API for decisions: programs in any language query whether a request may pass and how
-// much is left, and give units back. Its OpenAPI document is at /v1/openapi.json.
+// Package checkapi is the HTTP API for decisions. Programs in any language query whether a request is allowed and
+// how much is left, and give units back. Its OpenAPI document is at /v1/openapi.json.
 //
-// It never holds a request back: for a request in a queue, it returns the delay. An invalid check gets a problem
-// (RFC 9457) that points at the mistake, and nothing is charged, not even for the rest of its batch. If a check is
-// valid, but the request that it describes is not, for example because of an impossible path, the request is
-// refused as by the gateway.
+// The API does not delay answers: for a request in a queue, it returns the delay. The answer to an invalid check is
+// a problem (RFC 9457) that points at the mistake, and nothing of its batch is charged. If a check is valid but
+// describes an invalid request, for example one with an impossible path, the request is denied as by the gateway.
 package checkapi
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// api answers.
+// api is the handler of the API.
 type api struct {
 	*door.Base
 	calls sync.Pool     // of *call
@@ -28,11 +27,12 @@ type api struct {
 // operation is an operation of the API.
 type operation struct {
 	mode   policy.Mode
-	takes  memberSet // the members that a check may have in this operation
+	takes  memberSet // the members that a check in this operation may have
 	settle bool
-	// what to do with the permits of a place from an earlier answer
+	// places applies the operation to a place. A place is a text from an earlier answer that identifies the permits
+	// and the turns in queues of a request.
 	places func(*policy.Engine, context.Context, string) (bool, error)
-	said   string // the name of the member in the answer
+	said   string // the name of the answer's member with the result of places
 }
 
 var operations = map[string]*operation{
@@ -81,12 +81,12 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) *problem {
 	return c.serve()
 }
 
-// admit rejects callers without permission.
+// admit returns a problem for callers without permission.
 func (a *api) admit(r *http.Request) *problem {
 	h := r.Header
 	if h["Origin"] != nil || h["Sec-Fetch-Site"] != nil {
-		return problemf(http.StatusForbidden, "this is a page in a browser, and this API is for servers: "+
-			"whoever may ask can spend the limits of others")
+		return problemf(http.StatusForbidden, "this request comes from a web page, but this API is for servers: "+
+			"its callers can use up the limits of all clients")
 	}
 	if a.Authorize == nil {
 		return nil

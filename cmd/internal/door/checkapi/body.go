@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// maxBody is the size of the largest body in bytes.
+	// maxBody is the maximum size of a body in bytes.
 	maxBody = 2 << 20
-	// Calls of up to smallBody bytes and smallBatch checks are handled without waiting. At most maxLarge larger
-	// calls are read and answered at a time.
+	// Calls with up to smallBody bytes and smallBatch checks are handled at once. Of larger calls, at most maxLarge
+	// are handled at a time.
 	smallBody  = 64 << 10
 	smallBatch = 64
 	maxLarge   = 16
-	// largePatience is how long a large call waits for its turn.
+	// largePatience is the maximum time for which a large call waits for its turn.
 	largePatience = 5 * time.Second
 )
 
-// jsonType must be the Content-Type of a call, so that a page in a browser cannot make calls without a CORS
+// jsonType is the required Content-Type of a call. With this type, a web page cannot make calls without a CORS
 // preflight.
 const jsonType = "application/json"
 
@@ -41,7 +41,7 @@ func (c *call) read() (string, *problem) {
 	case !isJSON(h["Content-Type"]):
 		return "", problemf(http.StatusUnsupportedMediaType, "send the body as JSON, with \"Content-Type: application/json\"")
 	case h["Content-Encoding"] != nil:
-		return "", problemf(http.StatusUnsupportedMediaType, "send the body as it is, without a Content-Encoding")
+		return "", problemf(http.StatusUnsupportedMediaType, "send the body without a Content-Encoding")
 	case c.r.ContentLength > maxBody:
 		return "", tooLarge()
 	}
@@ -66,7 +66,7 @@ func (c *call) read() (string, *problem) {
 	}
 }
 
-// reserve waits for room if the call is large.
+// reserve waits until a large call may be handled.
 func (c *call) reserve(large bool) *problem {
 	if c.large || !large {
 		return nil
@@ -78,12 +78,12 @@ func (c *call) reserve(large bool) *problem {
 		c.large = true
 		return nil
 	case <-t.C:
-		return unavailable("too many large questions are being answered: try again, or ask about less at once").set("Connection", "close")
+		return unavailable("too many large requests are being handled: try again, or send fewer checks at once").set("Connection", "close")
 	}
 }
 
 func tooLarge() *problem {
-	return problemf(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes: ask about less at once", maxBody).set("Connection", "close")
+	return problemf(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes: send fewer checks at once", maxBody).set("Connection", "close")
 }
 
 func brokenOff(err error) *problem {

@@ -12,18 +12,18 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// call is the scratch memory of one HTTP request.
+// call has the memory for handling one HTTP request. It is reused.
 type call struct {
 	api       *api
 	w         http.ResponseWriter
 	r         *http.Request
 	operation *operation
-	large     bool // it has reserved room in api.large until it is answered
+	large     bool // the call occupies a place in api.large until it is answered
 
 	decoder   decoder
 	in, out   []byte
 	checks    []*check
-	used      int // number of checks in use
+	used      int // the number of checks in use
 	asked     []*policy.Request
 	decisions []policy.Decision
 	answer    answer.Answer
@@ -37,7 +37,7 @@ func newCall(a *api) *call {
 	return c
 }
 
-// Bounds of the memory of a call that is kept for the next one.
+// Bounds for the memory of a call that is kept for reuse.
 const (
 	keptChecks = 16
 	keptBytes  = 16 << 10
@@ -54,7 +54,7 @@ func (c *call) release() {
 	c.decoder.begin("", nil)
 	c.w, c.r, c.operation, c.large, c.used, c.asked = nil, nil, nil, false, 0, c.asked[:0]
 	if len(c.checks) > keptChecks || cap(c.in) > keptBytes || cap(c.out) > keptBytes || len(c.header) > keptFields {
-		return // large calls are rare, and their memory would be kept for long
+		return // the memory of large calls is not kept, because they are rare
 	}
 	for i := range c.decisions {
 		c.decisions[i].Err = nil
@@ -62,7 +62,7 @@ func (c *call) release() {
 	c.api.calls.Put(c)
 }
 
-// next returns a check to be filled in.
+// next returns an empty check.
 func (c *call) next() *check {
 	if c.used == len(c.checks) {
 		c.checks = append(c.checks, newCheck())
@@ -109,7 +109,7 @@ func (c *call) serve() *problem {
 	return nil
 }
 
-// query reports whether the response has the status of the answer.
+// query parses the query. status reports whether the response gets the status of the answer.
 func (c *call) query() (status bool, p *problem) {
 	switch c.r.URL.RawQuery {
 	case "":
@@ -120,7 +120,8 @@ func (c *call) query() (status bool, p *problem) {
 	return false, badParameter("status", "the only parameter is status=1")
 }
 
-// resolve finds the subjects of rules, and the faults of requests, before anything is charged.
+// resolve finds the subjects of checks that name a rule, and the faults of described requests. It is called before
+// anything is charged.
 func (c *call) resolve(checks []*check, batch bool) (p *problem) {
 	for i, one := range checks {
 		if one.request.Mode = one.mode; one.described {
@@ -141,7 +142,7 @@ func (c *call) resolve(checks []*check, batch bool) (p *problem) {
 	return nil
 }
 
-// decide asks for all checks in one call of the store.
+// decide decides about all checks in one call of the store.
 func (c *call) decide(checks []*check) {
 	for _, one := range checks {
 		if one.fault == "" {
@@ -155,7 +156,7 @@ func (c *call) decide(checks []*check) {
 	c.api.Engine.DecideEach(c.r.Context(), c.asked, c.decisions[:len(c.asked)])
 }
 
-// settle settles one check, and reports whether there was anything to settle.
+// settle settles one check. The response contains whether anything was settled.
 func (c *call) settle(one *check) *problem {
 	if one.fault != "" {
 		return badMember("/request", "%s", one.fault) // an invalid request was never charged
@@ -170,26 +171,26 @@ func (c *call) settle(one *check) *problem {
 	return c.report("settled", err == nil)
 }
 
-// places holds or releases the permits of a place.
+// places holds or releases a place.
 func (c *call) places(place string) *problem {
 	done, err := c.operation.places(c.api.Engine, c.r.Context(), place)
 	switch {
 	case errors.Is(err, policy.ErrNoPlace):
-		return badMember("/place", "write it as the answer to the check has it")
+		return badMember("/place", "write the place from the answer to the check")
 	case err != nil:
 		return unavailable("the shared store is unavailable: try again")
 	}
 	return c.report(c.operation.said, done)
 }
 
-// report answers whether an operation was done.
+// report sends the response of an operation. Its only member is whether the operation was done.
 func (c *call) report(member string, done bool) *problem {
 	c.out = fmt.Appendf(c.out[:0], `{"%s":%t}`, member, done)
 	c.send(http.StatusOK)
 	return nil
 }
 
-// Fields that every answer has.
+// Fields of every response.
 var (
 	jsonFields    = []string{jsonType}
 	noStoreFields = []string{"no-store"}
@@ -229,9 +230,9 @@ func (c *call) send(code int) {
 	_, _ = c.w.Write(c.out) // fails only if the client has left
 }
 
-// autoLength is the length of the longest body for which net/http sets Content-Length by itself.
+// autoLength is the maximum length of a body for which net/http sets Content-Length.
 const autoLength = 2 << 10
 
-// passed are the fields that the response to a single check also has. Other fields are about the body of the
-// refusal, or about pages that read it.
+// passed are the fields of the answer that the response to a single check also gets. Other fields concern the body
+// of a denial, or web pages that read the denial.
 var passed = slices.Concat(answer.StateFields[:], []string{"Retry-After"})

@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// check is one check of a call. It is reused: see reset.
+// check is one check of a call. It is reused after reset.
 type check struct {
 	request   policy.Request
 	mode      policy.Mode
@@ -17,7 +17,7 @@ type check struct {
 	key       map[string]string
 	outcome   policy.Outcome
 	place     string // the place to hold or release
-	fault     string // the fault of the described request
+	fault     string // the error in the described request, or ""
 
 	header     http.Header                 // memory for request.Header
 	attributes map[string]string           // memory for request.Attributes
@@ -30,7 +30,7 @@ func newCheck() *check {
 	return c
 }
 
-// reset empties the check, and keeps its memory. It drops large maps, because maps do not shrink.
+// reset empties the check, and keeps its memory for reuse. It drops large maps, because maps do not shrink.
 func (c *check) reset() {
 	header, attributes, read := c.header, c.attributes, c.read
 	if len(header) > keptFields {

@@ -12,12 +12,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// memberSet is a set of members of an object, by their index in its table.
+// memberSet is a set of members of an object. A member is a bit, by the index of the member in the table of the
+// object.
 type memberSet uint16
 
 func (s memberSet) has(n int) bool { return s>>n&1 != 0 }
 
-// member is a possible member of an object. read reads it into a T.
+// member is a possible member of an object. Its read decodes the value into a T.
 type member[T any] struct {
 	name string
 	read func(d *decoder, into T) bool
@@ -46,7 +47,7 @@ var checkMembers = []member[*check]{
 	inRule:    {"rule", text("the name of a rule", func(c *check) *string { return &c.rule })},
 	inKey: {"key", func(d *decoder, c *check) bool {
 		c.key = map[string]string{}
-		return d.texts(c.key, "the value of a part of a key")
+		return d.texts(c.key, "the value of a key part")
 	}},
 	inCost:    {"cost", integer(1, door.MaxUnits, func(c *check) *int64 { return &c.request.Cost })},
 	inID:      {"id", (*decoder).id},
@@ -91,7 +92,7 @@ var outcomeMembers = []member[*policy.Outcome]{
 	{"bytes", integer(0, door.MaxUnits, func(o *policy.Outcome) *int64 { return &o.Bytes })},
 	{"cost", func(d *decoder, o *policy.Outcome) (ok bool) {
 		if o.Cost, ok = d.integer(0, door.MaxUnits); o.Cost == 0 {
-			o.Cost = -1 // a cost of nothing; zero would mean that the cost is missing
+			o.Cost = -1 // -1 means a cost of 0, because 0 means that the cost is missing
 		}
 		return ok
 	}},
@@ -116,7 +117,7 @@ var outcomeMembers = []member[*policy.Outcome]{
 	}},
 }
 
-// text reads a member that is text.
+// text returns a read function for a text. what names the text in errors, and of returns its destination.
 func text[T any](what string, of func(T) *string) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
 		*of(into), ok = d.text(what)
@@ -124,7 +125,7 @@ func text[T any](what string, of func(T) *string) func(*decoder, T) bool {
 	}
 }
 
-// integer reads a member that is a whole number.
+// integer returns a read function for a whole number from least to most. of returns its destination.
 func integer[T any](least, most int64, of func(T) *int64) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
 		*of(into), ok = d.integer(least, most)
@@ -132,13 +133,14 @@ func integer[T any](least, most int64, of func(T) *int64) func(*decoder, T) bool
 	}
 }
 
-// object reads an object with members of takes, each at most once, and returns the set of members that it has.
+// object reads an object into into. The object may have the members in takes, each at most once; seen are the
+// members that it has.
 func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen memberSet, ok bool) {
 	ok = d.members(func(name string) bool {
 		n := find(all, name)
 		switch {
 		case n < 0 || !takes.has(n):
-			return d.fail("there is no such member: it may be %s", strings.Join(namesOf(all, takes), ", "))
+			return d.fail("unknown member: the members are %s", strings.Join(namesOf(all, takes), ", "))
 		case seen.has(n):
 			return d.fail("the member is there twice")
 		}
@@ -148,7 +150,7 @@ func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen m
 	return seen, ok
 }
 
-// find returns the index of the member of that name, or -1.
+// find returns the index of the member with a name, or -1.
 func find[T any](all []member[T], name string) int {
 	for n := range all {
 		if all[n].name == name {
@@ -175,7 +177,7 @@ type decoder struct {
 	reader
 	operation *operation
 	all       []member[*check] // checkMembers
-	room      func() *check    // returns the next check to be filled in
+	room      func() *check    // returns an empty check
 	batch     bool
 }
 
@@ -193,19 +195,19 @@ func (d *decoder) check(c *check, takes memberSet) bool {
 	return ok && d.complete(seen)
 }
 
-// complete checks that the members of a check fit together.
+// complete checks the combination of a check's members.
 func (d *decoder) complete(seen memberSet) bool {
 	switch {
 	case seen.has(inChecks):
-		return seen == 1<<inChecks || d.fail("beside \"checks\" nothing else may be there: write it into each check")
+		return seen == 1<<inChecks || d.fail("\"checks\" must be the only member: write other members into each check")
 	case d.operation.places != nil:
-		return seen.has(inPlace) || d.fail("write \"place\", as the answer to the check has it")
+		return seen.has(inPlace) || d.fail("write \"place\", from the answer to the check")
 	case seen.has(inRequest) == seen.has(inRule):
-		return d.fail("write \"request\", or \"rule\" and \"key\": which limits are asked about?")
+		return d.fail("write \"request\", or \"rule\" and \"key\"")
 	case seen.has(inKey) && !seen.has(inRule):
-		return d.fail("\"key\" says whom of a rule: write \"rule\", too")
+		return d.fail("\"key\" needs a rule: write \"rule\", too")
 	case d.operation.settle && !seen.has(inOutcome):
-		return d.fail("write \"outcome\": what has become of the request")
+		return d.fail("write \"outcome\", the outcome of the request")
 	}
 	return true
 }
@@ -219,7 +221,7 @@ func (d *decoder) checks(*check) bool {
 		}
 		return d.check(d.room(), d.operation.takes&^(1<<inChecks))
 	})
-	return ok && (n > 0 || d.fail("there is no check in it"))
+	return ok && (n > 0 || d.fail("the batch is empty"))
 }
 
 func (d *decoder) id(c *check) (ok bool) {
@@ -237,8 +239,8 @@ func (d *decoder) peek(c *check) bool {
 	return ok
 }
 
-// place reads a place. For an operation on places, this is the text of one. Otherwise it is a boolean: true
-// requests a place, because the caller will report the end of the request.
+// place reads the member "place". For an operation on places, it is the text of one. In a check, it is a boolean:
+// with true, the caller requests a place, and will report the end of the request.
 func (d *decoder) place(c *check) (ok bool) {
 	if d.operation.places != nil {
 		c.place, ok = d.text("a place")
@@ -255,7 +257,7 @@ func (d *decoder) at(c *check) bool {
 	}
 	var err error
 	if c.request.Time, err = time.Parse(time.RFC3339Nano, text); err != nil {
-		return d.fail("write the time of the check as its answer has it, as in 2027-01-31T12:00:00Z")
+		return d.fail("write the time from the answer to the check, as in 2027-01-31T12:00:00Z")
 	}
 	return true
 }
@@ -268,9 +270,9 @@ func (d *decoder) request(c *check) bool {
 	case !ok:
 		return false
 	case !has("path"):
-		return d.fail("write \"path\", if only as \"/\": rules go by it")
+		return d.fail("write \"path\", at least \"/\": rules match by it")
 	case has("body") && has("body_base64"):
-		return d.fail("write \"body\" or \"body_base64\", and not both")
+		return d.fail("write either \"body\" or \"body_base64\"")
 	}
 	c.described = true
 	return true
@@ -283,7 +285,7 @@ func (d *decoder) body64(c *check) bool {
 	}
 	body, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return d.fail("the body is not base64 as RFC 4648, section 4, has it")
+		return d.fail("the body is not base64 as in RFC 4648, section 4")
 	}
 	c.body, c.request.Body = string(body), c.read
 	return true
@@ -303,7 +305,7 @@ func (d *decoder) client(c *check) bool {
 	return addr.IsValid() || d.fail("write the address of the client, as in 192.0.2.1 or 2001:db8::1")
 }
 
-// texts reads an object of texts.
+// texts reads an object whose values are texts. what names the values in errors.
 func (d *decoder) texts(all map[string]string, what string) bool {
 	return d.members(func(name string) bool {
 		if _, twice := all[name]; twice {
@@ -316,16 +318,17 @@ func (d *decoder) texts(all map[string]string, what string) bool {
 }
 
 func (d *decoder) few(n int) bool {
-	return n <= door.MaxFields || d.fail("there are more than %d of them", door.MaxFields)
+	return n <= door.MaxFields || d.fail("the object has more than %d members", door.MaxFields)
 }
 
-// header reads header fields: for each, a text, or a list of texts if the field occurred on several lines.
+// header reads header fields. The value of a field is a text, or a list of texts if the field occurred on several
+// lines.
 func (d *decoder) header(h http.Header) bool {
 	n := 0
 	return d.members(func(name string) bool {
 		name = http.CanonicalHeaderKey(name)
 		if h[name] != nil {
-			return d.fail("the field occurs twice, as upper and lower case are one in its name: write a list")
+			return d.fail("the field occurs twice, because names of fields ignore case: write a list")
 		}
 		value := func() bool {
 			v, ok := d.text("a field")
@@ -336,7 +339,7 @@ func (d *decoder) header(h http.Header) bool {
 		if d.space(); d.i == len(d.s) || d.s[d.i] != '[' {
 			return value()
 		}
-		return d.elements(value) && (h[name] != nil || d.fail("the list of a field has at least one"))
+		return d.elements(value) && (h[name] != nil || d.fail("the list of a field cannot be empty"))
 	})
 }
 

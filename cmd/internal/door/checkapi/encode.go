@@ -28,8 +28,9 @@ func (c *call) appendAll(checks []*check) {
 // undecided is the decision about a request with a fault.
 var undecided policy.Decision
 
-// appendAnswer appends the answer to a check, by the first of the decisions, and returns the decisions for later
-// checks. The fields are left in c.header, and the status in c.answer.
+// appendAnswer appends the answer to a check. Unless the request has a fault, the first decision of ds is about
+// this check. It returns the decisions for later checks, and leaves the fields in c.header and the status in
+// c.answer.
 func (c *call) appendAnswer(one *check, ds []policy.Decision) []policy.Decision {
 	clear(c.header)
 	d := &undecided
@@ -54,7 +55,7 @@ func (c *call) appendAnswer(one *check, ds []policy.Decision) []policy.Decision 
 	return ds
 }
 
-// appendDecision appends the rest of the decision.
+// appendDecision appends the members that come only from the decision.
 func appendDecision(dst []byte, d *policy.Decision) []byte {
 	dst = appendSeconds(append(dst, `,"delay":`...), d.Delay)
 	dst = appendTrue(dst, `,"exempt":true`, d.Exempt)
@@ -83,7 +84,7 @@ func appendDecision(dst []byte, d *policy.Decision) []byte {
 	return append(dst, ']')
 }
 
-// appendOver appends the rules that let the request pass with a mark.
+// appendOver appends the names of the rules that allowed the request with a mark.
 func appendOver(dst []byte, d *policy.Decision) []byte {
 	over := d.Over()
 	if over == nil {
@@ -106,8 +107,8 @@ func appendTrue(dst []byte, member string, yes bool) []byte {
 	return dst
 }
 
-// appendResult appends the result of one limit. It includes the numbers that are known, which mean the same as in
-// the X-RateLimit fields.
+// appendResult appends the result of one limit. It omits unknown numbers. The numbers mean the same as in the
+// X-RateLimit fields.
 func appendResult(dst []byte, r *policy.Result, now int64) []byte {
 	dst = appendText(append(dst, `{"rule":`...), r.Rule)
 	dst = appendText(append(dst, `,"name":`...), cmp.Or(r.Name, r.Rule))
@@ -125,7 +126,7 @@ func appendResult(dst []byte, r *policy.Result, now int64) []byte {
 	if now != 0 && r.Origin != sluice.ByOnError {
 		dst = appendMember(dst, `,"limit":`, r.Plan.ReportedLimit())
 		dst = appendMember(dst, `,"remaining":`, limit.Value(r.Remaining))
-		if r.Plan.Kernel != kernel.InFlight { // the end of requests under way is unknown
+		if r.Plan.Kernel != kernel.InFlight { // the end of requests in flight is unknown
 			dst = appendMember(dst, `,"reset":`, (now+r.ResetAfter.Microseconds()+999_999)/1_000_000)
 		}
 	}
@@ -139,13 +140,13 @@ func appendMember(dst []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(dst, name...), n, 10)
 }
 
-// appendSeconds appends a duration in seconds, to the microsecond.
+// appendSeconds appends a duration in seconds, rounded up to microseconds.
 func appendSeconds(dst []byte, d time.Duration) []byte {
 	us := (d + time.Microsecond - 1).Microseconds()
 	return strconv.AppendFloat(dst, float64(us)/1e6, 'f', -1, 64)
 }
 
-// appendHeaders appends the fields to be passed on.
+// appendHeaders appends the fields that the caller passes on to the client.
 func (c *call) appendHeaders() {
 	c.names = door.FieldNames(c.names[:0], c.header)
 	c.out = append(c.out, `,"headers":{`...)
@@ -171,7 +172,7 @@ func appendBody(dst, body []byte) []byte {
 	return appendText(dst, body)
 }
 
-// appendText appends UTF-8 as a string of JSON.
+// appendText appends UTF-8 text as a JSON string.
 func appendText[T string | []byte](dst []byte, s T) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')

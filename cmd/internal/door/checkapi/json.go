@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// reader reads JSON of a known shape. It does not use reflection, because that takes twice as long even without
-// checks. It accepts the JSON of RFC 8259, except duplicate names and unpaired surrogates, which other readers
-// could read differently. Texts without escapes are parts of the input.
+// reader reads JSON of a known shape. It does not use reflection, which takes twice as long even without checks. It
+// accepts the JSON of RFC 8259, except duplicate names and unpaired surrogates, because other parsers could read
+// these differently. Texts without escapes share memory with the input.
 //
-// Its methods report success. After a failure, problem is set.
+// Its methods return whether they succeeded. After a failure, the field problem is set.
 type reader struct {
 	s       string
 	i       int
@@ -25,7 +25,7 @@ func (d *reader) fail(format string, args ...any) bool {
 	return false
 }
 
-// within adds the name of a failed member to the problem.
+// within adds the name of a member to the problem. It returns false.
 func (d *reader) within(name string) bool {
 	d.problem.within(name)
 	return false
@@ -33,7 +33,7 @@ func (d *reader) within(name string) bool {
 
 func (d *reader) space() { d.i = jsonscan.Space(d.s, d.i) }
 
-// eat moves past c, if it comes next.
+// eat skips c and returns true if c comes next.
 func (d *reader) eat(c byte) bool {
 	d.space()
 	if d.i == len(d.s) || d.s[d.i] != c {
@@ -43,7 +43,7 @@ func (d *reader) eat(c byte) bool {
 	return true
 }
 
-// expect is eat, but fails if c does not come next.
+// expect skips c, and fails if c does not come next.
 func (d *reader) expect(c byte) bool {
 	return d.eat(c) || d.fail("this is not JSON: %q is missing %s", c, d.where())
 }
@@ -55,14 +55,14 @@ func (d *reader) where() string {
 	return "at byte " + strconv.Itoa(d.i)
 }
 
-// end reports whether nothing follows.
+// end fails unless the input ends.
 func (d *reader) end() bool {
 	d.space()
-	return d.i == len(d.s) || d.fail("this is not JSON: something follows it %s", d.where())
+	return d.i == len(d.s) || d.fail("this is not JSON: unexpected text after the value %s", d.where())
 }
 
-// more reports whether another element or member follows, after the first. If not, closing has
-// been read, or the reader has failed.
+// more reports whether another element or member follows an earlier one. If it returns false, the reader has
+// skipped closing or has failed.
 func (d *reader) more(closing byte) bool {
 	if d.eat(',') {
 		return true
@@ -132,7 +132,7 @@ func (d *reader) text(what string) (string, bool) {
 	}
 	switch {
 	case !whole:
-		return "", d.fail("%s has half of a surrogate pair, which is no character", what)
+		return "", d.fail("%s has half of a surrogate pair, which is not a character", what)
 	case !utf8.ValidString(text):
 		return "", d.fail("%s is not UTF-8", what)
 	}

@@ -16,8 +16,8 @@ import (
 // check is one check.
 type check struct {
 	request policy.Request
-	err     error  // the check is invalid, and gets no decision
-	fault   string // the fault of the described request, which is refused
+	err     error  // if not nil, the check is invalid, and no decision is made
+	fault   string // if not "", the described request is invalid, and denied
 }
 
 var modes = map[Mode]policy.Mode{Mode_MODE_CHARGE: policy.Charge, Mode_MODE_PEEK: policy.Peek, Mode_MODE_GIVE_BACK: policy.GiveBack}
@@ -26,11 +26,11 @@ func (c *check) read(engine *policy.Engine, in *CheckRequest) {
 	mode, known := modes[in.GetMode()]
 	switch {
 	case !known:
-		c.err = fmt.Errorf("there is no mode %d", in.GetMode())
+		c.err = fmt.Errorf("unknown mode %d", in.GetMode())
 	case in.GetCost() < 0 || in.GetCost() > door.MaxUnits:
 		c.err = fmt.Errorf("the cost is %d: it must be from 1 to %d", in.GetCost(), int64(door.MaxUnits))
 	case in.GetPlace() && mode != policy.Charge:
-		c.err = errors.New("it asks for a place in flight, which only what is charged can have: leave out mode or place")
+		c.err = errors.New("only a charged check can have a place: omit mode or place")
 	case len(in.GetId()) > door.MaxID:
 		c.err = fmt.Errorf("the id is longer than %d bytes", door.MaxID)
 	case in.GetSubject() != nil:
@@ -38,7 +38,7 @@ func (c *check) read(engine *policy.Engine, in *CheckRequest) {
 	case in.GetRequest() != nil:
 		c.err = c.describe(in.GetRequest())
 	default:
-		c.err = errors.New("it is about nothing: there must be a request or a subject")
+		c.err = errors.New("the check needs a request or a subject")
 	}
 	c.request.Mode, c.request.Cost, c.request.ID, c.request.Ends = mode, in.GetCost(), in.GetId(), in.GetPlace()
 }
@@ -51,7 +51,7 @@ func (c *check) describe(in *HttpRequest) (err error) {
 	r := &c.request
 	if in.GetClient() != "" {
 		if r.Peer, err = netip.ParseAddr(in.GetClient()); err != nil {
-			return fmt.Errorf("the client %q is no address", in.GetClient())
+			return fmt.Errorf("the client %q is not an IP address", in.GetClient())
 		}
 		r.Peer = r.Peer.Unmap().WithZone("")
 	}
@@ -59,7 +59,7 @@ func (c *check) describe(in *HttpRequest) (err error) {
 	r.Header = headerOf(in.GetHeaders())
 	body := in.GetBody()
 	if body == nil {
-		body = []byte{} // nil would mean a body that is too large
+		body = []byte{} // not nil, which would mean that the body is too large
 	}
 	r.Body = func(limit int64) ([]byte, error) {
 		if int64(len(body)) > limit {
@@ -71,18 +71,18 @@ func (c *check) describe(in *HttpRequest) (err error) {
 	return nil
 }
 
-// settled checks a request to settle, and sets when the request was charged.
+// settled checks a request to settle a check, and sets the time of the charge.
 func (c *check) settled(in *SettleRequest) error {
 	o := in.GetOutcome()
 	switch {
 	case o == nil:
-		return errors.New("it has no outcome")
+		return errors.New("the outcome is missing")
 	case c.fault != "":
 		return errors.New(c.fault) // an invalid request was never charged
 	case c.request.Mode != policy.Charge || c.request.Ends:
-		return errors.New("only what was charged can be settled: leave out mode and place")
+		return errors.New("only a charge can be settled: omit mode and place")
 	case o.GetStatus() != 0 && (o.GetStatus() < 100 || o.GetStatus() > 599):
-		return fmt.Errorf("the status %d is none of HTTP", o.GetStatus())
+		return fmt.Errorf("the status %d is not an HTTP status", o.GetStatus())
 	case len(o.GetHeaders()) > door.MaxFields || len(o.GetNumbers()) > door.MaxFields:
 		return fmt.Errorf("the outcome has more than %d headers or numbers", door.MaxFields)
 	}
@@ -97,7 +97,7 @@ func (c *check) settled(in *SettleRequest) error {
 	return nil
 }
 
-// outcomeOf returns an outcome that has been checked.
+// outcomeOf converts an outcome that has been checked.
 func outcomeOf(in *Outcome) policy.Outcome {
 	o := policy.Outcome{Status: int(in.GetStatus()), Header: headerOf(in.GetHeaders()), Bytes: -1, Numbers: in.GetNumbers()}
 	if in.Bytes != nil {
@@ -105,7 +105,7 @@ func outcomeOf(in *Outcome) policy.Outcome {
 	}
 	if in.Cost != nil {
 		if o.Cost = in.GetCost(); o.Cost == 0 {
-			o.Cost = -1 // a cost of nothing; 0 would leave the cost to the response
+			o.Cost = -1 // -1 means a cost of 0, because with 0 the cost is read from the response
 		}
 	}
 	if in.Counts != nil {
@@ -116,7 +116,7 @@ func outcomeOf(in *Outcome) policy.Outcome {
 	return o
 }
 
-// headerOf returns fields by their canonical names.
+// headerOf returns header fields with canonical names.
 func headerOf(fields []*Header) http.Header {
 	h := make(http.Header, len(fields))
 	for _, f := range fields {

@@ -46,7 +46,7 @@ func headers(h http.Header) (all []*Header) {
 	return all
 }
 
-// result converts the result of one limit. Unknown numbers are left out.
+// result converts the result of one limit. Unknown numbers are omitted.
 func result(r *policy.Result, now int64) *Result {
 	out := &Result{
 		Rule: text(r.Rule), Name: text(cmp.Or(r.Name, r.Rule)), Allowed: r.Allowed, Shadow: r.Shadow, From: r.From,
@@ -55,7 +55,7 @@ func result(r *policy.Result, now int64) *Result {
 		return out
 	}
 	out.Limit, out.Remaining = r.Plan.ReportedLimit(), r.Plan.Limit.Value(r.Remaining)
-	if r.Plan.Kernel != kernel.InFlight { // the end of requests under way is unknown
+	if r.Plan.Kernel != kernel.InFlight { // the end of requests in flight is unknown
 		out.ResetAfter = durationpb.New(r.ResetAfter)
 	}
 	if !r.Allowed && r.RetryAfter != sluice.Never {

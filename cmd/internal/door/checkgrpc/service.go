@@ -1,7 +1,7 @@
-// Package checkgrpc is the gRPC service for decisions: the API of package checkapi in fewer bytes, and with streams
-// of batches, which cost a fraction of single calls. check.proto has its messages.
+// Package checkgrpc is the gRPC service for decisions. It has the API of package checkapi with smaller messages,
+// and with streams of batches, which cost a fraction of single calls. check.proto defines the messages.
 //
-// It never holds a request back: for a request in a queue, it returns the delay.
+// The service does not delay answers: for a request in a queue, it returns the delay.
 package checkgrpc
 
 //go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative check.proto
@@ -56,7 +56,7 @@ func (s *service) CheckStream(stream grpc.BidiStreamingServer[CheckBatch, CheckB
 		case err != nil:
 			return err
 		case len(batch.Checks) > door.MaxChecks:
-			return status.Errorf(codes.InvalidArgument, "there are %d checks in a batch, and %d may be: ask about less at once", len(batch.Checks), door.MaxChecks)
+			return status.Errorf(codes.InvalidArgument, "the batch has %d checks, more than the maximum of %d: send fewer at once", len(batch.Checks), door.MaxChecks)
 		}
 		if err := stream.Send(&CheckBatchResponse{Answers: s.decide(stream.Context(), batch.Checks)}); err != nil {
 			return err
@@ -64,7 +64,8 @@ func (s *service) CheckStream(stream grpc.BidiStreamingServer[CheckBatch, CheckB
 	}
 }
 
-// Hold renews the permits of a place.
+// Hold renews the permits of a place. A place comes from the answer to a check, and identifies the permits of the
+// request.
 func (s *service) Hold(ctx context.Context, in *Place) (_ *HoldResponse, err error) {
 	defer door.Rescue(s.Logger, &err)
 	if err := s.admit(ctx); err != nil {
@@ -83,7 +84,7 @@ func (s *service) Release(ctx context.Context, in *Place) (_ *ReleaseResponse, e
 	return &ReleaseResponse{}, placeError(s.Engine.ReleasePlace(ctx, in.GetPlace()))
 }
 
-// Settle settles a request by its outcome.
+// Settle settles a charge by the outcome of the request.
 func (s *service) Settle(ctx context.Context, in *SettleRequest) (_ *SettleResponse, err error) {
 	defer door.Rescue(s.Logger, &err)
 	if err := s.admit(ctx); err != nil {
@@ -108,25 +109,25 @@ func (s *service) Settle(ctx context.Context, in *SettleRequest) (_ *SettleRespo
 	return &SettleResponse{Settled: true}, nil
 }
 
-// placeError returns the error for permits that could not be held or released.
+// placeError returns the status for a place that could not be held or released.
 func placeError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, policy.ErrNoPlace):
-		return status.Error(codes.InvalidArgument, "this is no place: send it as the answer to the check has it")
+		return status.Error(codes.InvalidArgument, "this is not a place: send the place from the answer to the check")
 	}
-	return status.Error(codes.Unavailable, "the store of the limits does not answer: try again, or let the place end by itself")
+	return status.Error(codes.Unavailable, "the shared store is unavailable: try again, or let the place expire")
 }
 
 var errRefused = status.Error(codes.Unauthenticated, `authentication required: send one of the tokens of --door-tokens as "authorization: Bearer …"`)
 
-// admit rejects callers without permission.
+// admit returns an error for callers without permission.
 func (s *service) admit(ctx context.Context) error {
 	return door.AdmitCall(ctx, s.Authorize, errRefused)
 }
 
-// decide answers checks, all in one call of the store.
+// decide answers all checks in one call of the store.
 func (s *service) decide(ctx context.Context, in []*CheckRequest) []*CheckResponse {
 	checks := make([]check, len(in))
 	asked := make([]*policy.Request, 0, len(in))

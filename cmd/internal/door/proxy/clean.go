@@ -11,21 +11,21 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// Clean reduces a request to the form that the upstream gets, before next decides about it, so that decisions and
-// the upstream use the same request.
+// Clean changes a request to the form that the upstream gets before next decides about it. So the decision and the
+// upstream are about the same request.
 //
 //   - Fields that change the path, the method or the host are dropped, except those of u.Keep. Trusted proxies may also
 //     send X-Forwarded-Prefix and similar fields.
-//   - Fields with other characters than letters, digits and hyphens in their names are dropped, except those of u.Keep,
+//   - Fields whose names have characters other than letters, digits and hyphens are dropped, except those of u.Keep,
 //     because CGI and similar interfaces do not distinguish such characters from a hyphen.
-//   - The only upgrade that stays is the upgrade to a WebSocket. Any other would be a tunnel for requests that are
-//     not counted.
+//   - Upgrades are dropped, except the upgrade to a WebSocket. Any other upgrade would open a tunnel for requests that
+//     are not counted.
 //   - A request without a host gets the name of the http upstream as its Host.
-//   - The fields that Connection names are dropped, as in package httplimit.
-//   - HTTP/2 carries more than HTTP/1, and net/http accepts some of it: requests that could be read in two ways are
-//     answered with 400.
+//   - The fields that are listed in Connection are dropped, as in package httplimit.
+//   - HTTP/2 requests that could be read in two ways are answered with 400, because HTTP/2 can express requests that
+//     HTTP/1 cannot, and net/http accepts some of them.
 //
-// The requests come from [Server].
+// Clean expects requests from a [Server].
 func Clean(u Upstream, next http.Handler) http.Handler {
 	c := &cleaner{Upstream: u, dropped: make(map[string]bool), kept: make(map[string]bool)}
 	for _, name := range slices.Concat(hopFields, pathFields) {
@@ -54,29 +54,30 @@ func Clean(u Upstream, next http.Handler) http.Handler {
 	})
 }
 
-// exchanges are for refused requests, because nothing keeps references to those.
+// exchanges has exchanges for refused requests. These can be reused, because nothing keeps references to them.
 var exchanges = sync.Pool{New: func() any { return new(exchange.Exchange) }}
 
-// hopFields are not passed on. HTTP2-Settings belongs to an upgrade that is never passed on.
+// hopFields are not passed on. HTTP2-Settings belongs to the upgrade to HTTP/2, which is never passed on.
 var hopFields = []string{"HTTP2-Settings", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection"}
 
-// pathFields make some frameworks read another path, method or host than the request has.
+// Some frameworks use pathFields in place of the request's own path, method or host.
 var pathFields = []string{
 	"X-Original-URL", "X-Original-URI", "X-Original-Method", "X-Original-Host", "X-Rewrite-URL",
 	"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X-HTTP-Host-Override", "X-Host", "X-Script-Name",
 }
 
-// proxyFields do so, too, but some proxies set them. They are dropped unless they come from a trusted proxy.
+// proxyFields have the same effect, but some proxies set them. They are dropped unless they come from a trusted
+// proxy.
 var proxyFields = []string{
 	"X-Forwarded-Prefix", "X-Forwarded-Path", "X-Forwarded-Uri", "X-Forwarded-Url", "X-Forwarded-Method", "X-Forwarded-Server",
 	"X-Forwarded-Script-Name",
 }
 
-// PathFields returns the names of fields that are dropped, unless a trusted proxy sent them, because some server
-// takes them for the path, the method or the host. The examples in deploy/ make proxies drop the same fields.
+// PathFields returns the names of fields that some servers use in place of the path, the method or the host. They
+// are dropped unless a trusted proxy may send them. The examples in deploy/ make proxies drop the same fields.
 func PathFields() []string { return slices.Concat(pathFields, proxyFields) }
 
-// keyFields are fields that are read only from the head of a request, so they are removed from trailers.
+// keyFields are fields that decisions read only from the head of a request. They are removed from trailers.
 var keyFields = []string{
 	"Authorization", "Content-Encoding", "Content-Length", "Content-Range", "Content-Type", "Cookie", "Forwarded",
 	"Host", "Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect", "Origin", "X-Api-Key", "X-Real-Ip",
@@ -87,7 +88,7 @@ type cleaner struct {
 	dropped, kept map[string]bool // canonical names
 }
 
-// identify finds the client once, for the limits and for the upstream.
+// identify finds the address of the client once, for both the limits and the upstream.
 func (u *Upstream) identify(x *exchange.Exchange, r *http.Request) {
 	trusted := u.Trusted()
 	x.Peer = httplimit.ClientIP{}.Addr(r)
@@ -120,7 +121,7 @@ func (c *cleaner) drops(name string, trusted bool) bool {
 		strings.HasPrefix(name, "X-Forwarded-") && slices.Contains(proxyFields, name) && !trusted
 }
 
-// plainName reports whether no server takes the name of a field for another name.
+// plainName reports whether every server reads a field's name as the same name.
 func plainName(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; c != '-' && ('0' > c || c > '9') && ('a' > c|0x20 || c|0x20 > 'z') {
@@ -130,7 +131,8 @@ func plainName(name string) bool {
 	return true
 }
 
-// cleanTrailer removes trailers with names of fields that decisions use: some servers mix trailers with the head.
+// cleanTrailer removes trailers whose names are those of fields that decisions use, because some servers merge
+// trailers into the header.
 func (c *cleaner) cleanTrailer(r *http.Request) {
 	for name := range r.Trailer {
 		if c.dropped[name] || name == "" || !plainName(name) || strings.HasPrefix(name, "X-Forwarded-") ||
@@ -148,8 +150,8 @@ func asksForWebSocket(r *http.Request) bool {
 		len(r.Header["Sec-Websocket-Key"]) == 1
 }
 
-// climbs reports whether a server may find a ".." in the path, escaped up to three times. It could lead out of the
-// path of the upstream's URL.
+// climbs reports whether a server may find a segment ".." in the path, which may be escaped up to three times. Such
+// a segment could lead out of the path of the upstream's URL.
 func climbs(path string) bool {
 	for range 4 {
 		for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {

@@ -12,12 +12,13 @@ import (
 	"github.com/sluicehq/sluice/internal/seldom"
 )
 
-// Connections bounds the number of open connections, so that clients that only keep connections open leave room for
-// others. Further connections are closed at once.
+// Connections bounds the number of open connections, because some clients would keep too many open. Connections
+// beyond a bound are closed immediately.
 type Connections struct {
-	// Most bounds all connections, and PerAddress those of one address or IPv6 /64. Zero means no bound.
+	// Most bounds all connections. PerAddress bounds the connections of one address or IPv6 /64. Zero means no
+	// bound.
 	Most, PerAddress int
-	// Trusted returns the proxies that PerAddress does not bound, because they have the connections of many
+	// Trusted returns the proxies to which PerAddress does not apply, because they forward requests of many
 	// clients. It may be nil.
 	Trusted func() []netip.Prefix
 	Log     *slog.Logger
@@ -30,20 +31,20 @@ type Connections struct {
 	warnings                   seldom.Gate
 }
 
-// Open returns how many connections are open.
+// Open returns the number of open connections.
 func (c *Connections) Open() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open
 }
 
-// Refused returns how many connections were closed because of Most, and because of PerAddress.
+// Refused returns the numbers of connections that were closed because of Most, and because of PerAddress.
 func (c *Connections) Refused() (all, address uint64) {
 	return c.refusedAll.Load(), c.refusedAddress.Load()
 }
 
-// Listener wraps l. A write on one of its connections fails after stall if the client does not read. A deadline for
-// the whole response, as in http.Server, would cut streams.
+// Listener returns a listener on l with these bounds. A write on one of its connections fails if the client does
+// not read for the time stall. A deadline for the whole response, as in http.Server, would cut long streams.
 func (c *Connections) Listener(l net.Listener, stall time.Duration) net.Listener {
 	return &listener{l, c, stall}
 }
@@ -80,7 +81,7 @@ func address(a net.Addr) netip.Addr {
 // network returns the network that counts as one client.
 func network(addr netip.Addr) netip.Addr {
 	if addr.Is6() {
-		p, _ := addr.Prefix(64) // no error: an IPv6 address has 128 bits
+		p, _ := addr.Prefix(64) // an IPv6 address has at least 64 bits
 		addr = p.Addr()
 	}
 	return addr
@@ -102,10 +103,10 @@ func (c *Connections) enter(addr netip.Addr) bool {
 	switch {
 	case greedy:
 		c.refusedAddress.Add(1)
-		c.warn("too many connections of one client: if it is a proxy of yours, name it in trusted_proxies", addr, c.PerAddress)
+		c.warn("too many connections of one client: if it is your proxy, list it in trusted_proxies", addr, c.PerAddress)
 	case full:
 		c.refusedAll.Add(1)
-		c.warn("too many connections: new ones are closed", addr, c.Most)
+		c.warn("too many connections: closing new ones", addr, c.Most)
 	}
 	return !full && !greedy
 }
@@ -114,7 +115,7 @@ func (c *Connections) trusts(addr netip.Addr) bool {
 	return c.Trusted != nil && (httplimit.ClientIP{Trusted: c.Trusted()}).Trusts(addr)
 }
 
-// warn logs at most once a minute, because clients can cause it at any rate.
+// warn logs a warning at most once a minute, because clients can cause warnings at any rate.
 func (c *Connections) warn(text string, addr netip.Addr, most int) {
 	if c.warnings.Opens(time.Minute) {
 		c.Log.Warn(text, "address", addr, "at_most", most)
@@ -150,7 +151,7 @@ func (c *conn) Close() error {
 	return err
 }
 
-// CloseWrite lets the server close its side first. Otherwise a client that is still sending would lose the answer.
+// CloseWrite lets the server close only its side. Otherwise a client that is still sending would lose the answer.
 func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(c net.Conn) error {

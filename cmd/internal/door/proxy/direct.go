@@ -15,30 +15,30 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// direct is a client of one upstream that speaks HTTP/1.1 without TLS. It writes a request and reads the response
-// on the goroutine of the caller. http.Transport uses other goroutines for both, which costs a third of the
-// gateway's time for a request. direct leaves some requests to a Transport: upgrades, Expect, trailers, and bodies
-// that are large or of unknown length.
+// direct is an HTTP/1.1 client for one upstream without TLS. It writes the request and reads the response on the
+// caller's goroutine. http.Transport uses other goroutines for both, which costs a third of the gateway's time for
+// a request. direct passes some requests to a Transport: those with an upgrade, Expect, or trailers, or with a body
+// that is large or of unknown length.
 //
-// Responses are read by http.ReadResponse, as by a Transport, and a test compares both.
+// Both direct and a Transport read responses with http.ReadResponse; a test compares their results.
 type direct struct {
 	rest    *measured
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	address string        // host:port
-	timeout time.Duration // bound for the head of a response; zero means none
+	timeout time.Duration // bounds the wait for the head of a response; zero means no bound
 	slots   *slots
 
 	mu   sync.Mutex
-	idle []*link     // the connection that was idle for the longest time first
+	idle []*link     // the connection that has been idle longest comes first
 	reap *time.Timer // set while connections are idle
 }
 
 const (
-	// smallBody is the largest body that is read from the client before it is sent.
+	// smallBody is the maximum size of a body that is read from the client before it is sent.
 	smallBody = 16 << 10
-	// maxHead is the most bytes of the heads of one response.
+	// maxHead is the maximum size of a response's head, including interim responses, in bytes.
 	maxHead = 1 << 20
-	// maxIdle is the most idle connections, and idleFor how long they are kept.
+	// maxIdle is the maximum number of idle connections. idleFor is the time for which they are kept.
 	maxIdle = 1024
 	idleFor = 90 * time.Second
 )
@@ -73,14 +73,14 @@ func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// send sends r with a body that has been read.
+// send sends r with body, which has been read from the client.
 func (d *direct) send(r *http.Request, body []byte) (*http.Response, error) {
 	for {
 		l, err := d.get(r.Context())
 		if err != nil {
 			return nil, err
 		}
-		if l == nil { // no connection is free; a Transport makes callers wait
+		if l == nil { // no connection may be opened, and a Transport waits for one
 			return d.rest.send(withBody(r, body))
 		}
 		again := l.used && repeatable(r)
@@ -95,8 +95,8 @@ func (d *direct) send(r *http.Request, body []byte) (*http.Response, error) {
 	}
 }
 
-// simple reports whether direct sends r itself. No text in such a request can be read as the end of a line.
-// Requests that a Transport would refuse or correct are left to the Transport.
+// simple reports whether direct sends r itself. Such a request contains no text that could end a line. Requests
+// that a Transport would refuse or correct are passed to the Transport.
 func simple(r *http.Request) bool {
 	h, u := r.Header, r.URL
 	return r.ContentLength >= 0 && r.ContentLength <= smallBody && r.Trailer == nil && r.TransferEncoding == nil && !r.Close &&
@@ -107,7 +107,7 @@ func simple(r *http.Request) bool {
 // visible reports whether s has only visible ASCII characters, and no spaces.
 func visible(s string) bool { return strings.IndexByte(s, ' ') < 0 && printable.ASCII(s) }
 
-// plainFields reports whether nothing in h ends a name or a line.
+// plainFields reports whether no character in h could end a name or a line.
 func plainFields(h http.Header) bool {
 	for name, values := range h {
 		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }) {
@@ -117,7 +117,8 @@ func plainFields(h http.Header) bool {
 	return true
 }
 
-// readSmall reads the whole body from the client, so that no connection to the upstream waits for it.
+// readSmall reads the whole body from the client, so that the connection to the upstream does not wait for the
+// client.
 func readSmall(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -142,8 +143,8 @@ func withBody(r *http.Request, body []byte) *http.Request {
 	return r
 }
 
-// repeatable reports whether r may be sent again if an idle connection fails, because the upstream may just have
-// closed the connection.
+// repeatable reports whether r may be sent again if an idle connection fails. Such a failure is common, because the
+// upstream may just have closed the connection.
 func repeatable(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
@@ -152,8 +153,8 @@ func repeatable(r *http.Request) bool {
 	return false
 }
 
-// get returns a connection with the deadline for an answer: an idle one that is still open, or a new one. It
-// returns nil if no further connection may be opened.
+// get returns an idle connection that is still open, or a new one, with the deadline for the answer set. It returns
+// nil if no more connections may be opened.
 func (d *direct) get(ctx context.Context) (*link, error) {
 	for {
 		l, room := d.take()
@@ -172,8 +173,8 @@ func (d *direct) get(ctx context.Context) (*link, error) {
 	}
 }
 
-// take returns the connection that was idle for the shortest time. Without one, room reports whether a new
-// connection may be opened, which is then counted.
+// take returns the idle connection that was used last, or nil. With nil, room reports whether a new connection may
+// be opened; take has then reserved a slot for it.
 func (d *direct) take() (l *link, room bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

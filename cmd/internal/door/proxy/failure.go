@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// problem is an answer by the gateway itself, in the form of RFC 9457.
+// problem is an answer of the gateway itself, in the form of RFC 9457.
 type problem struct {
 	status int
 	detail string
@@ -44,11 +44,11 @@ func (p *problem) write(w http.ResponseWriter) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// fail answers for an upstream that did not answer. Unless there was no connection, the upstream may have received
-// the request and acted on it, so the request counts for rules that depend on the outcome.
+// fail answers for an upstream that did not answer. If the upstream was connected, it may have received the request
+// and acted on it, so the request counts for rules that depend on the outcome.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	closeAfter(w.Header(), r)
-	x := exchange.Join(w, r, nil, nil) // the exchange that ServeHTTP has made
+	x := exchange.Join(w, r, nil, nil) // returns the exchange of ServeHTTP
 	if !unheard(err) {
 		x.Lost = r.Context().Err() != nil || timedOut(err) // the upstream may still be working on the request
 		httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
@@ -59,12 +59,12 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errStreams):
 		p = &problem{http.StatusServiceUnavailable, "Too many streams are open."}
 	case errors.Is(err, errSwitch):
-		p, own = &problem{http.StatusBadGateway, "The upstream switches protocols, and not to the WebSocket that was asked for."}, false
+		p, own = &problem{http.StatusBadGateway, "The upstream switched to another protocol than the requested WebSocket."}, false
 	case r.Context().Err() != nil && r.ContentLength == 0:
 		panic(http.ErrAbortHandler) // the client has left
 	case r.Context().Err() != nil:
-		// The server also ends the context when a read of the body fails, which may be noticed before the error of
-		// the read.
+		// The server also cancels the context when reading the body fails, and the cancellation may be noticed
+		// before the error.
 		p = bodyLate
 	default:
 		own = false
@@ -78,7 +78,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.write(w)
 }
 
-// kindOf returns the kind of an error with which r ended without a response.
+// kindOf returns the kind of the error because of which r got no response.
 func kindOf(r *http.Request, err error) telemetry.UpstreamError {
 	text := err.Error() // many errors of net/http and crypto/tls have no type
 	contains := func(some ...string) bool {
@@ -111,13 +111,13 @@ func timedOut(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// unheard reports whether the upstream has certainly not received the request.
+// notReceived reports whether the upstream certainly did not receive the request.
 func unheard(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
 
-// blameClient returns the answer if the client's body broke off, or else nil.
+// blameClient returns the answer if reading the client's body failed, or else nil.
 func blameClient(err error) *problem {
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge(large.Limit)
@@ -132,8 +132,8 @@ func blameClient(err error) *problem {
 	return &problem{http.StatusBadRequest, "The body broke off or is malformed."}
 }
 
-// health logs when the upstream becomes unavailable and when it is available again, but not each request in
-// between.
+// health logs when the upstream becomes unavailable, and when it is available again. It does not log each failed
+// request.
 type health struct{ isDown atomic.Bool }
 
 func (h *health) down(log *slog.Logger, upstream string, err error) {

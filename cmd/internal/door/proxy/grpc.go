@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// isGRPC reports whether a request is a call of gRPC.
+// isGRPC reports whether a request is a gRPC call.
 func isGRPC(h http.Header) bool {
 	kind := h["Content-Type"]
 	if len(kind) != 1 {
@@ -27,8 +27,9 @@ func callOf(resp *http.Response) *clientBody {
 	return call
 }
 
-// Head withholds an answer by the gateway itself to a call, so that it is sent as a status of gRPC. Clients would
-// turn a 429 into UNAVAILABLE, without the time to retry. Answers of the upstream pass unchanged.
+// Head withholds an answer of the gateway itself to a gRPC call; Take sends it as a gRPC status instead. A client
+// would turn the HTTP status 429 into UNAVAILABLE without a retry time. Head does not change answers of the
+// upstream.
 func (b *clientBody) Head(status int) int {
 	if b.answered || status < 400 {
 		return status
@@ -37,7 +38,7 @@ func (b *clientBody) Head(status int) int {
 	return 0
 }
 
-// Take sends the withheld answer, if any, once. body is the body of the answer.
+// Take sends the withheld answer, if any, at the first call. body is the body of the answer.
 func (b *clientBody) Take(body []byte) {
 	if b.status == 0 {
 		return

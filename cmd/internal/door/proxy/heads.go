@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// HTTP/2 servers have a timeout for a stream once its head has arrived, and a timeout for an idle connection.
-// Neither applies to a head that never ends: its client can keep the connection open for as long as it likes.
-// headConn bounds the time from the first byte of a head to its last.
+// An HTTP/2 server has a timeout for a stream, which starts when the head has arrived, and a timeout for an idle
+// connection. With a head that never ends, a client could keep a connection open forever, because neither timeout
+// applies. headConn bounds the time from the first to the last byte of a head.
 
 // preface is the text that an HTTP/2 client sends first.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -24,19 +24,19 @@ const (
 	flagEndHeaders    = 4
 )
 
-// frames follows the frames that a client sends. Its zero value expects the preface.
+// frames tracks the frames that a client sends. The zero value expects the preface.
 type frames struct {
-	preface int               // bytes of the preface that have arrived
-	header  [frameHeader]byte // header of the current frame
-	have    int               // bytes of header that have arrived
-	left    int               // bytes of the frame that have not arrived
+	preface int               // the number of bytes of the preface that have arrived
+	header  [frameHeader]byte // the header of the current frame
+	have    int               // the number of bytes of header that have arrived
+	left    int               // the number of bytes of the frame that are still missing
 	data    bool              // the current frame is a DATA frame
-	head    bool              // the head has more frames
+	head    bool              // the current head has more frames
 	other   bool              // the connection speaks another protocol
 }
 
-// scan follows p. It reports whether p ends within a head or a frame (the payload of a DATA frame does not count),
-// and whether that head or frame began in p.
+// scan processes p, the next bytes from the client. unfinished reports whether p ends within a head or a frame; the
+// payload of a DATA frame does not count. began reports whether a head or a frame began in p.
 func (f *frames) scan(p []byte) (unfinished, began bool) {
 	for len(p) > 0 && !f.other {
 		var n int
@@ -60,7 +60,7 @@ func (f *frames) scan(p []byte) (unfinished, began bool) {
 	return !f.other && (f.have > 0 || f.head || f.left > 0 && !f.data), began
 }
 
-// next reads the header of a frame.
+// next evaluates the header of a frame.
 func (f *frames) next() {
 	h := &f.header
 	f.have, f.left = 0, int(h[0])<<16|int(h[1])<<8|int(h[2])
@@ -108,8 +108,9 @@ func (c *headConn) start() {
 // CloseWrite closes the write side of the connection, which has no TLS.
 func (c *headConn) CloseWrite() error { return closeWrite(c.Conn) }
 
-// BoundHeads wraps l. Its connections may speak HTTP/2 or another protocol. They are not of type *tls.Conn, by
-// which an http.Server recognizes TLS: for HTTP/2 over TLS see [BoundHeadsTLS].
+// BoundHeads returns a listener on l that bounds the time of HTTP/2 heads. Connections may also speak another
+// protocol. It cannot be used for TLS, because an http.Server recognizes TLS by the type *tls.Conn of a connection:
+// see [BoundHeadsTLS].
 func BoundHeads(l net.Listener, timeout time.Duration) net.Listener {
 	return &headListener{l, timeout}
 }
@@ -127,9 +128,9 @@ func (l *headListener) Accept() (net.Conn, error) {
 	return &headConn{Conn: c, timeout: l.timeout}, nil
 }
 
-// BoundHeadsTLS bounds heads of HTTP/2 over TLS. An http.Server speaks HTTP/2 over TLS only on a *tls.Conn itself,
-// so a second http.Server, with the handler and the bounds of server, serves the decrypted connections as HTTP/2
-// without TLS. Call BoundHeadsTLS after all fields of server have been set.
+// BoundHeadsTLS bounds the time of heads in HTTP/2 over TLS. An http.Server speaks HTTP/2 over TLS only on an
+// unwrapped *tls.Conn. So a second http.Server, with the handler and the bounds of server, serves the decrypted
+// connections as HTTP/2 without TLS. Call BoundHeadsTLS after setting all fields of server.
 func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -139,7 +140,7 @@ func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 			r.TLS = &l.state
 			l.handler.ServeHTTP(w, r)
 		}),
-		DisableGeneralOptionsHandler: true, // the handler of server decides
+		DisableGeneralOptionsHandler: true, // the handler of server answers "OPTIONS *"
 		BaseContext:                  func(l net.Listener) context.Context { return l.(*handed).context() },
 		Protocols:                    protocols,
 		HTTP2:                        server.HTTP2,
@@ -155,14 +156,14 @@ func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 		},
 	}
 	server.RegisterOnShutdown(func() {
-		// This tells clients to send no more requests. server waits for the running ones.
+		// This makes clients send no more requests. server waits for the requests in flight.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = within.Shutdown(ctx)
 	})
 }
 
-// handOver makes server serve c with h, and returns when c has been closed.
+// handOver makes server serve c with h. It returns when c is closed.
 func handOver(server *http.Server, c net.Conn, state tls.ConnectionState, h http.Handler) {
 	l := &handed{Conn: c, state: state, handler: h, accept: make(chan net.Conn, 1), stop: make(chan struct{}), closed: make(chan struct{})}
 	l.accept <- &handedConn{Conn: c, closed: sync.OnceFunc(func() { close(l.closed) })}
@@ -175,7 +176,7 @@ func handOver(server *http.Server, c net.Conn, state tls.ConnectionState, h http
 	}
 }
 
-// handed is the listener of one connection.
+// handed is a listener that accepts a single connection.
 type handed struct {
 	net.Conn
 	state        tls.ConnectionState
@@ -194,7 +195,7 @@ func (l *handed) Accept() (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
-// Close ends Accept. The connection stays open. A server calls it once.
+// Close ends Accept, and leaves the connection open. A server calls Close once.
 func (l *handed) Close() error {
 	close(l.stop)
 	return nil
@@ -204,16 +205,16 @@ func (l *handed) Addr() net.Addr { return l.LocalAddr() }
 
 type handedKey struct{}
 
-// context returns the base context of requests, from the server that accepted the connection.
+// context returns the base context of the server that accepted the connection.
 func (l *handed) context() context.Context {
 	ctx := context.Background()
-	if h, ok := l.handler.(interface{ BaseContext() context.Context }); ok { // the form in which net/http passes it on
+	if h, ok := l.handler.(interface{ BaseContext() context.Context }); ok { // net/http passes the base context on in this form
 		ctx = h.BaseContext()
 	}
 	return context.WithValue(ctx, handedKey{}, l)
 }
 
-// handedConn reports when it is closed.
+// handedConn is the connection of a handed, which it notifies when it is closed.
 type handedConn struct {
 	net.Conn
 	closed func()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// byHost passes requests on by their host, and requests for any other host to rest, which may be nil.
+// byHost passes each request to the handler of its host. Requests for other hosts go to rest, which may be nil.
 func byHost(hosts map[string]http.Handler, rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := hosts[HostName(r.Host)]
@@ -22,8 +22,7 @@ func byHost(hosts map[string]http.Handler, rest http.Handler) http.Handler {
 	})
 }
 
-// HostName returns the host of a Host field in the form of [Upstream.Hosts]: without a port, and without a dot at
-// the end.
+// HostName returns the host of a Host field in the form of [Upstream.Hosts], without the port and a final dot.
 func HostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

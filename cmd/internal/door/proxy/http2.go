@@ -12,11 +12,12 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// pingAfter is how long an HTTP/2 connection may be silent before a ping checks that the other end is alive.
+// pingAfter is the time without data on an HTTP/2 connection after which a ping checks the other end.
 const pingAfter = time.Minute
 
-// bounds limits the cost of one HTTP/2 connection. A stream that the client resets at once counts until its handler
-// has returned. Beyond MaxConcurrentStreams, four times as many streams may wait; one more ends the connection.
+// bounds limits the cost of one HTTP/2 connection. A stream that the client resets counts until its handler has
+// returned. In addition to MaxConcurrentStreams, four times as many streams may wait; one more closes the
+// connection.
 var bounds = http.HTTP2Config{
 	MaxConcurrentStreams:          128,
 	MaxReadFrameSize:              16 << 10,
@@ -25,20 +26,21 @@ var bounds = http.HTTP2Config{
 	SendPingTimeout:               pingAfter,
 }
 
-// malformed returns the answer to an HTTP/2 request that cannot be passed on unchanged: a request that RFC 9113
-// calls malformed but net/http accepts, or that would be a different request in HTTP/1.
+// malformed returns the answer to an HTTP/2 request that cannot be passed on unchanged, or nil for other requests.
+// Either RFC 9113 calls the request malformed but net/http accepts it, or it would be a different request in
+// HTTP/1.
 func malformed(r *http.Request) *problem {
 	switch {
 	case r.Method == "PRI": // the preface of HTTP/2, which net/http passes on as a request
-		return &problem{http.StatusHTTPVersionNotSupported, "This gateway speaks HTTP/2 over TLS only, and if ALPN says so."}
+		return &problem{http.StatusHTTPVersionNotSupported, "This gateway speaks HTTP/2 only over TLS, negotiated by ALPN."}
 	case !httpguts.ValidHeaderFieldName(r.Method):
-		return bad("The :method has characters that no method has.")
+		return bad("The :method has invalid characters.")
 	case strings.IndexByte(r.RequestURI, ' ') >= 0:
-		return bad("The :path must not have spaces.")
+		return bad("The :path must not contain spaces.")
 	case !oneHost(r):
 		return bad("Host and :authority must be the same.")
 	case !saysLength(r):
-		return bad("The Content-Length must be one number, and that of the bytes that follow.")
+		return bad("The Content-Length must be a single number, and equal the length of the body.")
 	}
 	for _, values := range r.Header {
 		for _, v := range values {
@@ -49,7 +51,7 @@ func malformed(r *http.Request) *problem {
 	}
 	delete(r.Header, "Host")
 	if r.ContentLength == 0 {
-		r.Trailer = nil // no trailers will come
+		r.Trailer = nil // trailers can no longer arrive
 	}
 	return nil
 }
@@ -61,7 +63,7 @@ func oneHost(r *http.Request) bool {
 	return len(hosts) == 0 || len(hosts) == 1 && hosts[0] == r.Host
 }
 
-// saysLength reports whether the Content-Length, if any, equals the length that net/http has understood.
+// rightLength reports whether the Content-Length, if any, equals the length that net/http uses.
 func saysLength(r *http.Request) bool {
 	said, ok := r.Header["Content-Length"]
 	return !ok || len(said) == 1 && said[0] == strconv.FormatInt(r.ContentLength, 10)
@@ -69,18 +71,18 @@ func saysLength(r *http.Request) bool {
 
 var errUnread = errors.New("the client does not read its answer")
 
-// stall bounds the answer on an HTTP/2 stream. A client can read from the connection but accept nothing of one
-// stream, so a deadline for writes to the connection does not bound streams.
+// stall bounds the writes of an answer on an HTTP/2 stream. A deadline for writes to the connection is not enough,
+// because a client may read from the connection without accepting data of one stream.
 type stall struct {
 	own      exchange.Exchange
 	exchange *exchange.Exchange
 	after    time.Duration
-	timer    *time.Timer // runs during a write; nil before the first
+	timer    *time.Timer // runs during a write; nil before the first write
 	ended    chan struct{}
 	late     bool
 }
 
-// boundStream returns the writer of an answer that fails if the client does not read for after.
+// boundStream returns a writer for the answer to r. Its writes fail if the client does not read for the time after.
 func boundStream(w http.ResponseWriter, r *http.Request, after time.Duration) *stall {
 	s := &stall{after: after}
 	s.exchange = exchange.Join(w, r, &s.own, nil)
@@ -88,7 +90,7 @@ func boundStream(w http.ResponseWriter, r *http.Request, after time.Duration) *s
 	return s
 }
 
-// BoundStreams ends a stream of HTTP/2 if its client does not read the answer for after.
+// BoundStreams ends an HTTP/2 stream if the client does not read the answer for the time after.
 func BoundStreams(next http.Handler, after time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 {
@@ -100,7 +102,7 @@ func BoundStreams(next http.Handler, after time.Duration) http.Handler {
 	})
 }
 
-// Begin starts the timer.
+// Begin starts the timer of a write.
 func (s *stall) Begin() error {
 	switch {
 	case s.late:
@@ -114,8 +116,8 @@ func (s *stall) Begin() error {
 	return nil
 }
 
-// End stops the timer. It waits for a timer that has fired, because the server's writer must not be used after its
-// handler has returned.
+// End stops the timer. If the timer has fired, End waits for reset, because the server's writer must not be used
+// after the handler has returned.
 func (s *stall) End() error {
 	if s.timer.Stop() {
 		return nil
@@ -131,7 +133,7 @@ func (s *stall) reset() {
 	close(s.ended)
 }
 
-// end bounds the writes that the server still has to do.
+// end bounds the writes of the server after the handler has returned.
 func (s *stall) end() {
 	if s.timer != nil && !s.late {
 		_ = http.NewResponseController(s.exchange.ResponseWriter).SetWriteDeadline(time.Now().Add(s.after))

@@ -18,24 +18,24 @@ import (
 	"time"
 )
 
-// link is a connection of a direct. It belongs to one request at a time.
+// link is a connection of a direct. At any time, it is used by at most one request.
 type link struct {
 	net.Conn
 	owner *direct
 	raw   syscall.RawConn
 	in    *bufio.Reader
-	out   []byte // scratch
-	left  int    // bytes that heads may still have; negative: the body is being read
-	lost  error  // the error of reading a head; nil: the connection is good
+	out   []byte // memory for the head of a request
+	left  int    // the number of bytes that heads may still have; negative: the body is being read
+	lost  error  // the error of reading a head, or nil
 	since time.Time
-	used  bool // by an earlier request
+	used  bool // an earlier request has used the connection
 }
 
 func newLink(c net.Conn, owner *direct) *link {
 	l := &link{Conn: c, owner: owner}
 	l.in = bufio.NewReader(l)
 	if s, ok := c.(syscall.Conn); ok {
-		l.raw, _ = s.SyscallConn() // without raw, the connection is used only once
+		l.raw, _ = s.SyscallConn() // without raw, the connection is used for only one request
 	}
 	return l
 }
@@ -58,7 +58,7 @@ func (l *link) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// arm sets the deadline for sending a request and for the head of its response.
+// arm sets the deadline for sending a request and reading the head of the response.
 func (l *link) arm() {
 	if t := l.owner.timeout; t > 0 {
 		_ = l.SetDeadline(time.Now().Add(t))
@@ -71,8 +71,8 @@ func (l *link) end() {
 	l.owner.slots.leave()
 }
 
-// exchange sends r and reads the head of the response. After an error, the caller closes the connection. unanswered
-// reports that the connection was lost before any answer.
+// exchange sends r and reads the head of the response. After an error, the caller must close the connection.
+// unanswered reports whether the connection failed before the first byte of an answer.
 func (l *link) exchange(r *http.Request, body []byte) (resp *http.Response, unanswered bool, err error) {
 	b := &linkBody{link: l}
 	if r.Context().Done() != nil {
@@ -121,13 +121,13 @@ func (l *link) ask(r *http.Request, body []byte) (resp *http.Response, unanswere
 	return resp, false, err
 }
 
-// readHead reads the head of the response, and the heads of informational responses before it.
+// readHead reads the head of the response, and any informational responses before it.
 func (l *link) readHead(r *http.Request) (*http.Response, error) {
 	for {
 		resp, err := http.ReadResponse(l.in, r)
 		switch {
 		case err != nil:
-			return nil, cmp.Or(l.lost, err) // ReadResponse reports an unfinished line only as malformed
+			return nil, cmp.Or(l.lost, err) // ReadResponse reports a line that broke off as malformed
 		case resp.StatusCode == http.StatusSwitchingProtocols:
 			return nil, errSwitch // the request did not ask for an upgrade
 		case resp.StatusCode < 100:
@@ -145,7 +145,7 @@ func (l *link) readHead(r *http.Request) (*http.Response, error) {
 	}
 }
 
-var errStatus = errors.New("the status of the response has less than three digits")
+var errStatus = errors.New("the status of the response has fewer than three digits")
 
 // appendRequest appends the head of a request.
 func appendRequest(b []byte, r *http.Request) []byte {
@@ -179,26 +179,26 @@ func appendField(b []byte, name, value string) []byte {
 	return append(append(b, value...), "\r\n"...)
 }
 
-// linkBody is the body of a response. It gives the connection back when the body has been read.
+// linkBody is the body of a response. When it has been read, the connection is kept for another request.
 type linkBody struct {
 	link *link
 	body io.ReadCloser
-	keep bool        // the connection is good for another request
+	keep bool        // the connection may be used for another request
 	here bool        // the whole body has arrived
 	err  error       // the error of a Read
-	stop func() bool // stops watching the context, or nil
+	stop func() bool // stops watching the context; nil if the context is not watched
 
 	canceled, ended atomic.Bool
 }
 
-// cancel ends running reads, when the caller wants no more.
+// cancel ends running reads when the context of the request is canceled.
 func (b *linkBody) cancel() {
 	b.canceled.Store(true)
 	_ = b.link.SetDeadline(time.Unix(1, 0))
 }
 
-// done gives the connection back if the whole response was read and no cancellation is under way. Otherwise it
-// closes the connection.
+// done keeps the connection for another request if all is true, that is, the whole response was read, and the
+// context was not canceled. Otherwise it closes the connection.
 func (b *linkBody) done(all bool) {
 	if b.ended.Swap(true) {
 		return
@@ -225,7 +225,7 @@ func (b *linkBody) Read(p []byte) (n int, err error) {
 	return n, b.err
 }
 
-// Close closes the connection, unless the whole body has been read. It may be called while Read waits.
+// Close closes the connection unless the whole body has been read. It may be called during a Read.
 func (b *linkBody) Close() error {
 	b.done(false)
 	return nil

@@ -2,7 +2,7 @@
 
 package proxy
 
-// looks reports whether quiet can tell.
+// looks reports whether quiet works on this operating system.
 const looks = false
 
 func (l *link) quiet() bool { return false }

@@ -4,11 +4,11 @@ package proxy
 
 import "syscall"
 
-// looks reports whether quiet can tell.
+// looks reports whether quiet works on this operating system.
 const looks = true
 
-// quiet reports whether an idle connection is open and has nothing to read. An unrequested answer would be mistaken
-// for the answer to the next request.
+// quiet reports whether an idle connection is open and has no data to read. Otherwise, an unrequested answer could
+// be taken for the answer to the next request.
 func (l *link) quiet() bool {
 	quiet := false
 	err := l.raw.Read(func(fd uintptr) bool {

@@ -9,13 +9,13 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// measured is a Transport that counts requests, and measures the time until the heads of their responses.
+// measured is a Transport that counts requests and measures the time until the head of the response.
 type measured struct {
 	*http.Transport
 	stats *telemetry.UpstreamStats
 }
 
-// stats returns the counters of the requests to the URL of u.
+// stats returns the counters for requests to the URL of u.
 func (u *Upstream) stats() *telemetry.UpstreamStats {
 	if u.Stats == nil {
 		return telemetry.NewUpstreamStats(u.URL.Host)
@@ -37,7 +37,8 @@ func (m *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// send sends r without counting it. It returns an error for a switch of protocols that r did not ask for.
+// send sends r without counting it. It returns an error if the upstream switches to a protocol that r did not
+// request.
 func (m *measured) send(r *http.Request) (*http.Response, error) {
 	resp, err := m.Transport.RoundTrip(r)
 	if err != nil {
@@ -50,7 +51,7 @@ func (m *measured) send(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// finish counts the end of a call. The time of the upload depends on the client, so it is subtracted.
+// finish counts the end of a call. It subtracts the time of the upload, which depends on the client.
 func finish(call telemetry.UpstreamCall, r *http.Request, resp *http.Response, err error, upload time.Duration) {
 	took := call.Elapsed() - upload
 	if err != nil {
@@ -60,11 +61,11 @@ func finish(call telemetry.UpstreamCall, r *http.Request, resp *http.Response, e
 	call.Answered(resp.StatusCode, took)
 }
 
-// sentBody is the body of a request. It notes when its latest bytes came from the client.
+// sentBody is the body of a request. It records the time at which the latest bytes came from the client.
 type sentBody struct {
 	io.ReadCloser
 	call  telemetry.UpstreamCall
-	after atomic.Int64 // nanoseconds from the beginning of the call to the latest bytes
+	after atomic.Int64 // nanoseconds from the start of the call to the latest bytes
 }
 
 func (b *sentBody) Read(p []byte) (int, error) {
@@ -75,7 +76,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sentAfter returns the time from the beginning of the call to the latest bytes of the body.
+// sentAfter returns the time from the start of the call to the latest bytes of the body.
 func (b *sentBody) sentAfter() time.Duration {
 	if b == nil {
 		return 0

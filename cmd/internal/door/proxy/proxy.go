@@ -1,9 +1,9 @@
-// Package proxy passes requests on to an upstream, and protects both sides from each other's slowness. It has no
-// limits itself: package server puts httplimit in front of it.
+// Package proxy passes requests on to an upstream, and protects the upstream and the clients from each other's
+// slowness. It does not limit requests: package server puts httplimit in front of it.
 //
-// Clean runs before the decision, so that the upstream gets the bytes that were decided about. Everything that
-// cannot be passed on unchanged is rejected or dropped. A 101 is passed on only with the Sec-WebSocket-Accept that
-// answers the client's key: otherwise a server that lets clients choose the status would open a tunnel.
+// Clean runs before the decision, so that the decision and the upstream see the same request. Everything that
+// cannot be passed on unchanged is rejected or dropped. A 101 is passed on only if its Sec-WebSocket-Accept answers
+// the client's key. Otherwise, clients could open a tunnel through a server that lets them choose the status.
 package proxy
 
 import (
@@ -28,46 +28,47 @@ import (
 
 // Upstream configures the upstreams of requests.
 type Upstream struct {
-	// URL is http, https, or h2c for HTTP/2 without TLS. Its path is put before that of each
-	// request. It may be nil if there are Hosts.
+	// URL has the scheme http, https, or h2c for HTTP/2 without TLS. Its path is put before the path of each
+	// request. It may be nil if Hosts is not empty.
 	URL *url.URL
-	// Hosts has other URLs for requests for some hosts: names in lower case, or addresses, without a port.
+	// Hosts has other URLs by the host of the request. A host is a name in lower case or an address, without a
+	// port.
 	Hosts map[string]*url.URL
-	// CA are the certificate authorities for https upstreams. If it is nil, the system's authorities are used.
+	// CA has the certificate authorities for https upstreams; nil means those of the system.
 	CA *x509.CertPool
-	// Timeout bounds the wait for the head of a response. Zero means no bound. The rest of the response is bounded
-	// only by Silence.
+	// Timeout bounds the wait for the head of a response. Zero means no bound. Only Silence bounds the rest of the
+	// response.
 	Timeout time.Duration
-	// Silence bounds the time without data of the body of a response, and the time without data in either direction
-	// of a WebSocket. Zero means no bound.
+	// Silence bounds the time without data in the body of a response or, for a WebSocket, in both directions. Zero
+	// means no bound.
 	Silence time.Duration
-	// MaxStreams is the most WebSockets, event streams and gRPC streams that are open at a time, and MaxConnections
-	// the most connections to each upstream. Zero means no bound.
+	// MaxStreams bounds the open WebSockets, event streams and gRPC streams. MaxConnections bounds the connections
+	// to each upstream. Zero means no bound.
 	MaxStreams, MaxConnections int
-	// MaxBody is the largest request body in bytes. Zero is no bound.
+	// MaxBody is the maximum size of a request body in bytes. Zero means no bound.
 	MaxBody int64
-	// Trusted returns the proxies with trusted X-Forwarded headers.
+	// Trusted returns the proxies whose X-Forwarded fields are trusted.
 	Trusted func() []netip.Prefix
-	// Keep names fields that the upstream needs although [Clean] would drop them.
+	// Keep names fields that [Clean] would drop but the upstream needs.
 	Keep []string
-	// Reads reports whether rules read the field with that canonical name.
+	// Reads reports whether rules read the field with a canonical name.
 	Reads func(name string) bool
-	// Stats returns the counters of the requests to an upstream. If nil, the counts are discarded.
+	// Stats returns the counters for requests to an upstream. If Stats is nil, the counts are discarded.
 	Stats func(target *url.URL) *telemetry.UpstreamStats
-	// Dial opens connections to the upstream. Nil is the Dial of a [net.Dialer].
+	// Dial opens connections to the upstream. If it is nil, a [net.Dialer] opens them.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Log gets the failures of the upstream.
+	// Log is for failures of the upstream.
 	Log *slog.Logger
 }
 
 // Handler passes requests to u. A request for a host without an upstream gets a 421.
 //
-// The upstream gets the client in X-Forwarded-For, -Host and -Proto. The values of a trusted peer are passed on,
-// and the values of other peers are replaced. An http or h2c upstream gets the client's Host, and an https upstream
-// its own name.
+// X-Forwarded-For, -Host and -Proto describe the client to the upstream. Handler passes on the values of a trusted
+// peer, and replaces those of other peers. The Host for an http or h2c upstream is the client's Host; for an https
+// upstream, it is the upstream's own name.
 //
-// The target is passed on as it was decided about. "OPTIONS *" is answered here, because it has no path of the
-// upstream.
+// The target of the request is passed on unchanged. Handler answers "OPTIONS *" itself, because that request has no
+// path.
 //
 // The answer is a 502 if the upstream cannot be reached, and a 504 if it does not answer in time.
 func Handler(u Upstream) http.Handler {
@@ -115,7 +116,7 @@ func newGateway(u Upstream, all *streams) *gateway {
 
 type gateway struct {
 	Upstream
-	target  url.URL // the URL in the form of a Transport
+	target  url.URL // the URL as a Transport needs it
 	reverse *httputil.ReverseProxy
 	health  health
 	streams *streams
@@ -127,7 +128,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == "*" {
-		return // net/http then sends 200 without a body
+		return // net/http sends 200 without a body
 	}
 	if g.MaxBody > 0 && r.Body != nil && r.Body != http.NoBody {
 		r.Body = http.MaxBytesReader(w, r.Body, g.MaxBody)
@@ -144,10 +145,10 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.reverse.ServeHTTP(x, r)
 }
 
-// fullDuplex lets an HTTP/1 upload continue while the answer is written. Otherwise the server discards the rest of
-// the body when an answer starts. That does harm: if the body has no length, the upstream would take the part that
-// has arrived for the whole body. A Transport over HTTP/2 would break off the answer, because it could not read the
-// body to its end.
+// fullDuplex lets an HTTP/1 upload continue while the answer is written. Otherwise, the server would discard the
+// rest of the body when an answer starts. For a body without a length, the upstream would then take the part that
+// has arrived for the whole body. An HTTP/2 Transport would break off the answer, because it could not read the
+// whole body.
 func fullDuplex(w http.ResponseWriter, r *http.Request) *http.Request {
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	u := &upload{ReadCloser: r.Body, left: r.ContentLength}
@@ -158,10 +159,10 @@ func fullDuplex(w http.ResponseWriter, r *http.Request) *http.Request {
 
 type uploadKey struct{}
 
-// upload is the body of a request of [fullDuplex].
+// upload is the request body that [fullDuplex] sets.
 type upload struct {
 	io.ReadCloser
-	left  int64       // bytes that have not been read; negative if the body has no length
+	left  int64       // the number of bytes that have not been read; negative if the body has no length
 	ended atomic.Bool // the body was read to its end
 }
 
@@ -174,8 +175,8 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// closeAfter ends the connection with the answer if the upload of r has not ended by now. After an interrupted Read
-// of a body, the server may not read the rest of the body, and would mistake it for the next request.
+// closeAfter closes the connection after the answer if the upload of r has not ended. If a Read of the body was
+// interrupted, the server may not read the rest of the body, and would take it for the next request.
 func closeAfter(answer http.Header, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
@@ -189,24 +190,24 @@ func closeAfter(answer http.Header, r *http.Request) {
 func (g *gateway) refusal(r *http.Request) *problem {
 	switch {
 	case strings.Trim(g.URL.Path, "/") != "" && climbs(r.URL.EscapedPath()):
-		return &problem{http.StatusBadRequest, `The path must not have ".." segments.`}
+		return &problem{http.StatusBadRequest, `The path must not contain ".." segments.`}
 	case g.URL.Scheme == "h2c" && r.Header["Upgrade"] != nil:
-		return &problem{http.StatusNotImplemented, "The upstream speaks HTTP/2, over which no WebSocket is passed on."}
+		return &problem{http.StatusNotImplemented, "WebSockets cannot be passed on to this upstream, because it speaks HTTP/2."}
 	case g.MaxBody > 0 && r.ContentLength > g.MaxBody:
 		return tooLarge(g.MaxBody)
 	case !printable.ASCII(r.Host):
-		return &problem{http.StatusBadRequest, "The host has bytes that are not printable ASCII."}
+		return &problem{http.StatusBadRequest, "The host must consist of printable ASCII characters."}
 	}
 	return nil
 }
 
 func (g *gateway) rewrite(r *httputil.ProxyRequest) {
-	r.Out.URL.RawQuery = r.In.URL.RawQuery // the query as it was read, not a corrected one
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // the original query, which ReverseProxy may have changed
 	r.SetURL(&g.target)
 	if g.target.Scheme == "http" {
 		r.Out.Host = r.In.Host
 	}
-	// The same map, not a copy, because it is filled when the body has been read.
+	// Use the same map rather than a copy, because it is filled when the body has been read.
 	r.Out.Trailer = r.In.Trailer
 	if r.Out.Body != nil && r.In.ProtoMajor == 2 {
 		r.Out.Body = &streamBody{r.Out.Body, r.In.Body}
@@ -219,9 +220,8 @@ func (g *gateway) rewrite(r *httputil.ProxyRequest) {
 }
 
 // streamBody is the body of a request over HTTP/2. ReverseProxy keeps a Transport from closing the client's body,
-// because over HTTP/1 Close can wait for the client. Over HTTP/2, Close does not wait, and ends a running Read. An
-// HTTP/2 Transport needs this: while the client may still send, the Transport ends a call only after that Read has
-// returned.
+// because Close can wait for the client over HTTP/1. Over HTTP/2, Close does not wait, and it ends a running Read.
+// An HTTP/2 Transport needs this, because it ends a call only after the Read has returned.
 type streamBody struct {
 	io.ReadCloser
 	client io.Closer
@@ -235,8 +235,8 @@ func (b *streamBody) Close() error {
 // forwardedFields describe the client to the upstream.
 var forwardedFields = [...]string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
-// setForwarded replaces forwardedFields. From a chain of addresses, it passes on only the client and the last
-// proxy, because the client may have invented all addresses before its own.
+// setForwarded replaces forwardedFields. Of a chain of addresses, it passes on only those of the client and the
+// last proxy, because the client may have invented the addresses before its own.
 func setForwarded(x *exchange.Exchange, r *http.Request) {
 	values := &x.Forwarded
 	if x.Peer.IsValid() {
@@ -255,7 +255,7 @@ func setForwarded(x *exchange.Exchange, r *http.Request) {
 	}
 }
 
-// scheme returns the scheme of the connection. The :scheme of HTTP/2 is not used, because the client chooses it.
+// scheme returns the scheme of the connection. It ignores the :scheme of HTTP/2, because the client chooses that.
 func scheme(r *http.Request) string {
 	if r.TLS != nil {
 		return "https"
@@ -263,7 +263,7 @@ func scheme(r *http.Request) string {
 	return "http"
 }
 
-// trustedValue returns the single value of a trusted peer, or else the known one.
+// trustedValue returns the value of a field if a trusted peer sent exactly one, or else known.
 func trustedValue(in http.Header, name string, trusted bool, known string) string {
 	if v := in[name]; trusted && len(v) == 1 {
 		return v[0]

@@ -18,25 +18,25 @@ import (
 type Client struct {
 	// HeaderTimeout bounds the time for the head of a request.
 	HeaderTimeout time.Duration
-	// StallTimeout closes connections on which no byte of a body moves, in either direction, for this long. It does
-	// not bound the whole transfer, which may be slow.
+	// StallTimeout is the time without a byte of a body, in either direction, after which a connection is closed.
+	// It does not bound the whole transfer, which may be slow.
 	StallTimeout time.Duration
-	// Silence replaces StallTimeout for a gRPC call, which may be silent for a while. Parts of the answer also end
-	// a silence. Zero means no bound.
+	// Silence replaces StallTimeout for gRPC calls, which may be silent for longer. Data of the answer also
+	// restarts it. Zero means no bound.
 	Silence time.Duration
-	// MaxHeader is the largest head of a request in bytes; net/http adds 4 KiB.
+	// MaxHeader is the maximum size of a request's head in bytes; net/http adds 4 KiB.
 	MaxHeader int
 	Log       *slog.Logger
 }
 
-// idleTimeout is how long an idle connection is kept for another request.
+// idleTimeout is the time for which an idle connection is kept open.
 const idleTimeout = 2 * time.Minute
 
 // Server returns a server for h with the limits of c. Its connections must come from [Connections].
 func Server(h http.Handler, c Client) *http.Server {
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, h) }),
-		// "OPTIONS *" is counted like any other request.
+		// Otherwise "OPTIONS *" would not be counted.
 		DisableGeneralOptionsHandler: true,
 
 		ReadHeaderTimeout: c.HeaderTimeout,
@@ -72,17 +72,17 @@ func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		defer b.Take(nil)
 	}
 	b.await()
-	// Only a copy of the request gets another body. The server needs the original body to know that a client waits
-	// for a 100. In that case, a denial must not wait for the body, which is never sent.
+	// The body is replaced only in a copy of the request. The server recognizes by the original body that a client
+	// waits for a 100; a denial must not wait for the body then, because the client does not send it.
 	own := r.WithContext(ctx)
 	own.Body = b
 	next.ServeHTTP(w, own)
 }
 
-// lingering is how long the server reads an unwanted body before it sends an answer.
+// lingering bounds the time for which the server reads an unwanted body before it sends an answer.
 const lingering = 500 * time.Millisecond
 
-// clientBody is the body of a request. It marks its errors as errors of the client, and bounds the wait for the
+// clientBody is the body of a request. It marks read errors as errors of the client, and bounds the wait for the
 // next bytes.
 type clientBody struct {
 	io.ReadCloser
@@ -90,15 +90,15 @@ type clientBody struct {
 	until time.Time     // a bound for all reads, unless zero
 	ended func()        // called when the trailers have arrived; may be nil
 
-	// For a gRPC call: whether the upstream has answered, and the body of its answer.
+	// The following fields are for a gRPC call: whether the upstream has answered, and the body of its answer.
 	answered bool
 	answer   atomic.Pointer[answerBody]
 	exchange *exchange.Exchange
-	status   int // status of an answer by the gateway that is sent in another form; 0: none
+	status   int // the status of a withheld answer of the gateway; 0: none
 
-	mu      sync.Mutex // guards objects that must not be used after the handler has returned
+	mu      sync.Mutex // guards control, which must not be used after the handler has returned
 	control *http.ResponseController
-	done    bool // the body has been read, or will not be read
+	done    bool // the body has been read, or is not needed
 }
 
 // clientError is an error in reading from the client.
@@ -122,7 +122,7 @@ func (b *clientBody) await() {
 	}
 }
 
-// finish sets the last deadline, once.
+// finish sets the last deadline, unless it has been set before.
 func (b *clientBody) finish(end time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,23 +132,23 @@ func (b *clientBody) finish(end time.Time) {
 	}
 }
 
-// open reports whether more of the body may arrive.
+// open reports whether more of the body may be read.
 func (b *clientBody) open() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.done
 }
 
-// linger bounds the reading of the rest of the body, if any.
+// linger bounds the time for reading the rest of the body.
 func (b *clientBody) linger() { b.finish(time.Now().Add(lingering)) }
 
-// Close is called by a reader that wants no more. The server's Close reads the rest of the body.
+// Close is called when the rest of the body is not needed. The server's own Close reads the rest.
 func (b *clientBody) Close() error {
 	b.linger()
 	return b.ReadCloser.Close()
 }
 
-// SetReadDeadline bounds all reads together, in addition to the bound for each read.
+// SetReadDeadline sets a deadline for all reads, in addition to the bound for each read.
 func (b *clientBody) SetReadDeadline(t time.Time) error {
 	b.until = t
 	return nil
@@ -162,7 +162,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	}
 	switch {
 	case err == io.EOF:
-		// The server continues reading, to notice when the client leaves.
+		// The server continues to read from the connection, to notice when the client leaves.
 		b.finish(time.Time{})
 		if b.ended != nil {
 			b.ended()
@@ -186,7 +186,7 @@ func transport(u *Upstream) *http.Transport {
 		TLSHandshakeTimeout:    connectTimeout,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: u.CA},
 		ForceAttemptHTTP2:      true,
-		DisableCompression:     true, // the client gets the encoding that it asked for
+		DisableCompression:     true, // the client gets the encoding that it requested
 		MaxConnsPerHost:        u.MaxConnections,
 		MaxIdleConnsPerHost:    1024,
 		IdleConnTimeout:        90 * time.Second,

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// slots bounds the connections to an upstream, of a direct and of its Transport together.
+// slots bounds the sum of the connections of a direct and its Transport to an upstream.
 type slots struct {
 	*semaphore.Weighted
 	waiting atomic.Int32
@@ -23,7 +23,7 @@ func newSlots(most int) *slots {
 	return &slots{Weighted: semaphore.NewWeighted(int64(most))}
 }
 
-// take waits for a slot. Without a free one it calls room, which may free one.
+// take waits for a slot. If no slot is free, it first calls room, which may free one.
 func (s *slots) take(ctx context.Context, room func()) error {
 	if s.TryAcquire(1) {
 		return nil
@@ -39,7 +39,7 @@ func (s *slots) wanted() bool { return s.waiting.Load() > 0 }
 
 func (s *slots) leave() { s.Release(1) }
 
-// counted is a connection that frees its slot when it is closed.
+// counted is a connection that frees a slot when it is closed.
 type counted struct {
 	net.Conn
 	leave func()
@@ -51,7 +51,7 @@ func (c *counted) Close() error {
 	return err
 }
 
-// CloseWrite closes only the sending direction.
+// CloseWrite closes only the direction to the upstream.
 func (c *counted) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -59,7 +59,7 @@ func (c *counted) CloseWrite() error {
 	return c.Close()
 }
 
-// dialCounted is DialContext of the Transport.
+// dialCounted is the DialContext of the Transport.
 func (d *direct) dialCounted(ctx context.Context, network, address string) (net.Conn, error) {
 	if err := d.slots.take(ctx, d.evict); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (d *direct) dialCounted(ctx context.Context, network, address string) (net.
 	return &counted{c, sync.OnceFunc(d.slots.leave)}, nil
 }
 
-// evict makes room for a connection of the Transport. It closes an idle connection of d, or else the idle
+// evict makes room for a connection of the Transport. It closes an idle connection of d or, without one, the idle
 // connections of the Transport.
 func (d *direct) evict() {
 	d.mu.Lock()

@@ -11,19 +11,19 @@ import (
 )
 
 var (
-	errSilent  = errors.New("nothing has come for too long")
+	errSilent  = errors.New("no data arrived for too long")
 	errStreams = errors.New("too many WebSockets, event streams and gRPC streams are open")
 )
 
-// streams bounds the silence within each answer, and the number of endless answers: WebSockets, event streams, and
-// gRPC calls with a client that may still send.
+// streams bounds the time without data within each answer, and the number of long-lived answers: WebSockets, event
+// streams, and gRPC calls whose client may still send.
 type streams struct {
-	silence time.Duration // zero is no bound
-	most    int           // zero is no bound
+	silence time.Duration // zero means no bound
+	most    int           // zero means no bound
 	open    atomic.Int64
 }
 
-// bound applies the bounds to an answer.
+// bound applies the bounds to an answer of the upstream.
 func (s *streams) bound(resp *http.Response) error {
 	if resp.Body == http.NoBody {
 		return nil
@@ -56,14 +56,14 @@ func endless(resp *http.Response) bool {
 		return true
 	}
 	kind := resp.Header.Get("Content-Type")
-	if len(kind) < len("text/e") || kind[0]|0x20 != 't' && kind[0] > ' ' { // true for nearly all types
+	if len(kind) < len("text/e") || kind[0]|0x20 != 't' && kind[0] > ' ' { // a quick test that excludes nearly all types
 		return false
 	}
 	kind, _, _ = mime.ParseMediaType(kind)
 	return kind == "text/event-stream"
 }
 
-// answerBody is the body of an answer that ends after silence.
+// answerBody is the body of an answer. Its reads fail after too long a time without data.
 type answerBody struct {
 	io.ReadCloser
 	silence time.Duration
@@ -73,13 +73,13 @@ type answerBody struct {
 	call    *clientBody // the other direction of a gRPC call, or nil
 }
 
-// silent ends running reads.
+// silent ends running reads when the timer has expired.
 func (b *answerBody) silent() {
 	b.late.Store(true)
 	b.ReadCloser.Close()
 }
 
-// moved restarts the timer of the silence.
+// moved restarts the timer.
 func (b *answerBody) moved() {
 	if b.timer != nil && !b.late.Load() {
 		b.timer.Reset(b.silence)
@@ -109,7 +109,7 @@ func (b *answerBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// tunnel is the upstream's end of a WebSocket. Data in either direction ends the silence.
+// tunnel is the upstream's end of a WebSocket. Data in either direction restarts the timer.
 type tunnel struct {
 	*answerBody
 	upstream io.ReadWriteCloser
@@ -126,7 +126,7 @@ func (t *tunnel) Write(p []byte) (int, error) {
 	return t.upstream.Write(p)
 }
 
-// CloseWrite passes on that the client has closed its side.
+// CloseWrite closes the direction to the upstream, after the client has closed its side.
 func (t *tunnel) CloseWrite() error {
 	if half, ok := t.upstream.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

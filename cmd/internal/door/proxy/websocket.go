@@ -7,12 +7,12 @@ import (
 	"net/http"
 )
 
-// errSwitch is the error of an upstream that switches protocols without being asked.
-var errSwitch = errors.New("switched to a protocol that was not asked for")
+// errSwitch is the error if an upstream switches to a protocol that was not requested.
+var errSwitch = errors.New("switched to a protocol that was not requested")
 
-// checkSwitch returns an error for a 101 that does not prove that the upstream has accepted the key of the
-// WebSocket's handshake. Any other 101, for example from a server that lets clients choose the status, would open a
-// tunnel for requests that are not counted.
+// checkSwitch returns an error for a 101 unless it proves that the upstream has accepted the key of the WebSocket's
+// handshake. Any other 101 would open a tunnel for requests that are not counted. It could come from a server that
+// lets clients choose the status.
 func checkSwitch(resp *http.Response) error {
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		return nil
@@ -24,7 +24,7 @@ func checkSwitch(resp *http.Response) error {
 	return nil
 }
 
-// acceptKey is the answer to a Sec-WebSocket-Key (RFC 6455, section 4.2.2).
+// acceptKey returns the Sec-WebSocket-Accept for a Sec-WebSocket-Key (RFC 6455, section 4.2.2).
 func acceptKey(key string) string {
 	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	return base64.StdEncoding.EncodeToString(sum[:])

@@ -2,10 +2,10 @@ package resp
 
 import "github.com/sluicehq/sluice/policy"
 
-// maxBatch is the most decisions in one call of the engine.
+// maxBatch bounds the decisions in one call of the engine.
 const maxBatch = 256
 
-// batch has the commands that a client has sent at once. They are one call of the engine, and so of the store.
+// batch has commands that have arrived together. They are decided in one call of the engine, and so of the store.
 type batch struct {
 	questions []question
 	requests  []*policy.Request
@@ -13,14 +13,14 @@ type batch struct {
 	decisions []policy.Decision
 }
 
-// question has the data for the reply to a command.
+// question is a command that needs a decision, with the data for its reply.
 type question struct {
 	limit *limit // the limit of CL.THROTTLE, else nil
 	looks bool   // CL.THROTTLE with a quantity of 0
 }
 
-// ask adds a question, and returns its request and a free subject for it. Its answer is sent before any later
-// reply. The batch may be decided as soon as the next question is added.
+// ask adds a question to the batch, and returns its request and a subject, which the caller fills in before it
+// calls ask again. Replies are sent in the order of the commands.
 func (c *conn) ask(q question) (r *policy.Request, free *policy.Subject) {
 	if c.asked != nil && len(c.asked.questions) == maxBatch {
 		c.decide()
@@ -39,7 +39,7 @@ func (c *conn) ask(q question) (r *policy.Request, free *policy.Subject) {
 	return b.requests[n-1], b.subjects[n-1]
 }
 
-// decide decides about the batch, and writes the replies.
+// decide decides about the batch, and appends the replies.
 func (c *conn) decide() {
 	b := c.asked
 	if b == nil {
@@ -63,7 +63,7 @@ func (c *conn) decide() {
 	c.server.batches.Put(b)
 }
 
-// refuse writes an error, after the replies to earlier commands.
+// refuse appends an error after the replies to earlier commands.
 func (c *conn) refuse(text string) {
 	c.decide()
 	c.fail(text)

@@ -21,12 +21,12 @@ type about struct {
 	id   string
 }
 
-// subjectArgs reads "rule [part value ...] [COST n] [ID id]". Names and values alternate, so that no value is taken
-// for a name.
+// subjectArgs parses "rule [part value ...] [COST n] [ID id]". Names and values alternate, so a value cannot be
+// taken for a name.
 func subjectArgs(args [][]byte) (a about, err error) {
 	a = about{rule: string(args[1]), key: make(map[string]string), cost: 1}
 	if len(args)%2 != 0 {
-		return a, errors.New("the parts of the key, COST and ID each have a value behind them: one is missing")
+		return a, errors.New("each key part, COST and ID must be followed by a value: one is missing")
 	}
 	for at := 2; at < len(args); at += 2 {
 		name, value := args[at], args[at+1]
@@ -34,7 +34,7 @@ func subjectArgs(args [][]byte) (a about, err error) {
 		case is(name, "COST"):
 			n, err := strconv.ParseInt(string(value), 10, 64)
 			if err != nil || n < 1 {
-				return a, fmt.Errorf("COST is %s: it is a whole number of at least 1", quoted(value))
+				return a, fmt.Errorf("COST is %s: it must be a whole number of at least 1", quoted(value))
 			}
 			a.cost = n
 		case is(name, "ID"):
@@ -72,7 +72,7 @@ func (c *conn) check(args [][]byte, mode policy.Mode) {
 func (c *conn) resetSubject(args [][]byte) {
 	a, subject, err := c.subject(args)
 	if err == nil && (a.cost != 1 || a.id != "") {
-		err = errors.New("SLUICE.RESET forgets everything: it has no COST and no ID")
+		err = errors.New("SLUICE.RESET resets the whole limit: omit COST and ID")
 	}
 	if err == nil {
 		err = subject.Reset(c.server.Context())
@@ -84,17 +84,17 @@ func (c *conn) resetSubject(args [][]byte) {
 	c.ok()
 }
 
-// failure returns the reply to a command that failed.
+// failure returns the error reply for err.
 func failure(err error) string { return "ERR " + door.Reason(err) }
 
-// tellChecked answers SLUICE.CHECK and SLUICE.PEEK.
+// replyChecked appends the reply to SLUICE.CHECK and SLUICE.PEEK.
 func (c *conn) tellChecked(d *policy.Decision) {
 	var rule string
 	var limit, remaining int64
 	var r sluice.Decision
 	results := d.Results
 	if d.Blocked != "" {
-		rule, results = d.Blocked, nil // results of blocks have no plans
+		rule, results = d.Blocked, nil // a result of a block has no plan
 	}
 	if i := answer.MostRestrictive(results, d.Now); i >= 0 {
 		most := &results[i]
@@ -130,7 +130,7 @@ func (c *conn) tellLimits(results []policy.Result) {
 
 func nameOf(r *policy.Result) string { return cmp.Or(r.Name, r.Rule) }
 
-// reason returns why a decision denies the request, or allows it with a mark.
+// reason returns the reason for a denial, "marked" if the request is allowed with a mark, or "".
 func reason(d *policy.Decision) string {
 	switch {
 	case d.Allowed && d.Over() != nil:
@@ -141,7 +141,7 @@ func reason(d *policy.Decision) string {
 		return "blocked"
 	case d.Unavailable:
 		return "unavailable"
-	case d.Missing != "": // the policy has changed since the subject was looked up
+	case d.Missing != "": // the policy has changed since the subject was resolved
 		return "malformed"
 	}
 	return "limit"

@@ -8,20 +8,20 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// command is a known command.
+// command describes a known command.
 type command struct {
 	run         func(c *conn, args [][]byte)
-	least, most int  // number of arguments, including the name; most is 0 if any number is permitted
-	open        bool // permitted before a token was sent
-	asks        bool // the command needs a decision, and is answered with its batch; all other commands are answered at once
-	key         int  // the index of the argument that is the key, for COMMAND
+	least, most int  // the number of arguments, including the name; most is 0 without a maximum
+	open        bool // permitted without a token
+	asks        bool // the command needs a decision, and is answered with its batch; other commands are answered at once
+	key         int  // the index of the key among the arguments, for COMMAND
 }
 
-// commands has the commands by their names in upper case: commands for users, and commands that clients send when
-// they connect.
+// commands has the commands by name in upper case: commands for users, and commands that clients send when they
+// connect.
 var commands map[string]command
 
-func init() { // in init, because COMMAND refers to commands itself
+func init() { // in init, because the command COMMAND refers to commands
 	commands = map[string]command{
 		"CL.THROTTLE":  {run: (*conn).throttle, least: 5, most: 6, asks: true, key: 1},
 		"SLUICE.CHECK": {run: func(c *conn, args [][]byte) { c.check(args, policy.Charge) }, least: 2, asks: true},
@@ -36,7 +36,7 @@ func init() { // in init, because COMMAND refers to commands itself
 		"HELLO":   {run: (*conn).hello, least: 1, open: true},
 		"INFO":    {run: (*conn).info, least: 1},
 		"MULTI":   {run: (*conn).multi, least: 1, most: 1},
-		"EXEC":    {run: (*conn).multi, least: 1, most: 1}, // clients report the error of EXEC and ignore the error of MULTI
+		"EXEC":    {run: (*conn).multi, least: 1, most: 1}, // clients report an error of EXEC, but ignore one of MULTI
 		"DISCARD": {run: (*conn).multi, least: 1, most: 1},
 		"PING":    {run: (*conn).ping, least: 1, most: 2},
 		"QUIT":    {run: func(c *conn, _ [][]byte) { c.ok(); c.leaving = true }, least: 1, open: true},
@@ -45,7 +45,7 @@ func init() { // in init, because COMMAND refers to commands itself
 	}
 }
 
-// run runs a command.
+// run executes a command.
 func (c *conn) run(args [][]byte) {
 	if len(args) == 0 {
 		return
@@ -102,24 +102,24 @@ func (c *conn) ping(args [][]byte) {
 
 func (c *conn) selectDB(args [][]byte) {
 	if string(args[1]) != "0" {
-		c.fail("ERR there is no database but 0")
+		c.fail("ERR the only database is 0")
 		return
 	}
 	c.ok()
 }
 
 func (c *conn) multi([][]byte) {
-	c.fail("ERR there are no transactions here: pipeline without one, as with pipeline(transaction=False)")
+	c.fail("ERR transactions are not supported: use a pipeline without one, as in pipeline(transaction=False)")
 }
 
-// reset runs RESET, which makes the connection like a new one.
+// reset executes RESET, which restores the state of a new connection.
 func (c *conn) reset([][]byte) {
 	c.proto, c.name = 2, ""
 	c.login = login{permitted: c.server.Authorize == nil}
 	c.line('+', "RESET")
 }
 
-// speaks is the version of Redis that clients see. They use it to choose commands.
+// speaks is the version of Redis that clients see. Clients choose commands by it.
 const speaks = "7.0.0"
 
 func (c *conn) info([][]byte) {
@@ -130,7 +130,7 @@ func (c *conn) info([][]byte) {
 // config answers CONFIG GET for the settings that clients read.
 func (c *conn) config(args [][]byte) {
 	if !is(args[1], "GET") || len(args) < 3 {
-		c.fail("ERR settings are those of sluice serve: here CONFIG GET is all there is")
+		c.fail("ERR only CONFIG GET is supported: settings are flags of sluice serve")
 		return
 	}
 	known := [...][2]string{{"save", ""}, {"appendonly", "no"}, {"databases", "1"}, {"timeout", "0"}}
@@ -146,7 +146,7 @@ func (c *conn) config(args [][]byte) {
 	}
 }
 
-// tellCommands runs COMMAND, which lists the commands and the positions of their keys.
+// listCommands executes COMMAND, which lists the commands and the positions of their keys.
 func (c *conn) tellCommands(args [][]byte) {
 	switch {
 	case len(args) == 1:
@@ -168,7 +168,7 @@ func (c *conn) tellCommands(args [][]byte) {
 			}
 		}
 	default:
-		c.fail("ERR of COMMAND there are COUNT, DOCS and INFO")
+		c.fail("ERR COMMAND supports only COUNT, DOCS and INFO")
 	}
 }
 
@@ -187,7 +187,7 @@ func (c *conn) describe(name string, cmd command) {
 	c.integer(int64(min(cmd.key, 1)))
 }
 
-// client runs CLIENT, with which clients send their names.
+// client executes CLIENT, with which clients send their names.
 func (c *conn) client(args [][]byte) {
 	what, rest := args[1], args[2:]
 	switch {
@@ -200,7 +200,7 @@ func (c *conn) client(args [][]byte) {
 	case is(what, "INFO") && len(rest) == 0:
 		c.bulk(fmt.Sprintf("id=%d addr=%v laddr=%v name=%s db=0 resp=%d\n", c.id, c.socket.RemoteAddr(), c.socket.LocalAddr(), c.name, c.proto))
 	case is(what, "SETINFO") && len(rest) == 2, is(what, "NO-EVICT"), is(what, "NO-TOUCH"), is(what, "TRACKING"):
-		c.ok() // accepted without effect: the server has no client-side caching and no eviction of clients
+		c.ok() // no effect, because the server has neither client-side caching nor eviction of clients
 	default:
 		c.fail("ERR unknown subcommand or wrong number of arguments for CLIENT " + quoted(what))
 	}
@@ -216,7 +216,7 @@ func (c *conn) setName(name []byte) {
 	c.fail(badName)
 }
 
-const badName = "ERR a client's name has at most 128 printable characters and no spaces"
+const badName = "ERR a client's name must have at most 128 printable characters and no spaces"
 
 func clientName(name []byte) (text string, ok bool) {
 	for _, b := range name {

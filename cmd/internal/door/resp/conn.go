@@ -11,34 +11,34 @@ import (
 )
 
 const (
-	smallBuffer = 4 << 10  // buffer of an idle connection
-	largeBuffer = 16 << 10 // buffer of a connection that pipelines; a command may need more
-	maxReplies  = 16 << 10 // bytes of replies that are collected before a write
-	// drainFor is how long commands of a client are still answered when the server shuts down, because they may
-	// already be on their way.
+	smallBuffer = 4 << 10  // the buffer of an idle connection
+	largeBuffer = 16 << 10 // the buffer of a connection that pipelines; a large command needs a larger one
+	maxReplies  = 16 << 10 // the bytes of replies that are collected before a write
+	// drainFor is the time for which commands are still answered when the server shuts down, because clients may
+	// already have sent them.
 	drainFor = 100 * time.Millisecond
 )
 
-// conn is the connection of a client. Its memory is bounded: it reads nothing while replies cannot be written, so
-// unread commands wait at the client.
+// conn is the connection of a client. Its memory is bounded, because it does not read further commands while it
+// cannot write replies.
 type conn struct {
 	reply
 	server *Server
 	socket net.Conn
 	id     int64
 
-	in         []byte // in[start:end] was read, and is not a complete command yet
+	in         []byte // in[start:end] was read, but is not a complete command yet
 	start, end int
 	decoder    decoder
 	asked      *batch // the pending batch, or nil
 
-	heard   bool // data has arrived since the deadline was set
-	ran     bool // a command has run since then
-	begun   bool // the first command has run, so the deadline for new clients is over
+	heard   bool // data has arrived since wait set the deadline
+	ran     bool // a command has run since wait set the deadline
+	begun   bool // the first command has run, so the deadline for new clients no longer applies
 	half    bool // the deadline is for the rest of a command
 	leaving bool // close the connection after the pending replies
 
-	draining atomic.Int64 // until when commands are read, in nanoseconds since 1970; 0: no end
+	draining atomic.Int64 // the end of reading commands, in nanoseconds since 1970; 0: none
 
 	name string
 	login
@@ -51,7 +51,8 @@ func newConn(s *Server, socket net.Conn) *conn {
 	}
 }
 
-// Serve answers commands until the client leaves or is silent for too long, or the connection has to be closed.
+// Serve answers commands until the client leaves, sends nothing for too long, or makes an error that closes the
+// connection.
 func (c *conn) Serve() {
 	c.wait(c.server.Patience)
 	for c.fill() {
@@ -67,7 +68,7 @@ func (c *conn) Serve() {
 	sockets.Linger(c.socket)
 }
 
-// Drain makes Serve return soon: see drainFor.
+// Drain makes Serve return after drainFor.
 func (c *conn) Drain() {
 	until := time.Now().Add(drainFor)
 	c.draining.Store(until.UnixNano())
@@ -97,7 +98,8 @@ func (c *conn) runAll() {
 	c.decide()
 }
 
-// flush writes the replies. If the client does not read them, flush returns false, and the connection is closed.
+// flush writes the replies. If that fails, for example because the client does not read, flush returns false, and
+// the connection will be closed.
 func (c *conn) flush() bool {
 	if len(c.text) == 0 {
 		return true
@@ -113,7 +115,7 @@ func (c *conn) flush() bool {
 	return err == nil
 }
 
-// fill reads more. It returns false if no more data can be expected.
+// fill waits for more data. It returns false if the connection has to be closed.
 func (c *conn) fill() bool {
 	c.makeRoom()
 	for {
@@ -129,7 +131,7 @@ func (c *conn) fill() bool {
 	}
 }
 
-// makeRoom makes room after the data that was read.
+// makeRoom makes room in the buffer for more data.
 func (c *conn) makeRoom() {
 	rest := c.in[c.start:c.end]
 	size := len(c.in)
@@ -148,7 +150,8 @@ func (c *conn) makeRoom() {
 	c.start, c.end, c.in = 0, copy(in, rest), in
 }
 
-// mayBeIdle reports whether a client may stay connected after a deadline has passed.
+// mayBeIdle reports whether a client may stay connected after a deadline has passed: it may if data has arrived
+// since the deadline was set. It sets the next deadline.
 func (c *conn) mayBeIdle() bool {
 	if !c.heard || !c.begun || c.half || c.draining.Load() != 0 {
 		return false
@@ -157,8 +160,8 @@ func (c *conn) mayBeIdle() bool {
 	return true
 }
 
-// await sets the deadline when the state of the connection changes. It does not move the deadline of an idle client
-// with each command, because that would slow down each: see mayBeIdle.
+// await sets the deadline when the state of the connection changes. It does not set a new deadline after each
+// command, because that would slow down every command: see mayBeIdle.
 func (c *conn) await() {
 	half := c.start < c.end
 	switch {
@@ -175,7 +178,7 @@ func (c *conn) await() {
 // wait sets the deadline of the next reads.
 func (c *conn) wait(d time.Duration) {
 	c.heard, c.ran = false, false
-	_ = c.socket.SetReadDeadline(time.Now().Add(d)) // if the connection is closed, the next read fails
+	_ = c.socket.SetReadDeadline(time.Now().Add(d)) // on a closed connection, the next read also fails
 	if until := c.draining.Load(); until != 0 {
 		_ = c.socket.SetReadDeadline(time.Unix(0, until))
 	}

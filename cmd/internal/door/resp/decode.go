@@ -8,17 +8,16 @@ import (
 )
 
 // A command has at most maxArgs arguments and at most maxCommand bytes, including names and lengths. All known
-// commands are far below.
+// commands are much smaller.
 const (
 	maxArgs    = 64
 	maxCommand = 64 << 10
 )
 
-// decoder reads commands from a buffer. Its arguments are parts of that buffer, and are only valid
-// until the next call.
+// decoder reads commands from a buffer. args are slices of that buffer, and are valid until the next call.
 type decoder struct{ args [][]byte }
 
-// Errors of clients that speak another protocol, or send too large commands.
+// Errors for clients that speak another protocol or send too large commands.
 var (
 	errCount   = errors.New("invalid multibulk length")
 	errMany    = errors.New("too many arguments")
@@ -30,7 +29,7 @@ var (
 	errBrowser = errors.New("this is not HTTP")
 )
 
-// next reads the command at the beginning of buf, and returns its length, or 0 if it is incomplete. An empty
+// next reads the command at the start of buf, and returns its length, or 0 if the command is incomplete. An empty
 // command has no arguments.
 func (d *decoder) next(buf []byte) (n int, err error) {
 	d.args = d.args[:0]
@@ -63,7 +62,7 @@ func (d *decoder) array(buf []byte) (n int, err error) {
 	return at, nil
 }
 
-// bulk reads a bulk string, and returns the index of its end, or 0 if it is incomplete.
+// bulk reads a bulk string, and returns the index of its end, or 0 if the string is incomplete.
 func bulk(buf []byte, at int) (arg []byte, end int, err error) {
 	if at == len(buf) {
 		return nil, 0, nil
@@ -87,8 +86,8 @@ func bulk(buf []byte, at int) (arg []byte, end int, err error) {
 	return buf[begin:end:end], end + 2, nil
 }
 
-// number reads a length and its CRLF, and returns the index of its end, or 0 if it is incomplete. It returns the
-// error bad for anything but a length, and large for a length above most.
+// number reads a length and its CRLF, and returns the index of their end, or 0 if they are incomplete. It returns
+// the error bad for a text that is not a length, and the error large for a length above most.
 func number(buf []byte, at, most int, bad, large error) (n, end int, err error) {
 	begin := at
 	for ; at < len(buf) && '0' <= buf[at] && buf[at] <= '9'; at++ {
@@ -110,7 +109,7 @@ func number(buf []byte, at, most int, bad, large error) (n, end int, err error) 
 	return n, at + 2, nil
 }
 
-// inline reads a line of words, as people write it into telnet.
+// inline reads a command that is a line of words, as written in telnet.
 func (d *decoder) inline(buf []byte) (n int, err error) {
 	line, _, whole := bytes.Cut(buf, []byte{'\n'})
 	if !whole {
@@ -138,11 +137,11 @@ func (d *decoder) inline(buf []byte) (n int, err error) {
 
 const spaces = " \t\r\v\f\x00"
 
-// browser reports whether a line is one that a page can make a browser send.
+// browser reports whether a word starts a line of HTTP, which a web page can make a browser send.
 func browser(word []byte) bool { return is(word, "POST") || is(word, "HOST:") }
 
-// cutWord cuts the first word of line, and unescapes it in place: "\n" in quotes is a line feed. Quotes must end
-// before a space or at the end of the line.
+// cutWord cuts the first word off line, and unescapes it in place: in quotes, "\n" is a line feed. A closing quote
+// must be followed by a space or by the end of the line.
 func cutWord(line []byte) (word, rest []byte, ok bool) {
 	word = line[:0]
 	for at := 0; at < len(line); {

@@ -3,17 +3,17 @@
 //
 //	CL.THROTTLE key max_burst count period [quantity]
 //
-// answers five integers: 1 if limited, else 0; the limit, max_burst+1; the remaining units; the seconds until
-// quantity fits, or -1 if it fits now or never will; the seconds until the whole limit is available. Seconds are
-// rounded up. A quantity of 0 only looks. The rate is exact. A key starts from zero if it is used with another
-// rate, but not with another burst.
+// returns five integers: 1 if limited, else 0; the limit, which is max_burst+1; the remaining units; the seconds
+// until quantity fits, or -1 if it fits now or never will; and the seconds until the whole limit is available.
+// Seconds are rounded up. A quantity of 0 changes nothing. The rate is exact. If a key is used with another rate,
+// it starts from zero; another burst keeps its count.
 //
 //	SLUICE.CHECK rule [part value ...] [COST n] [ID id]
 //	SLUICE.PEEK rule [part value ...] [COST n]
 //	SLUICE.RESET rule [part value ...]
 //
-// name a subject by the parts of the rule's key, as written in the policy. Parts and values alternate, so no value
-// can be taken for an option. CHECK and PEEK answer a map, which is an array of names and values in RESP2:
+// name a subject by the key parts of the rule, as written in the policy. Parts and values alternate, so a value
+// cannot be taken for an option. CHECK and PEEK return a map, which is an array of names and values in RESP2:
 //
 //	allowed      1 or 0
 //	reason       why not: "limit", "blocked", "unavailable" (of the store), or "malformed" where the

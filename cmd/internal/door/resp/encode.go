@@ -2,7 +2,7 @@ package resp
 
 import "strconv"
 
-// reply is the output to a client: its replies in order.
+// reply collects the replies to a client.
 type reply struct {
 	text  []byte
 	proto int // 2 or 3
@@ -44,13 +44,13 @@ func (r *reply) null() {
 	}
 }
 
-// fail appends an error. The first word of an error is its kind.
+// fail appends an error. The first word of text is the kind of the error.
 func (r *reply) fail(text string) {
 	r.text = append(r.text, '-')
 	for i := range len(text) {
 		c := text[i]
 		if c < ' ' {
-			c = ' ' // a line break would start another reply
+			c = ' ' // a line break would end the reply
 		}
 		r.text = append(r.text, c)
 	}

@@ -12,10 +12,10 @@ type login struct {
 	verified  time.Time
 }
 
-// verifyEvery is how long a verified token is trusted. It may be deleted, or expire.
+// verifyEvery is the time after which a token is verified again, because it may have been deleted or have expired.
 const verifyEvery = time.Second
 
-// verify checks the token again.
+// verify verifies the token again if the last time was verifyEvery ago.
 func (c *conn) verify() {
 	if c.server.Authorize == nil || !c.permitted {
 		return
@@ -29,19 +29,19 @@ func (c *conn) authorize(token string) error {
 	return c.server.Authorize(c.socket.RemoteAddr().String(), token)
 }
 
-const wrongPass = "WRONGPASS this is no token that lets anybody in"
+const wrongPass = "WRONGPASS invalid token"
 
-// auth runs AUTH [user] token. It ignores the name of the user.
+// auth executes AUTH [user] token. It ignores the name of the user.
 func (c *conn) auth(args [][]byte) {
 	if c.enter(args[len(args)-1]) {
 		c.ok()
 	}
 }
 
-// enter admits a connection with a valid token, or sends the reason.
+// enter permits a connection with a valid token. Otherwise it appends an error and returns false.
 func (c *conn) enter(token []byte) bool {
 	if c.server.Authorize == nil {
-		c.fail("ERR nobody needs a token here: --door-tokens is not set")
+		c.fail("ERR this server does not use tokens: --door-tokens is not set")
 		return false
 	}
 	if len(token) == 0 {
@@ -61,7 +61,7 @@ func (c *conn) enter(token []byte) bool {
 	return true
 }
 
-// hello runs HELLO [version [AUTH user token] [SETNAME name]].
+// hello executes HELLO [version [AUTH user token] [SETNAME name]].
 func (c *conn) hello(args [][]byte) {
 	proto, name := c.proto, c.name
 	if len(args) > 1 {
@@ -71,7 +71,7 @@ func (c *conn) hello(args [][]byte) {
 		case "3":
 			proto = 3
 		default:
-			c.fail("NOPROTO unsupported protocol version: there are 2 and 3")
+			c.fail("NOPROTO unsupported protocol version: use 2 or 3")
 			return
 		}
 	}

@@ -10,17 +10,18 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/door/sockets"
 )
 
-// Config has the engine and the time limits of a [Server].
+// Config configures a [Server].
 type Config struct {
 	door.Config
-	// Patience is how long a client may take for its first command, for a required AUTH, and for the rest of a
-	// command that has started. The listener bounds writes.
+	// Patience bounds the time in which a client sends its first command, a required AUTH, and the rest of a
+	// command that it has started. The listener bounds writes.
 	Patience time.Duration
-	// Idle is how long a client may be silent after that. The server may wait up to twice as long.
+	// Idle is the time without data after which an idle client is disconnected. The server may wait up to twice as
+	// long.
 	Idle time.Duration
 }
 
-// Server answers clients of Redis: one goroutine for each connection.
+// Server answers Redis clients, with one goroutine for each connection.
 type Server struct {
 	*sockets.Server
 	Config

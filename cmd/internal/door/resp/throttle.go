@@ -12,10 +12,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// throttleName is the name of limits of CL.THROTTLE.
+// throttleName is the rule name of limits of CL.THROTTLE.
 const throttleName = "CL.THROTTLE"
 
-// throttleArgs are the numbers after the key.
+// throttleArgs are the numeric arguments after the key.
 var throttleArgs = [...]struct {
 	name        string
 	least, most int64
@@ -26,14 +26,14 @@ var throttleArgs = [...]struct {
 	{"quantity", 0, math.MaxInt64},
 }
 
-// throttle runs CL.THROTTLE.
+// throttle executes CL.THROTTLE.
 func (c *conn) throttle(args [][]byte) {
 	n := [len(throttleArgs)]int64{3: 1}
 	for i, arg := range args[2:] {
 		a := &throttleArgs[i]
 		v, err := strconv.ParseInt(string(arg), 10, 64)
 		if err != nil || v < a.least || v > a.most {
-			c.refuse(fmt.Sprintf("ERR CL.THROTTLE: %s is %s: it is a whole number from %d to %d", a.name, quoted(arg), a.least, a.most))
+			c.refuse(fmt.Sprintf("ERR CL.THROTTLE: %s is %s: it must be a whole number from %d to %d", a.name, quoted(arg), a.least, a.most))
 			return
 		}
 		n[i] = v
@@ -45,14 +45,14 @@ func (c *conn) throttle(args [][]byte) {
 	}
 	key, quantity := args[1], n[3]
 	r, subject := c.ask(question{limit: l, looks: quantity == 0})
-	// AdhocInto copies the key before the buffer is reused.
+	// AdhocInto copies the key, so the buffer may be reused.
 	l.brought.AdhocInto(subject, unsafe.String(unsafe.SliceData(key), len(key)))
 	if r.Subject, r.Cost = subject, quantity; quantity == 0 {
 		r.Mode = policy.Peek
 	}
 }
 
-// tellThrottled answers CL.THROTTLE.
+// replyThrottled appends the reply to CL.THROTTLE.
 func (c *conn) tellThrottled(q question, d *policy.Decision) {
 	limited, retry := int64(0), int64(-1)
 	if !d.Allowed && !q.looks {
@@ -73,7 +73,7 @@ func (c *conn) tellThrottled(q question, d *policy.Decision) {
 	}
 }
 
-// quoted returns the part of a client's text that an error shows.
+// quoted returns a client's text for an error: quoted, and cut if it is long.
 func quoted(text []byte) string {
 	const most = 64
 	if len(text) > most {

@@ -24,17 +24,17 @@ type call struct {
 type part struct {
 	limit      *limit // the limit of the configuration for the descriptor, or nil
 	attributes map[string]string
-	plan       overrideLimit // the limit that the request brings
-	brought    bool          // plan is charged instead of rules
-	unasked    bool          // plan is a limit of 0, for which the engine is not asked
-	closed     bool          // denied by that limit of 0
+	plan       overrideLimit // the limit that the request itself carries
+	brought    bool          // plan is charged in place of rules
+	unasked    bool          // plan is a limit of 0, which is not passed to the engine
+	closed     bool          // denied, because plan is a limit of 0
 	over       bool
 }
 
-// maxKept is the largest number of descriptors with which a call is reused.
+// maxKept is the maximum number of descriptors of a call that is reused.
 const maxKept = 16
 
-// end drops the request.
+// end prepares the call for reuse.
 func (c *call) end() {
 	for i := range c.parts {
 		clear(c.parts[i].attributes)
@@ -62,7 +62,7 @@ func (c *call) answer(ctx context.Context) (*reply, error) {
 	return c.encode(over), nil
 }
 
-// grow makes room for n descriptors.
+// grow sets the length of the call's slices to n, the number of descriptors.
 func (c *call) grow(n int) {
 	for len(c.parts) < n {
 		c.parts = append(c.parts, part{attributes: make(map[string]string)})
@@ -96,7 +96,7 @@ func (c *call) find() {
 	}
 }
 
-// replace drops the limits that other limits of the request replace.
+// replace drops each limit that another limit of the request replaces.
 func (c *call) replace() {
 	replaced := make(map[string]bool)
 	for i := range c.parts {
@@ -113,7 +113,7 @@ func (c *call) replace() {
 	}
 }
 
-// ask makes a policy request from each descriptor.
+// ask makes a policy.Request for each descriptor.
 func (c *call) ask() error {
 	for i := range c.request.descriptors {
 		d, r := &c.request.descriptors[i], &c.asked[i]
@@ -133,7 +133,7 @@ func (c *call) ask() error {
 	return nil
 }
 
-// fill sets the attributes by which rules see a descriptor.
+// fill sets the attributes of a descriptor, by which rules match.
 func (c *call) fill(d *descriptor, p *part, r *policy.Request) {
 	entries := c.request.entriesOf(d)
 	*r = policy.Request{Door: "rls", Attributes: p.attributes}
@@ -152,7 +152,7 @@ func (c *call) fill(d *descriptor, p *part, r *policy.Request) {
 	}
 }
 
-// decide asks the engine, and reports whether the request is over a limit.
+// decide charges the descriptors, and reports whether the request is over a limit.
 func (c *call) decide(ctx context.Context) (over bool) {
 	charged := true
 	switch {
@@ -174,15 +174,15 @@ func (c *call) decide(ctx context.Context) (over bool) {
 	return over
 }
 
-// weigh finds the parts that are over a limit, and reports whether the request is over its limit. Quotas deny a
-// request only if all of them are used up.
+// weigh sets over for each descriptor, and reports whether the request is over a limit. Quotas deny a request only
+// if all quotas of the request are used up.
 func (c *call) weigh() (over bool) {
 	quotas, spent := 0, 0
 	watchOnly := c.Engine.Policy().WatchOnly()
 	for i := range c.parts {
 		p, d := &c.parts[i], &c.ds[i]
 		if c.outage.Note(d); watchOnly {
-			p.over = false // even if a quota is used up, or the request brings a limit of 0
+			p.over = false // even if a quota is used up, or the request carries a limit of 0
 			continue
 		}
 		p.over = p.closed || !p.unasked && !d.Allowed && c.asked[i].Mode != policy.GiveBack
@@ -198,8 +198,8 @@ func (c *call) weigh() (over bool) {
 	return over || quotas > 0 && spent == quotas
 }
 
-// giveBack gives back the charges of a request that is refused for a reason unknown to the engine: a quota, or a
-// limit that the engine only peeked at.
+// giveBack gives back the charges of a request that is denied for a reason that the engine does not know: a quota,
+// or a limit at which it only peeked.
 func (c *call) giveBack(ctx context.Context) {
 	c.again(ctx, func(i int) bool {
 		r := &c.asked[i]
@@ -210,7 +210,7 @@ func (c *call) giveBack(ctx context.Context) {
 	})
 }
 
-// useUp charges the remaining units to descriptors that did not fit.
+// useUp charges the remaining units of their limits to descriptors that did not fit.
 func (c *call) useUp(ctx context.Context) {
 	c.again(ctx, func(i int) bool {
 		r := &c.asked[i]
@@ -222,11 +222,11 @@ func (c *call) useUp(ctx context.Context) {
 	})
 }
 
-// againTimeout bounds the time of a second decision over a store without a deadline of its own.
+// againTimeout bounds the time of a second decision. The store may have no deadline of its own.
 const againTimeout = time.Second
 
-// again decides once more about the selected descriptors, and drops the answers. It continues if the caller has
-// left: Envoy waits only 20 ms, and charges that are not given back would stay.
+// again decides once more about the selected descriptors, and ignores the decisions. It continues after the caller
+// has left, because Envoy waits only 20 ms, and charges must be given back nevertheless.
 func (c *call) again(ctx context.Context, which func(i int) bool) {
 	var some []*policy.Request
 	for i := range c.asked {
@@ -242,13 +242,14 @@ func (c *call) again(ctx context.Context, which func(i int) bool) {
 	c.Engine.DecideEach(ctx, some, make([]policy.Decision, len(some)))
 }
 
-// overQuota reports whether a descriptor is over its quota. The engine does not deny such a descriptor.
+// overQuota reports whether a descriptor is over its quota. The engine does not deny it, because the rule of a
+// quota is in shadow mode.
 func (c *call) overQuota(i int) bool {
 	r := resultOf(&c.ds[i], c.parts[i].limit)
 	return r != nil && !r.Allowed && c.asked[i].Mode != policy.GiveBack
 }
 
-// resultOf returns the result of a limit of the configuration, or nil.
+// resultOf returns the result of a limit in the configuration, or nil.
 func resultOf(d *policy.Decision, l *limit) *policy.Result {
 	if l == nil {
 		return nil
@@ -261,7 +262,8 @@ func resultOf(d *policy.Decision, l *limit) *policy.Result {
 	return nil
 }
 
-// leftBy returns the fewest units that remain of the limits that a descriptor did not fit, including shadows.
+// leftBy returns the smallest remaining units of the limits that a descriptor did not fit, including limits in
+// shadow mode.
 func leftBy(d *policy.Decision) int64 {
 	least := int64(math.MaxInt64)
 	for i := range d.Results {

@@ -2,15 +2,15 @@ package rls
 
 import (
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // the codec of all other messages
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec of all other messages
 	"google.golang.org/grpc/mem"
 )
 
 // codec decodes requests and encodes responses of the rate limit service without protobuf messages, which would
-// take a third of the time of a call. It leaves all other messages to the usual codec.
+// take a third of the time of a call. Other messages use the usual codec.
 type codec struct{ encoding.CodecV2 }
 
-// Codec returns the codec for a server with the service: see [google.golang.org/grpc.ForceServerCodecV2].
+// Codec returns the codec for a server that has the service: see [google.golang.org/grpc.ForceServerCodecV2].
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
@@ -21,7 +21,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(r.bytes)}, nil
 }
 
-// Unmarshal leaves errors in a request to the service, which returns the right code.
+// Unmarshal records an error in a request in the request, so that the service returns it with the right code.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ours := v.(*request)
 	if !ours {

@@ -7,11 +7,12 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Convert returns a policy that decides about descriptors as the limits do, and problems for settings that a policy
-// cannot express. The policy works without the configuration, because its rules use the attributes of descriptors.
+// Convert returns a policy that makes the same decisions about descriptors as the configuration, and a problem for
+// each setting that a policy cannot express. The policy does not need the configuration, because its rules use the
+// attributes of descriptors.
 //
-// In a policy all matching rules apply, but the tree takes only the first match: so a limit for all values of a key
-// exempts values that have a descriptor of their own.
+// In a policy, all matching rules apply, but in the configuration only the first match. So the rule for all values
+// of a key exempts the values that have a descriptor of their own.
 func (l *Limits) Convert() (policy.Document, []policy.Problem) {
 	c := converter{limits: l}
 	for i, of := range l.limits {
@@ -36,10 +37,10 @@ func (c *converter) convert(rule policy.Rule) {
 	l := c.limit
 	before := len(c.problems)
 	if l.quota {
-		c.fail("serve the configuration itself", "quota_mode goes by all descriptors of a request together, and a rule does not")
+		c.fail("serve the configuration itself", "quota_mode depends on all descriptors of a request together, but a rule does not")
 	}
 	if len(l.replaces) > 0 {
-		c.fail("serve the configuration itself", "replaces takes the place of another limit, and rules apply side by side")
+		c.fail("serve the configuration itself", "replaces disables another limit, but all rules apply independently")
 	}
 	rule.Attributes = c.attributes()
 	exempt := c.exemptions(&rule)
@@ -49,7 +50,7 @@ func (c *converter) convert(rule policy.Rule) {
 	}
 }
 
-// attributes returns the attributes of a descriptor of the limit.
+// attributes returns the attributes by which the rule of the limit matches.
 func (c *converter) attributes() map[string]string {
 	steps := c.limit.steps
 	var keys []entry
@@ -61,20 +62,20 @@ func (c *converter) attributes() map[string]string {
 		switch {
 		case i == 0 || s.kind == plainStep || s.value == "*":
 		case s.kind == wildcardStep:
-			c.fail("serve the configuration itself", "a rule asks for a value or for any, and not for %q", s.value)
+			c.fail("serve the configuration itself", "a rule matches one value or every value, but not the pattern %q", s.value)
 		default:
 			all[c.limit.attribute(i)] = s.value
 		}
 	}
 	for name, value := range all {
 		if value == "*" && name != descriptorAttribute {
-			c.fail("serve the configuration itself", "a rule takes the value \"*\" of %s for any", name)
+			c.fail("serve the configuration itself", "in a rule, the value \"*\" of %s matches every value", name)
 		}
 	}
 	return all
 }
 
-// exemptions returns overrides for the values with another limit in the tree.
+// exemptions returns overrides that exempt the values for which the configuration has another limit.
 func (c *converter) exemptions(rule *policy.Rule) (all []policy.Override) {
 	n := c.limits.domains[c.limit.steps[0].key]
 	for i, s := range c.limit.steps[1:] {
@@ -87,21 +88,21 @@ func (c *converter) exemptions(rule *policy.Rule) (all []policy.Override) {
 	return all
 }
 
-// others returns the exemptions of one level.
+// others returns the exemptions for one level. at is the index of the step.
 func (c *converter) others(rule *policy.Rule, at int, of *level) (all []policy.Override) {
 	s := &c.limit.steps[at]
 	if len(of.wildcards) > 0 && (s.kind != wildcardStep || of.wildcards[0].pattern != s.value) {
-		c.fail("serve the configuration itself", "descriptors of %q with wildcards are looked for before it, and rules apply side by side", s.key)
+		c.fail("serve the configuration itself", "descriptors of %q with wildcards come before it, but all rules apply independently", s.key)
 		return nil
 	}
 	if len(of.values) > 0 && (!s.open() || rule.Block) {
-		c.fail("serve the configuration itself", "values of %q have descriptors of their own, and the rule does not tell values apart", s.key)
+		c.fail("serve the configuration itself", "values of %q have descriptors of their own, but the rule does not distinguish values", s.key)
 		return nil
 	}
 	for _, value := range of.values {
 		all = append(all, policy.Override{
 			Rule: rule.Name, Key: map[string]string{"attr:" + c.limit.attribute(at): value}, Exempt: true,
-			Reason: fmt.Sprintf("a descriptor of its own at %s:%d", of.exact[value].place.file, of.exact[value].place.line),
+			Reason: fmt.Sprintf("has a descriptor of its own at %s:%d", of.exact[value].place.file, of.exact[value].place.line),
 		})
 	}
 	return all

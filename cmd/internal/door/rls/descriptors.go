@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// described is the FileDescriptorSet of the service and of all files that it imports; imported files come first.
-// Envoy's Go packages have the same, with three megabytes of unused code.
+// described is the FileDescriptorSet of the service's file and the files that it imports; imported files come
+// first. Envoy's Go packages have the same descriptors, but also three megabytes of unused code.
 //
 //go:embed descriptors.binpb.gz
 var described []byte
@@ -36,7 +36,7 @@ var describe = sync.OnceValue(func() error {
 		return err
 	}
 	for _, file := range set.GetFile() {
-		// A file may already be registered by another package of the program.
+		// Another package of the program may have registered the file.
 		if _, err := protoregistry.GlobalFiles.FindFileByPath(file.GetName()); !errors.Is(err, protoregistry.NotFound) {
 			continue
 		}

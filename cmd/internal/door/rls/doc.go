@@ -1,13 +1,14 @@
-// Package rls is Envoy's rate limit service, envoy.service.ratelimit.v3, over a policy engine.
+// Package rls implements Envoy's rate limit service, envoy.service.ratelimit.v3, with a policy engine.
 //
-// A descriptor becomes attributes, one for each entry, under the entry's key. Attribute "domain" is the request's
-// domain, and "descriptor" joins the keys, as in "path/remote_address". A second entry with the same key is
-// "key#2". The first entry with the key "domain", "descriptor" or "limit" is numbered 2, too. If an entry
-// remote_address is an address, it is also the address of the client.
+// Each entry of a descriptor becomes an attribute with the entry's key as its name. In addition, the attribute
+// "domain" is the request's domain, and "descriptor" joins the keys, as in "path/remote_address". The attribute of
+// a second entry with the same key is named "key#2". So is the first entry with the key "domain", "descriptor" or
+// "limit", because these names are reserved. If the value of the entry remote_address is an address, it is also the
+// address of the client.
 //
-// A configuration of envoyproxy/ratelimit ([Read]) becomes a policy with a rule for each limit, and a tree finds
-// the rule of a descriptor: in envoyproxy/ratelimit only the first match applies, in Sluice all matching rules do.
-// So overrides, administration and reports work as for other rules.
+// A configuration of envoyproxy/ratelimit ([Read]) becomes a policy with a rule for each limit, so overrides,
+// administration and reports work as for other rules. In Sluice, all matching rules apply, but in
+// envoyproxy/ratelimit only the first match. So a tree finds the one rule that applies to a descriptor.
 //
-// All descriptors of a request are decided together: if one is denied, the request uses up nothing of the others.
+// All descriptors of a request are decided together: if one is denied, the others are not charged.
 package rls

@@ -11,11 +11,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxRuleName is the length of the longest name that a rule may have.
+// maxRuleName is the maximum length of a rule's name.
 const maxRuleName = 64
 
-// document makes a policy of the limits. It has a rule for each limit. The rule applies to a descriptor if find
-// returns the limit for it.
+// document makes a policy with a rule for each limit. The rule applies to a descriptor if find returns its limit.
 func (l *Limits) document(algorithm sluice.Algorithm) {
 	l.limits = slices.DeleteFunc(l.limits, func(l *limit) bool { return l == nil || l.unlimited })
 	nameRules(l.limits)
@@ -35,10 +34,10 @@ func (l *Limits) where(path string) (file string, line int) {
 	return l.limits[i].file, l.limits[i].line
 }
 
-// ruleBy returns the rule of a limit, which applies by attributes.
+// ruleBy returns the rule of a limit, which matches by attributes.
 func (l *limit) ruleBy(algorithm sluice.Algorithm, attributes map[string]string) policy.Rule {
 	r := policy.Rule{Name: l.rule, Attributes: attributes, Shadow: l.shadow || l.quota}
-	if l.requests == 0 { // a limit of 0 refuses everything
+	if l.requests == 0 { // a limit of 0 denies everything
 		r.Block = true
 		return r
 	}
@@ -75,8 +74,8 @@ func (l *limit) attribute(at int) string {
 	return attributeName(l.steps[at].key, before)
 }
 
-// nameRules gives the rules of limits readable names, such as "edge.path_login.remote_address". Names that would be
-// equal get a part of a hash at their end, so that all names differ.
+// nameRules gives the rules of limits readable names, such as "edge.path_login.remote_address". Equal names get a
+// part of a hash as a suffix, so that all names differ.
 func nameRules(limits []*limit) {
 	same := make(map[string]int)
 	for _, l := range limits {
@@ -92,7 +91,7 @@ func nameRules(limits []*limit) {
 	}
 }
 
-// plainName returns the way to a limit in the characters of names.
+// plainName returns the path to a limit, made of characters that names may have.
 func (l *limit) plainName() string {
 	var b strings.Builder
 	for i := range l.steps {
@@ -112,7 +111,7 @@ func (l *limit) plainName() string {
 	return name
 }
 
-// nameByte returns a character that a name may have.
+// nameByte returns c, or the character in its place if a name may not contain c.
 func nameByte(c rune) rune {
 	switch {
 	case c >= 'A' && c <= 'Z':
@@ -123,7 +122,7 @@ func nameByte(c rune) rune {
 	return '-'
 }
 
-// exactName returns the way to a limit as a text that is different for each limit.
+// exactName returns the path to a limit as a text that differs between limits.
 func (l *limit) exactName() string {
 	var b []byte
 	for _, s := range l.steps {
@@ -135,7 +134,7 @@ func (l *limit) exactName() string {
 	return string(b)
 }
 
-// Made reports whether document has made a document of the limits.
+// Made reports whether a policy was made from these limits.
 func (l *Limits) Made(doc *policy.Document) bool {
 	own := l.Document.Rules
 	return doc != nil && len(doc.Rules) == len(own) && (len(own) == 0 || &doc.Rules[0] == &own[0])

@@ -22,7 +22,7 @@ func (c *call) appendAnswer(b []byte, over bool) []byte {
 	for i := range c.ds {
 		switch p := &c.parts[i]; {
 		case p.closed:
-			all.Blocked = broughtRule // the same effect as a limit of 0 in the configuration
+			all.Blocked = broughtRule // as for a limit of 0 in the configuration
 		case !p.unasked:
 			join(&all, &c.ds[i])
 		}
@@ -43,7 +43,7 @@ func (c *call) appendAnswer(b []byte, over bool) []byte {
 	return appendText(b, 5, string(said.Body()))
 }
 
-// join adds d to all.
+// join adds the decision d to all, the decision about the whole request.
 func join(all, d *policy.Decision) {
 	all.Results = append(all.Results, d.Results...)
 	all.Now = max(all.Now, d.Now)
@@ -65,7 +65,7 @@ func join(all, d *policy.Decision) {
 }
 
 // quotaWait returns the time until one of the quotas has units left. It returns 0 if a quota has units left now, or
-// without quotas.
+// if the request has no quotas.
 func (c *call) quotaWait() time.Duration {
 	wait, quotas := sluice.Never, false
 	for i := range c.parts {
@@ -83,8 +83,8 @@ func (c *call) quotaWait() time.Duration {
 	return wait
 }
 
-// appendMetadata appends the request as dynamic metadata, with the metadata of the limits that it fits. Routers use
-// the latter to find out which quotas have units left.
+// appendMetadata appends dynamic metadata: the request, and the metadata of the limits that the request does not
+// exceed. By the latter, routes can be selected by which quotas have units left.
 func (c *call) appendMetadata(b []byte) []byte {
 	fields := map[string]any{"domain": c.request.domain}
 	if c.request.hits > 0 {
@@ -104,7 +104,7 @@ func (c *call) appendMetadata(b []byte) []byte {
 		fields["metadata"] = own
 	}
 	message, err := structpb.NewStruct(fields)
-	if err != nil { // a text of the configuration that is not UTF-8
+	if err != nil { // a text in the request or the configuration is not UTF-8
 		return b
 	}
 	b, at := open(b, 6)
@@ -112,8 +112,8 @@ func (c *call) appendMetadata(b []byte) []byte {
 	return shut(b, at)
 }
 
-// merge adds the entries of more to all, also within mappings. If both have a value of a name, the value in all
-// stays. more does not change.
+// merge adds the entries of more to all, recursively in mappings that both have. Values in all take precedence.
+// more does not change.
 func merge(all, more map[string]any) {
 	for name, v := range more {
 		inner, ok := v.(map[string]any)

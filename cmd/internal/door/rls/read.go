@@ -21,7 +21,7 @@ import (
 
 const (
 	maxDepth = 32
-	// maxNodes is the most nodes of a document. It bounds the growth of a small file by aliases.
+	// maxNodes bounds the nodes of a document, because a small file can grow by aliases.
 	maxNodes = 1 << 20
 )
 
@@ -31,7 +31,7 @@ type File struct {
 	Data []byte
 }
 
-// ReadDir reads the files of a configuration: .yaml and .yml in a directory, in the order of their names.
+// ReadDir reads the files of a configuration, .yaml and .yml in a directory, ordered by name.
 func ReadDir(dir string) (files []File, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -43,8 +43,8 @@ func ReadDir(dir string) (files []File, err error) {
 			continue
 		}
 		name := filepath.Join(dir, e.Name())
-		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // reading a pipe could wait forever
-			return nil, fmt.Errorf("%s: it is no file: name it otherwise, or move it elsewhere", name)
+		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // reading a pipe could block forever
+			return nil, fmt.Errorf("%s: not a regular file: rename it, or move it elsewhere", name)
 		}
 		data, err := policyfile.ReadFile(name)
 		if err != nil {
@@ -53,13 +53,13 @@ func ReadDir(dir string) (files []File, err error) {
 		files = append(files, File{name, data})
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: there is no file in it whose name ends with .yaml", dir)
+		return nil, fmt.Errorf("%s: the directory has no .yaml file", dir)
 	}
 	return files, nil
 }
 
-// Read reads a configuration of envoyproxy/ratelimit. algorithm is for limits that do not name one. The error is a
-// [policy.Errors] with all mistakes.
+// Read reads a configuration of envoyproxy/ratelimit. algorithm is the algorithm of limits that do not name one.
+// The error is a [policy.Errors] with all mistakes.
 func Read(files []File, algorithm sluice.Algorithm) (*Limits, error) {
 	r := &reader{limits: &Limits{domains: make(map[string]*node)}, algorithm: algorithm}
 	for _, f := range files {
@@ -97,7 +97,7 @@ func (r *reader) read(f File) {
 	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		r.fail(1, "it begins with \"domain: …\"", "the file is empty")
+		r.fail(1, "start it with \"domain: …\"", "the file is empty")
 	case err != nil:
 		r.problems = append(r.problems, policyfile.YAMLProblem(f.Name, f.Data, err))
 	case dec.Decode(&more) == nil:
@@ -110,7 +110,7 @@ func (r *reader) read(f File) {
 // small reports whether a document has at most maxNodes nodes, including the nodes of aliases.
 func (r *reader) small(n *yaml.Node, depth int) bool {
 	if r.nodes++; r.nodes > maxNodes || depth > 4*maxDepth {
-		r.fail(max(n.Line, 1), "split it, or write less in each other", "the document is too large or too deep")
+		r.fail(max(n.Line, 1), "split it, or nest less deeply", "the document is too large or too deep")
 		return false
 	}
 	if n.Kind == yaml.AliasNode {
@@ -130,7 +130,7 @@ type member struct {
 	read func(*yaml.Node)
 }
 
-// mapping reads a mapping. Keys other than the members are errors.
+// mapping reads a mapping. It reports keys other than those of members as errors.
 func (r *reader) mapping(n *yaml.Node, what string, members []member) {
 	if n = follow(n); n.Kind != yaml.MappingNode {
 		r.fail(n.Line, "write \"name: value\" lines", "%s is %s, and must be a mapping", what, kindOf(n))
@@ -145,7 +145,7 @@ func (r *reader) mapping(n *yaml.Node, what string, members []member) {
 			r.fail(key.Line, "it may have "+namesOf(members), "unknown key %.60q in %s", key.Value, what)
 		case seen[key.Value]:
 			r.fail(key.Line, "remove one of them", "%s occurs twice", key.Value)
-		case value.Tag == "!!null" && value.Kind == yaml.ScalarNode: // null counts as missing
+		case value.Tag == "!!null" && value.Kind == yaml.ScalarNode: // null is treated as missing
 		default:
 			members[at].read(value)
 		}
@@ -204,12 +204,12 @@ func (r *reader) boolean(n *yaml.Node, what string) bool {
 	return b
 }
 
-// count reads a number. Numbers that YAML would change, such as 010 or 1.5, are errors.
+// count reads a whole number of at most most. It reports numbers such as 010, which YAML would change, as errors.
 func (r *reader) count(n *yaml.Node, what string, most uint64) uint64 {
 	text := r.text(n, what)
 	v, err := strconv.ParseUint(text, 10, 64)
 	if n.Kind == yaml.ScalarNode && (err != nil || v > most || len(text) > 1 && text[0] == '0') {
-		r.fail(n.Line, fmt.Sprintf("write a whole number of at most %d, without zeros before it", most), "%s is %.40q", what, text)
+		r.fail(n.Line, fmt.Sprintf("write a whole number of at most %d, without leading zeros", most), "%s is %.40q", what, text)
 		return 0
 	}
 	return v
@@ -222,7 +222,7 @@ func (r *reader) root(n *yaml.Node) {
 		{"descriptors", func(n *yaml.Node) { descriptors = n }},
 	})
 	if domain == "" {
-		r.fail(n.Line, "write \"domain: …\", as Envoy's configuration names it", "the file has no domain")
+		r.fail(n.Line, "write \"domain: …\", with the domain in Envoy's configuration", "the file has no domain")
 		return
 	}
 	of := r.limits.domains[domain]
@@ -235,16 +235,16 @@ func (r *reader) root(n *yaml.Node) {
 	}
 }
 
-// descriptors reads a list of descriptors below a node. steps are the way to the node, starting with the domain.
+// descriptors reads the list of descriptors below a node. steps is the path to the node, starting with the domain.
 func (r *reader) descriptors(n *yaml.Node, parent *node, steps []step) {
 	if len(steps) > maxDepth {
-		r.fail(n.Line, "Envoy sends descriptors of a few entries", "descriptors are more than %d deep in each other", maxDepth)
+		r.fail(n.Line, "nest less deeply: Envoy sends descriptors with few entries", "descriptors are nested more than %d levels deep", maxDepth)
 		return
 	}
 	r.items(n, "descriptors", func(n *yaml.Node) { r.descriptor(n, parent, steps) })
 }
 
-// written is a descriptor in the form of the file.
+// written is a descriptor as written in the file.
 type written struct {
 	key, value            string
 	rateLimit             *yaml.Node
@@ -261,23 +261,23 @@ func (r *reader) descriptor(n *yaml.Node, parent *node, steps []step) {
 		{"descriptors", func(n *yaml.Node) { w.descriptors = n }},
 		{"shadow_mode", func(n *yaml.Node) { w.shadow = r.boolean(n, "shadow_mode") }},
 		{"quota_mode", func(n *yaml.Node) { w.quota = r.boolean(n, "quota_mode") }},
-		// These two settings select metrics of that project, and do not change decisions.
+		// These two settings select metrics of envoyproxy/ratelimit. They do not affect decisions.
 		{"detailed_metric", func(n *yaml.Node) { r.boolean(n, "detailed_metric") }},
 		{"value_to_metric", func(n *yaml.Node) { r.boolean(n, "value_to_metric") }},
 		{"share_threshold", func(n *yaml.Node) { w.shared = r.boolean(n, "share_threshold") }},
 		{"metadata", func(n *yaml.Node) { w.metadata = n }},
 	})
 	switch {
-	case n.Kind != yaml.MappingNode: // this has been reported
+	case n.Kind != yaml.MappingNode: // has been reported
 		return
 	case w.key == "":
 		r.fail(n.Line, "write \"key: …\"", "the descriptor has no key")
 		return
 	case strings.Contains(w.key, "*"):
-		r.fail(n.Line, "write it into the value", "the key %.60q has a wildcard", w.key)
+		r.fail(n.Line, "write it into the value", "the key %.60q contains a wildcard", w.key)
 		return
 	case w.shared && !strings.Contains(w.value, "*"):
-		r.fail(n.Line, "write a value with *, or leave it out", "share_threshold is of a descriptor without a wildcard")
+		r.fail(n.Line, "write a value with *, or omit share_threshold", "share_threshold needs a descriptor with a wildcard")
 	}
 	s := step{key: w.key, value: w.value, shared: w.shared}
 	child := r.add(n, parent, &s)
@@ -288,14 +288,14 @@ func (r *reader) descriptor(n *yaml.Node, parent *node, steps []step) {
 	if w.rateLimit != nil {
 		child.limit = r.rateLimit(&w, way)
 	} else if w.metadata != nil {
-		r.settings(w.metadata) // only checks the settings
+		r.settings(w.metadata) // only reports errors in the settings
 	}
 	if w.descriptors != nil {
 		r.descriptors(w.descriptors, child, way)
 	}
 }
 
-// add puts a new node below another one.
+// add adds a node below parent.
 func (r *reader) add(n *yaml.Node, parent *node, s *step) *node {
 	if parent.children == nil {
 		parent.children = make(map[string]*level)
@@ -319,7 +319,7 @@ func (r *reader) add(n *yaml.Node, parent *node, s *step) *node {
 		s.kind = exactStep
 	}
 	if first != nil {
-		r.fail(n.Line, fmt.Sprintf("the first is at %s:%d", first.place.file, first.place.line), "there are two descriptors of key %.60q and value %.60q", s.key, s.value)
+		r.fail(n.Line, fmt.Sprintf("the first is at %s:%d", first.place.file, first.place.line), "two descriptors have the key %.60q and the value %.60q", s.key, s.value)
 		return nil
 	}
 	switch s.kind {
@@ -352,24 +352,24 @@ func (r *reader) rateLimit(w *written, steps []step) *limit {
 	}
 	switch l.unit = unitNamed(name); {
 	case l.unlimited && l.unit != 0:
-		r.fail(n.Line, "leave one of them out", "unlimited has no unit")
+		r.fail(n.Line, "omit one of them", "unlimited cannot have a unit")
 	case !l.unlimited && l.unit == 0:
 		r.fail(n.Line, "write second, minute, hour, day, week, month or year", "unit is %.40q", name)
 	}
 	if l.name != "" && slices.Contains(l.replaces, l.name) {
-		r.fail(n.Line, "name another one, or leave it out", "the limit %.60q replaces itself", l.name)
+		r.fail(n.Line, "name another limit, or omit replaces", "the limit %.60q replaces itself", l.name)
 	}
 	if w.metadata != nil {
 		l.own, l.metadata = r.settings(w.metadata), r.free(w.metadata)
 	}
 	if l.own.burst > 0 && !r.bursts(l) {
-		r.fail(n.Line, "write \"algorithm: token_bucket\" beside it, or leave it out", "metadata.sluice.burst is of an algorithm that has none")
+		r.fail(n.Line, "add \"algorithm: token_bucket\", or omit burst", "metadata.sluice.burst does not apply to the algorithm of the limit")
 	}
 	r.limits.limits = append(r.limits.limits, l)
 	return l
 }
 
-// bursts reports whether the algorithm of a limit has a burst.
+// bursts reports whether the algorithm of a limit can have a burst.
 func (r *reader) bursts(l *limit) bool {
 	a := r.algorithm
 	if named, err := sluice.ParseAlgorithm(l.own.algorithm); err == nil {
@@ -386,7 +386,7 @@ func (r *reader) replaced(n *yaml.Node) (name string) {
 	return name
 }
 
-// settings reads the settings for Sluice in metadata. The rest of the metadata is free.
+// settings reads Sluice's settings in metadata. Other metadata may have any form.
 func (r *reader) settings(n *yaml.Node) (s settings) {
 	if n.Kind != yaml.MappingNode {
 		r.fail(n.Line, "write \"name: value\" lines", "metadata is %s, and must be a mapping", kindOf(n))
@@ -410,7 +410,7 @@ func (r *reader) own(n *yaml.Node, s *settings) {
 		}},
 		{"burst", func(n *yaml.Node) {
 			if s.burst = int64(r.count(n, "burst", math.MaxUint32)); s.burst == 0 {
-				r.fail(n.Line, "leave it out, or write at least 1", "burst is 0")
+				r.fail(n.Line, "omit it, or write at least 1", "burst is 0")
 			}
 		}},
 		{"on_error", func(n *yaml.Node) {
@@ -422,7 +422,7 @@ func (r *reader) own(n *yaml.Node, s *settings) {
 	})
 }
 
-// free reads a value of any form, as values of JSON.
+// free reads a value of any form, and returns it as encoding/json would.
 func (r *reader) free(n *yaml.Node) any {
 	switch n = follow(n); n.Kind {
 	case yaml.MappingNode:

@@ -11,20 +11,20 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Bounds of a request. Envoy sends a few descriptors with a few entries.
+// Bounds for a request. Envoy sends few descriptors with few entries.
 const (
 	maxDescriptors = 128
 	maxEntries     = 32 // entries of one descriptor
 	maxText        = 4 << 10
 )
 
-// maxHits is larger than any limit, and small enough for the exact arithmetic of limits.
+// maxHits is larger than any limit, but small enough for the exact arithmetic of limits.
 const maxHits = 1 << 50
 
-// request is a RateLimitRequest. It is reused. Its strings are parts of one string.
+// request is a RateLimitRequest. It is reused. Its strings are substrings of one string.
 type request struct {
 	domain      string
-	hits        uint32 // 0 stands for 1
+	hits        uint32 // 0 means 1
 	descriptors []descriptor
 	entries     []entry // the entries of all descriptors
 	fault       error   // the error to return if the request is unreadable or too large
@@ -41,7 +41,7 @@ type descriptor struct {
 	negative bool
 }
 
-// override is a limit that the request brings.
+// override is a limit that the request carries for a descriptor.
 type override struct {
 	requests      uint32
 	unit          int32
@@ -58,7 +58,7 @@ func (r *request) reset() {
 // entriesOf returns the entries of a descriptor.
 func (r *request) entriesOf(d *descriptor) []entry { return r.entries[d.from:d.to] }
 
-// cost returns the hits of a descriptor. With 0, the engine only looks.
+// cost returns the hits of a descriptor. 0 means that the engine only peeks.
 func (r *request) cost(d *descriptor) int64 {
 	switch {
 	case d.hasHits:
@@ -70,11 +70,11 @@ func (r *request) cost(d *descriptor) int64 {
 }
 
 var (
-	errWire = invalid(errors.New("this is no message of Protocol Buffers"))
+	errWire = invalid(errors.New("this is not a message of Protocol Buffers"))
 	errUTF8 = invalid(errors.New("a text in the message is not UTF-8"))
 )
 
-// field is a field of a message: a number in value, or bytes.
+// field is a field of a message. It has a number or bytes as its value.
 type field struct {
 	number protowire.Number
 	kind   protowire.Type
@@ -82,7 +82,7 @@ type field struct {
 	bytes  string
 }
 
-// next cuts the first field off a message.
+// next returns the first field of a message and the rest of the message.
 func next(m string) (f field, rest string, err error) {
 	b := unsafe.Slice(unsafe.StringData(m), len(m))
 	number, kind, n := protowire.ConsumeTag(b)
@@ -127,7 +127,7 @@ func text(f field, into *string) error {
 	return nil
 }
 
-// read decodes a message into r, which is empty.
+// read decodes a message into r, which must be empty.
 func (r *request) read(m string) error {
 	return each(m, func(f field) error {
 		switch {
@@ -204,7 +204,7 @@ func (o *override) read(m string) error {
 	})
 }
 
-// wrapped reads a message with a number in it, such as a UInt64Value.
+// wrapped reads a message that contains only a number, such as a UInt64Value.
 func wrapped(m string, set func(uint64)) error {
 	return each(m, func(f field) error {
 		if f.number == 1 && f.kind == protowire.VarintType {
@@ -214,16 +214,16 @@ func wrapped(m string, set func(uint64)) error {
 	})
 }
 
-// check returns what is wrong with a readable request.
+// check returns an error if a request that was decoded is invalid.
 func (r *request) check() error {
 	if r.domain == "" {
-		return errors.New("domain: the request has none")
+		return errors.New("the request has no domain")
 	}
 	if len(r.descriptors) == 0 {
-		return errors.New("descriptors: the request has none")
+		return errors.New("the request has no descriptors")
 	}
 	if len(r.domain) > maxText {
-		return fmt.Errorf("domain: it has %d bytes, the maximum is %d", len(r.domain), maxText)
+		return fmt.Errorf("domain has %d bytes, the maximum is %d", len(r.domain), maxText)
 	}
 	for i := range r.descriptors {
 		if err := checkEntries(i, r.entriesOf(&r.descriptors[i])); err != nil {
@@ -235,14 +235,14 @@ func (r *request) check() error {
 
 func checkEntries(at int, entries []entry) error {
 	if len(entries) == 0 {
-		return fmt.Errorf("descriptors[%d]: it has no entries", at)
+		return fmt.Errorf("descriptors[%d] has no entries", at)
 	}
 	for i, e := range entries {
 		switch {
 		case e.key == "":
-			return fmt.Errorf("descriptors[%d].entries[%d]: it has no key", at, i)
+			return fmt.Errorf("descriptors[%d].entries[%d] has no key", at, i)
 		case len(e.key)+len(e.value) > maxText:
-			return fmt.Errorf("descriptors[%d].entries[%d]: it has %d bytes, the maximum is %d", at, i, len(e.key)+len(e.value), maxText)
+			return fmt.Errorf("descriptors[%d].entries[%d] has %d bytes, the maximum is %d", at, i, len(e.key)+len(e.value), maxText)
 		}
 	}
 	return nil

@@ -4,8 +4,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The codes of a response. Envoy takes 0, UNKNOWN, for a failure and lets the request pass, so a response never has
-// that code.
+// The codes of a response. Envoy treats the code 0, UNKNOWN, as a failure and allows the request, so it is never
+// used.
 const (
 	codeOK   = 1
 	codeOver = 2
@@ -16,7 +16,7 @@ type currentLimit struct {
 	name       string
 	requests   uint32
 	unit       int32
-	multiplier uint32 // 0 and 1 mean none
+	multiplier uint32 // 0 and 1 mean no multiplier
 }
 
 // status is a DescriptorStatus.
@@ -45,7 +45,7 @@ func appendText(b []byte, number protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), s)
 }
 
-// open starts a message as a field of another message, and returns its position; shut ends the message at that
+// open starts a message that is a field of another message, and returns its position. shut ends the message at that
 // position.
 func open(b []byte, number protowire.Number) (_ []byte, at int) {
 	b = append(protowire.AppendTag(b, number, protowire.BytesType), 0)
@@ -58,7 +58,7 @@ func shut(b []byte, at int) []byte {
 		b[at-1] = byte(size)
 		return b
 	}
-	n := protowire.SizeVarint(uint64(size)) - 1 // bytes for the size in addition to the one that open has reserved
+	n := protowire.SizeVarint(uint64(size)) - 1 // the bytes that the size needs beyond the one that open reserved
 	b = append(b, make([]byte, n)...)
 	copy(b[at+n:], b[at:at+size])
 	protowire.AppendVarint(b[:at-1], uint64(size))
@@ -93,7 +93,7 @@ func (l *currentLimit) append(b []byte) []byte {
 	return shut(b, at)
 }
 
-// The lists of header fields in a response: response_headers_to_add for the answer to the client, and
+// The lists of header fields in a response: response_headers_to_add is for the response to the client, and
 // request_headers_to_add for the request to the upstream.
 const (
 	responseHeader = 3

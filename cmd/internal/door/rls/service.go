@@ -21,31 +21,32 @@ const serviceName = "envoy.service.ratelimit.v3.RateLimitService"
 // Config configures the service.
 type Config struct {
 	Engine *policy.Engine
-	// Limits returns the configuration that the engine's policy was made from. Without a configuration, Limits is
-	// nil or returns nil.
+	// Limits returns the configuration from which the engine's policy was made. It is nil or returns nil if the
+	// policy was not made from a configuration.
 	Limits func() *Limits
-	// Authorize returns an error unless a caller with this address and token has permission. Nil permits all
-	// callers. An error with a method RetrySeconds becomes RESOURCE_EXHAUSTED.
+	// Authorize returns an error unless the caller with an address and a token has permission. If it is nil, all
+	// callers have permission. An error with a method RetrySeconds becomes RESOURCE_EXHAUSTED.
 	Authorize func(from, token string) error
-	// Algorithm and OnError are for limits that requests bring.
+	// Algorithm and OnError apply to limits that requests carry.
 	Algorithm sluice.Algorithm
 	OnError   sluice.OnError
-	// CountRefused makes the service count as envoyproxy/ratelimit does: each descriptor separately, and a denied
-	// descriptor uses up the remaining units.
+	// CountRefused makes the service count as envoyproxy/ratelimit does: each descriptor is decided separately, and
+	// a denied descriptor uses up the remaining units.
 	CountRefused bool
-	// Answers adds the fields and the body of the gateway's answer.
+	// Answers adds the header fields and the body of the gateway's answer to responses.
 	Answers bool
-	// Metadata adds dynamic metadata: the request, and the metadata of the limits that it fits.
+	// Metadata adds dynamic metadata to responses: the request, and the metadata of the limits that it does not
+	// exceed.
 	Metadata bool
 	Logger   *slog.Logger // slog.Default() if nil
 }
 
-// service answers calls.
+// service implements the service.
 type service struct {
 	Config
 	encoder answer.Encoder
 	outage  answer.Outage
-	plans   door.Cache[overrideLimit, *sluice.Plan] // the plans of limits that requests have brought
+	plans   door.Cache[overrideLimit, *sluice.Plan] // the plans of limits that requests carried
 	calls   sync.Pool                               // of *call
 }
 
@@ -73,7 +74,7 @@ func shouldRateLimit(srv any, ctx context.Context, decode func(any) error, _ grp
 		return nil, err
 	}
 	c := s.calls.Get().(*call)
-	defer door.Rescue(s.Logger, &err) // after a panic, c is not reused
+	defer door.Rescue(s.Logger, &err) // c is not reused after a panic
 	c.request.reset()
 	if err := decode(&c.request); err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func shouldRateLimit(srv any, ctx context.Context, decode func(any) error, _ grp
 	return out, nil
 }
 
-var errUnauthorized = grpcstatus.Error(codes.Unauthenticated, "sluice: send the metadata authorization: Bearer TOKEN, with a token that lets you ask")
+var errUnauthorized = grpcstatus.Error(codes.Unauthenticated, "sluice: authentication required: send a token of --door-tokens as metadata \"authorization: Bearer TOKEN\"")
 
 // invalid returns the error for an invalid request.
 func invalid(err error) error {

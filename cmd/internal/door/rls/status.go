@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// encode makes the response.
+// encode returns the response. over reports whether the request is over a limit.
 func (c *call) encode(over bool) *reply {
 	code := uint64(codeOK)
 	if over {
@@ -37,7 +37,7 @@ func (c *call) encode(over bool) *reply {
 	return &reply{b}
 }
 
-// marks returns the rules that allow the request with a mark.
+// marks returns the rules that allowed the request with a mark.
 func (c *call) marks() (all []string) {
 	for i := range c.ds {
 		for _, rule := range c.ds[i].Over() {
@@ -68,7 +68,7 @@ func (c *call) status(i int) (s status) {
 	return s
 }
 
-// tell adds the state of the most restrictive limit of a descriptor.
+// addLimit adds the state of a descriptor's most restrictive limit.
 func (c *call) tell(s *status, p *part, d *policy.Decision) {
 	r := nearest(d, p.limit)
 	switch {
@@ -90,8 +90,8 @@ func (c *call) tell(s *status, p *part, d *policy.Decision) {
 	}
 }
 
-// nearest returns the most restrictive result, or nil if none is known. Shadows are left out, except for a limit of
-// the configuration, which the caller knows.
+// nearest returns the result of the most restrictive limit, or nil if no state is known. It ignores limits in
+// shadow mode, except own, the limit in the configuration.
 func nearest(d *policy.Decision, own *limit) *policy.Result {
 	if d.Now == 0 {
 		return nil
@@ -105,12 +105,12 @@ func nearest(d *policy.Decision, own *limit) *policy.Result {
 	return nil
 }
 
-// limitOf returns a limit in Envoy's terms: requests per unit. A fraction of a second becomes whole seconds at the
-// same rate.
+// limitOf returns a limit in Envoy's form, requests per unit. A period of less than a second becomes whole seconds
+// at the same rate.
 func limitOf(r *policy.Result) (l currentLimit) {
 	l.name = cmp.Or(r.Name, r.Rule)
 	limit := &r.Plan.Limit
-	if r.Plan.Kernel == kernel.InFlight { // Envoy has no unit for requests in flight
+	if r.Plan.Kernel == kernel.InFlight { // Envoy cannot express limits of requests in flight
 		l.requests = saturated(r.Plan.Capacity)
 		return l
 	}
@@ -130,9 +130,9 @@ func limitOf(r *policy.Result) (l currentLimit) {
 
 func saturated(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
-// resetOf returns the seconds until a denied request fits, or, for an allowed one, until the whole limit is
-// available or the window ends. It is negative for never. The seconds are rounded up, because Envoy drops
-// fractions.
+// resetOf returns the seconds until a denied request fits. For an allowed request, it returns the seconds until the
+// whole limit is available, or until the window ends. Seconds are rounded up, because Envoy drops fractions. A
+// negative result means never.
 func resetOf(r *policy.Result) int64 {
 	switch {
 	case !r.Allowed && r.RetryAfter == sluice.Never:

@@ -8,13 +8,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Limits is a configuration of envoyproxy/ratelimit: a tree of descriptors by domain, and a policy
-// with a rule for each limit in it.
+// Limits is a configuration of envoyproxy/ratelimit. It has a tree of descriptors for each domain, and a policy
+// with a rule for each limit.
 type Limits struct {
-	// Document has a rule for each limit, which applies by the attribute "limit". So overrides, administration and
+	// Document has a rule for each limit, which matches by the attribute "limit". Overrides, administration and
 	// reports work as for other rules.
 	Document policy.Document
-	// Where returns the file and line of a field of the document: see [policy.CompileAt].
+	// Where returns the file and the line of a field of Document: see [policy.CompileAt].
 	Where func(path string) (file string, line int)
 
 	domains map[string]*node
@@ -24,21 +24,21 @@ type Limits struct {
 // node is a descriptor of a configuration, or a domain.
 type node struct {
 	children map[string]*level // by key
-	limit    *limit            // nil: none
+	limit    *limit            // nil: no limit
 	place    place
 }
 
-// level are the descriptors of one key below a node.
+// level has the descriptors with one key below a node.
 type level struct {
 	exact     map[string]*node // by value
 	values    []string         // the values, as written
 	wildcards []wildcard       // in the order of the file
-	plain     *node            // without a value
+	plain     *node            // the descriptor without a value
 }
 
 type wildcard struct {
 	pattern string
-	shared  bool // one count for all values
+	shared  bool // all values share one count
 	*node
 }
 
@@ -48,10 +48,10 @@ type place struct {
 	line int
 }
 
-// limit is a rate_limit.
+// limit is a rate_limit of the configuration.
 type limit struct {
 	place
-	steps     []step // the descriptors on the way to the limit
+	steps     []step // the descriptors on the path to the limit, after the domain
 	rule      string // the name of its rule in the policy; empty if it is unlimited
 	requests  uint32
 	unit      unit
@@ -64,7 +64,7 @@ type limit struct {
 	own       settings
 }
 
-// step is a descriptor on the way to a limit.
+// step is a descriptor on the path to a limit.
 type step struct {
 	key, value string
 	kind       stepKind
@@ -79,19 +79,19 @@ const (
 	wildcardStep
 )
 
-// open reports whether requests with different values match the step, and are counted separately.
+// open reports whether the step matches different values, which are counted separately.
 func (s *step) open() bool { return s.kind == plainStep || s.kind == wildcardStep && !s.shared }
 
-// settings are the settings for Sluice of a limit, in its metadata below "sluice".
+// settings are Sluice's settings of a limit, in its metadata under "sluice".
 type settings struct {
 	algorithm string
 	burst     int64
 	onError   string
 }
 
-// find returns the limit of a descriptor, or nil. The limit is exactly as deep as the descriptor. At each level,
-// find prefers the descriptor with the exact value, then the first wildcard that matches, then the descriptor
-// without a value.
+// find returns the limit for a descriptor with the given entries, or nil. The path to the limit has one step for
+// each entry. At each level, find prefers the descriptor with the exact value, then the first wildcard that
+// matches, then the descriptor without a value.
 func (l *Limits) find(domain string, entries []entry) *limit {
 	n := l.domains[domain]
 	for i := range entries {
@@ -124,7 +124,7 @@ func (n *node) child(e *entry) *node {
 	return of.plain
 }
 
-// matches reports whether a text matches a pattern, in which "*" stands for any text.
+// matches reports whether a text matches a pattern, in which "*" matches any text.
 func matches(pattern, text string) bool {
 	head, rest, found := strings.Cut(pattern, "*")
 	if !found {
@@ -147,7 +147,7 @@ func matches(pattern, text string) bool {
 	}
 }
 
-// unit is the period of a limit, with Envoy's number.
+// unit is the period of a limit, as Envoy's enum value.
 type unit int32
 
 const (
@@ -162,7 +162,7 @@ const (
 
 var units = [...]struct {
 	name    string
-	period  string // in the form of [sluice.ParseLimit]
+	period  string // in the syntax of [sluice.ParseLimit]
 	seconds int64
 }{
 	second: {"second", "second", 1},
@@ -174,7 +174,7 @@ var units = [...]struct {
 	week:   {"week", "7d", 7 * 24 * 3600},
 }
 
-// unitNamed returns the unit of that name, ignoring case, or 0.
+// unitNamed returns the unit with a name, ignoring case, or 0.
 func unitNamed(name string) unit {
 	for u := second; u <= week; u++ {
 		if strings.EqualFold(units[u].name, name) {
@@ -194,24 +194,24 @@ func unitOf(seconds int64) (unit, int64) {
 	return second, seconds
 }
 
-// The attributes of a descriptor, in addition to the attributes of its entries.
+// The attributes of a descriptor in addition to those of its entries.
 const (
 	// domainAttribute is the domain of the request.
 	domainAttribute = "domain"
-	// descriptorAttribute are the keys of the entries, in their order, as in "path/remote_address".
+	// descriptorAttribute has the keys of the entries in order, as in "path/remote_address".
 	descriptorAttribute = "descriptor"
-	// limitAttribute is the rule of the limit in a configuration of envoyproxy/ratelimit.
+	// limitAttribute is the name of the rule, if the policy comes from a configuration of envoyproxy/ratelimit.
 	limitAttribute = "limit"
 )
 
-// reserved reports whether an entry must not have the name.
+// reserved reports whether the attribute of an entry must not have the name.
 func reserved(name string) bool {
 	return name == domainAttribute || name == descriptorAttribute || name == limitAttribute
 }
 
-// attributeName returns the name of the attribute of an entry: its key, but "key#2" for the second entry with a
-// key, and so on. Reserved names, and keys that look like numbered names, are numbered from the first entry on, so
-// that all entries of a descriptor have different names.
+// attributeName returns the name of an entry's attribute. before is the number of earlier entries with the same
+// key. The name of the first is the key, that of the second is "key#2", and so on. If the key is reserved or looks
+// like a numbered name, the first is numbered, too. So all attributes of a descriptor have different names.
 func attributeName(key string, before int) string {
 	switch {
 	case reserved(key):
@@ -222,7 +222,7 @@ func attributeName(key string, before int) string {
 	return key + "#" + strconv.Itoa(before+1)
 }
 
-// countKeys returns how many of the entries have a key.
+// countKeys returns the number of entries with a key.
 func countKeys(entries []entry, key string) (n int) {
 	for i := range entries {
 		if entries[i].key == key {
@@ -232,7 +232,7 @@ func countKeys(entries []entry, key string) (n int) {
 	return n
 }
 
-// appendShape appends the value of descriptorAttribute. It is different for descriptors with different keys.
+// appendShape appends the value of descriptorAttribute. Descriptors with different keys have different values.
 func appendShape(dst []byte, entries []entry) []byte {
 	for i := range entries {
 		if i > 0 {

@@ -1,5 +1,5 @@
-// Package sockets is a server for protocols without a server of their own, such as those of packages resp and spoe.
-// Each connection has a goroutine, and all are drained together.
+// Package sockets has a server for protocols over TCP such as those of packages resp and spoe. Each connection has
+// a goroutine. The server drains all connections together.
 package sockets
 
 import (
@@ -15,10 +15,9 @@ import (
 
 // Conn is a connection of a protocol.
 type Conn interface {
-	// Serve answers until the connection ends. The Server then closes it.
+	// Serve answers until the connection ends. The Server closes the connection afterwards.
 	Serve()
-	// Drain makes Serve return when everything that has arrived is answered. It is called while Serve runs, or
-	// before.
+	// Drain makes Serve return when everything that has arrived is answered. It is called before or during Serve.
 	Drain()
 }
 
@@ -36,17 +35,17 @@ type Server struct {
 	conns    map[net.Conn]Conn
 }
 
-// New returns a server. open prepares a connection for Serve, and must not wait.
+// New returns a server. open returns the Conn for a connection, and must not block.
 func New(log *slog.Logger, open func(net.Conn) Conn) *Server {
 	s := &Server{open: open, log: log, conns: make(map[net.Conn]Conn)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// Context returns a context that ends with Close.
+// Context returns a context that Close cancels.
 func (s *Server) Context() context.Context { return s.ctx }
 
-// Serve serves the connections to l until Shutdown or Close; then its error is nil. Call it once.
+// Serve serves the connections to l. After Shutdown or Close, it returns nil. Call it only once.
 func (s *Server) Serve(l net.Listener) error {
 	if !s.listen(l) {
 		return nil
@@ -61,7 +60,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
-		default: // usually too many files are open, and some will be closed
+		default: // usually too many open files; retry, because some will be closed
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.log.Warn("a connection not accepted", "error", err, "again_in", pause)
 			time.Sleep(pause)
@@ -69,7 +68,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// listen registers l for Shutdown and Close. It reports false if one of them was called before.
+// listen registers l for Shutdown and Close. It returns false if one of them was already called.
 func (s *Server) listen(l net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,20 +109,20 @@ func (s *Server) forget(socket net.Conn) {
 	delete(s.conns, socket)
 }
 
-// Rescue, if deferred, makes a panic end only the connection, and not the program.
+// Rescue, if deferred, recovers a panic, logs it, and closes the connection.
 func (s *Server) Rescue(socket net.Conn) {
 	if p := recover(); p != nil {
-		s.log.Error("a connection was given up after a panic: this is a bug", "panic", p, "stack", string(debug.Stack()))
+		s.log.Error("connection closed after a panic: this is a bug", "panic", p, "stack", string(debug.Stack()))
 		socket.Close()
 	}
 }
 
-// Shutdown accepts no more connections, drains the open ones, and waits until all are closed. It returns the error
-// of ctx if ctx ends first.
+// Shutdown stops accepting connections, drains the open ones, and waits until all are closed. If ctx ends first, it
+// returns the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop(func(_ net.Conn, c Conn) { c.Drain() })
 	done := make(chan struct{})
-	go func() { // returns after the last connection has ended, at the latest by Close
+	go func() { // returns when the last connection has ended, at the latest because of Close
 		s.running.Wait()
 		close(done)
 	}()
@@ -143,7 +142,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// stop accepts no more connections, and calls each for the open ones.
+// stop stops accepting connections, and calls each for every open one.
 func (s *Server) stop(each func(net.Conn, Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,11 +155,11 @@ func (s *Server) stop(each func(net.Conn, Conn)) {
 	}
 }
 
-// farewell is the longest time of [Linger].
+// farewell bounds the time of [Linger].
 const farewell = 500 * time.Millisecond
 
-// Linger lets the client read the last data that it was sent. Otherwise, if the client is still sending, the system
-// would discard that data when the connection is closed.
+// Linger gives the client time to read the last data. If a connection is closed while the client is still sending,
+// the operating system may discard data that the client has not read.
 func Linger(socket net.Conn) {
 	half, ok := socket.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {

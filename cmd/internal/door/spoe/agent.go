@@ -1,16 +1,16 @@
-// Package spoe is an agent for HAProxy's SPOE: HAProxy sends the parts of a request that a policy needs, and gets
-// variables, with which its configuration denies the request or adds fields to the response.
+// Package spoe has an agent for HAProxy's SPOE. HAProxy sends the parts of a request that a policy needs. The agent
+// answers with variables, by which HAProxy's configuration denies the request or adds fields to the response.
 //
 // A message has the arguments
 //
 //	method=method path=pathq host=req.fhdr(host) src=src headers=req.hdrs_bin
 //	id=unique-id body=req.body wait=int(400)
 //
-// The arguments host, id, body and wait are optional. wait is the longest time, in milliseconds, that HAProxy waits for
-// the turn of a request that a leaky bucket queues. All other arguments are attributes of the request.
+// The arguments host, id, body and wait are optional. wait is the maximum time, in milliseconds, that HAProxy waits
+// for a request in the queue of a leaky bucket. Other arguments become attributes of the request.
 //
-// The variables, in the scope txn, are allowed, status, body, and one for each header field of the answer, such as
-// retry_after and ratelimit_policy.
+// The variables have the scope txn. They are allowed, status, body, and one for each header field of the answer,
+// such as retry_after and ratelimit_policy.
 package spoe
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/sluicehq/sluice/internal/seldom"
 )
 
-// Agent answers HAProxy.
+// Agent serves connections from HAProxy.
 type Agent struct {
 	*sockets.Server
 	*door.Base
@@ -31,7 +31,7 @@ type Agent struct {
 	complaints seldom.Gate
 }
 
-// New returns an agent. It does not call Authorize, because HAProxy has no tokens.
+// New returns an agent. The agent ignores c.Authorize, because HAProxy cannot send tokens.
 func New(c door.Config) *Agent {
 	a := &Agent{Base: door.New(c)}
 	a.Server = sockets.New(c.Logger, func(socket net.Conn) sockets.Conn { return newConn(a, socket) })
@@ -39,7 +39,7 @@ func New(c door.Config) *Agent {
 	return a
 }
 
-// complain logs at most once a minute, because peers can cause it at any rate.
+// complain logs a warning at most once a minute, because peers can cause warnings at any rate.
 func (a *Agent) complain(text string, about ...any) {
 	if a.complaints.Opens(time.Minute) {
 		a.Logger.Warn(text, about...)

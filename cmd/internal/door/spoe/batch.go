@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// batch has the frames that have arrived together, and are decided at once.
+// batch has frames that have arrived together and are decided at once.
 type batch struct {
 	questions []*question
 	spare     []*question
@@ -21,13 +21,13 @@ type batch struct {
 	encoding
 }
 
-// encoding is the memory for one answer.
+// encoding is the memory for encoding one answer.
 type encoding struct {
 	answer answer.Answer
 	fields http.Header
 }
 
-// add reads a frame. An error ends the connection, after the frames that were added before are answered.
+// add decodes a frame. After an error, the frames before it are answered, and the connection is closed.
 func (b *batch) add(frame []byte) error {
 	switch frame[0] {
 	case haproxyDisconnect:
@@ -53,7 +53,7 @@ func (b *batch) question() *question {
 	return newQuestion()
 }
 
-// forget empties the batch for other frames.
+// forget empties the batch for reuse.
 func (b *batch) forget() {
 	for _, q := range b.questions {
 		if !q.queued {
@@ -67,8 +67,7 @@ func (b *batch) forget() {
 	b.questions, b.requests, b.asked = b.questions[:0], b.requests[:0], b.asked[:0]
 }
 
-// answer decides about the whole batch, and appends the answers to c.out, except for requests that wait for their
-// turn.
+// answer decides about the whole batch, and appends the answers to c.out. Requests in a queue are answered later.
 func (c *conn) answer(b *batch) {
 	b.came = time.Now()
 	for _, q := range b.questions {
@@ -87,7 +86,7 @@ func (c *conn) answer(b *batch) {
 		d := &decisions[i]
 		switch {
 		case q.unseen:
-			c.agent.complain("a request is refused since a rule reads the body, which HAProxy does not send: add body=req.body to the arguments of the message, and \"option http-buffer-request\" to the frontend", "path", q.request.Path)
+			c.agent.complain("request denied because a rule reads the body, which HAProxy does not send: add body=req.body to the arguments of the message, and \"option http-buffer-request\" to the frontend", "path", q.request.Path)
 			*d = policy.Decision{Unavailable: true, RetryAfter: time.Second, Results: d.Results[:0]}
 		case d.Allowed && d.Delay > 0:
 			c.queue(b, q, d)
@@ -97,10 +96,10 @@ func (c *conn) answer(b *batch) {
 	}
 }
 
-// refuseUnread answers a request that the engine need not see, and reports whether it has done so.
+// refuseUnread denies a request that the engine cannot decide about, and reports whether it has done so.
 func (c *conn) refuseUnread(b *batch, q *question) bool {
 	if forgotten := q.seen.missing(); forgotten != "" {
-		c.agent.complain("requests are refused since HAProxy does not send what rules may look at: add " + forgotten + " to the arguments of the message")
+		c.agent.complain("requests denied because HAProxy does not send data that rules may need: add " + forgotten + " to the arguments of the message")
 		c.out = c.encode(c.out, &b.encoding, q, &policy.Decision{Unavailable: true, RetryAfter: time.Second}, "")
 		return true
 	}
@@ -111,8 +110,8 @@ func (c *conn) refuseUnread(b *batch, q *question) bool {
 	return false
 }
 
-// queue answers a request of b when its turn comes. If HAProxy does not wait that long, or too many requests wait
-// already, queue refuses the request and gives back its turn.
+// queue answers a request of b when its turn in the queue comes. If HAProxy does not wait that long, or too many
+// requests are waiting, queue denies the request and gives back the turn.
 func (c *conn) queue(b *batch, q *question, d *policy.Decision) {
 	ctx, cancel := context.WithDeadline(c.ctx, b.came.Add(q.wait))
 	select {
@@ -136,12 +135,12 @@ func (c *conn) queue(b *batch, q *question, d *policy.Decision) {
 	})
 }
 
-// settle waits for the turn of a request.
+// settle waits for the turn of a request. If ctx ends first, it gives back the turn, and d becomes a denial.
 func (c *conn) settle(ctx context.Context, d *policy.Decision) {
 	answer.Settle(ctx, d, nil, func(ctx context.Context) { c.agent.Engine.Refund(ctx, *d) })
 }
 
-// encode appends the answer for the fault of the request, if any, or else for d.
+// encode appends the answer to a request: a denial if fault is not "", or else the answer to d.
 func (c *conn) encode(dst []byte, e *encoding, q *question, d *policy.Decision, fault string) []byte {
 	if e.fields == nil {
 		e.fields = make(http.Header)

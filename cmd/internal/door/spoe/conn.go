@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// patience is how long a connection may take for its first frame, and for the rest of a frame that has started.
+	// patience bounds the time in which the first frame arrives, and the time in which the rest of a started frame
+	// arrives.
 	patience = 10 * time.Second
-	// maxBatch is the most frames that are decided at once, and maxWaiting the most requests of a
-	// connection that wait for their turn. HAProxy leaves no more than 20 frames unanswered.
+	// maxBatch bounds the frames that are decided at once. maxWaiting bounds the requests of a connection that wait
+	// for their turn. HAProxy has at most 20 unanswered frames.
 	maxBatch   = 32
 	maxWaiting = 256
 )
@@ -26,8 +27,8 @@ type conn struct {
 	agent  *Agent
 	socket net.Conn
 	frames frames
-	size   int       // the largest frame that both sides accept; 0 before the handshake
-	due    time.Time // the deadline for the rest of a frame that has started
+	size   int       // the maximum size of a frame for both sides; 0 before the handshake
+	due    time.Time // the deadline for the rest of a started frame
 	until  time.Time // the deadline of reads
 	out    []byte
 
@@ -62,7 +63,7 @@ func (c *conn) Serve() {
 	c.end(err)
 }
 
-// greet agrees on the size of frames.
+// greet performs the handshake, which sets the size of frames.
 func (c *conn) greet() error {
 	frame, err := c.await()
 	if err != nil {
@@ -99,7 +100,7 @@ func (c *conn) await() ([]byte, error) {
 	}
 }
 
-// fill waits for more data. Only between frames is the wait unlimited.
+// fill waits for more data. The wait is unlimited only between frames.
 func (c *conn) fill() error {
 	due := c.due
 	switch idle := c.size > 0 && c.frames.empty(); {
@@ -133,7 +134,7 @@ func (c *conn) Drain() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	c.draining = true
-	_ = c.socket.SetReadDeadline(time.Now()) // fails only if the connection is closed already
+	_ = c.socket.SetReadDeadline(time.Now()) // fails only if the connection is closed
 }
 
 func (c *conn) drains() bool {
@@ -142,7 +143,7 @@ func (c *conn) drains() bool {
 	return c.draining
 }
 
-// answerBatch waits for a frame, and answers it with all frames that have arrived together.
+// answerBatch waits for a frame, and answers it together with all other frames that have arrived.
 func (c *conn) answerBatch() error {
 	frame, err := c.await()
 	if err != nil {
@@ -183,7 +184,8 @@ func (c *conn) write(p []byte) error {
 	return err
 }
 
-// end waits for pending turns, and then sends a DISCONNECT frame if HAProxy can read it.
+// end sends a DISCONNECT frame with the reason, unless the connection is broken. If the agent is draining, it first
+// waits for the requests in queues.
 func (c *conn) end(err error) {
 	var f *fault
 	switch late := errors.Is(err, os.ErrDeadlineExceeded); {
@@ -191,7 +193,7 @@ func (c *conn) end(err error) {
 		c.waiting.Wait()
 		f = &fault{codeNormal, "the agent leaves"}
 	case late && c.size > 0:
-		f = &fault{codeTimeout, "a frame has not come whole within 10s"}
+		f = &fault{codeTimeout, "a frame did not arrive completely within 10s"}
 	case !errors.As(err, &f):
 		return // the connection is broken, or has not started
 	}

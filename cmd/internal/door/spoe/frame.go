@@ -26,7 +26,7 @@ const (
 	keptBuffer  = 32 << 10
 )
 
-// The protocol's codes for the reasons why a connection ends.
+// The protocol's codes for the reasons of closing a connection.
 const (
 	codeNormal      = 0
 	codeTimeout     = 2
@@ -39,7 +39,7 @@ const (
 	codeFragmented  = 10
 )
 
-// fault is the reason why a connection ends.
+// fault is the reason for closing a connection.
 type fault struct {
 	code uint32
 	text string
@@ -47,16 +47,17 @@ type fault struct {
 
 func (f *fault) Error() string { return f.text }
 
-// frames cuts the data of a connection into frames. Its buffer grows with the bytes that arrive, not with the
-// announced length.
+// frames splits the data of a connection into frames. Its buffer grows with the bytes that arrive, not with the
+// announced length of a frame.
 type frames struct {
 	from       io.Reader
 	buf        []byte
 	begin, end int
-	most       int // bytes of a frame
+	most       int // the maximum size of a frame in bytes
 }
 
-// next returns the next frame if it has arrived completely, else nil. It is valid until fill is called.
+// next returns the next frame if it has arrived completely, else nil. The frame is valid until the next call of
+// fill.
 func (f *frames) next() ([]byte, error) {
 	there := f.buf[f.begin:f.end]
 	if len(there) < frameLength {
@@ -64,7 +65,7 @@ func (f *frames) next() ([]byte, error) {
 	}
 	n := binary.BigEndian.Uint32(there)
 	if uint64(n) > uint64(f.most) {
-		return nil, &fault{codeTooBig, fmt.Sprintf("a frame is of %d bytes, and may be of %d", n, f.most)}
+		return nil, &fault{codeTooBig, fmt.Sprintf("a frame has %d bytes, more than the maximum of %d", n, f.most)}
 	}
 	if n == 0 {
 		return nil, &fault{codeInvalid, "a frame is empty"}
@@ -76,7 +77,7 @@ func (f *frames) next() ([]byte, error) {
 	return there[frameLength : frameLength+int(n)], nil
 }
 
-// empty reports whether no part of another frame has arrived.
+// empty reports whether all data that has arrived was returned as frames.
 func (f *frames) empty() bool { return f.begin == f.end }
 
 // fill waits for more bytes.
@@ -119,7 +120,7 @@ func (d *decoder) head() (h head) {
 	return h
 }
 
-// beginFrame appends room for the length, which endFrame fills in, and a head.
+// beginFrame appends a head, preceded by space for the length, which endFrame fills in.
 func beginFrame(dst []byte, h head) []byte {
 	dst = append(dst, 0, 0, 0, 0, h.kind, 0, 0, 0, flagFin)
 	return appendVarint(appendVarint(dst, h.stream), h.frame)

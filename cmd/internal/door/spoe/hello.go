@@ -2,9 +2,9 @@ package spoe
 
 import "strings"
 
-// hello is the first message of HAProxy.
+// hello is HAProxy's first message.
 type hello struct {
-	size        int // the largest frame that HAProxy accepts
+	size        int // the maximum size of a frame that HAProxy accepts
 	healthcheck bool
 }
 
@@ -30,7 +30,7 @@ func decodeHello(frame []byte) (h hello, err error) {
 	case versions == "":
 		return h, &fault{codeNoVersion, "HAPROXY-HELLO has no supported-versions"}
 	case !speaks2(versions):
-		return h, &fault{codeUnsupported, "HAPROXY-HELLO offers no version 2 of the protocol"}
+		return h, &fault{codeUnsupported, "HAPROXY-HELLO does not offer version 2 of the protocol"}
 	case h.size == 0:
 		return h, &fault{codeNoMaxSize, "HAPROXY-HELLO has no max-frame-size"}
 	case h.size < minFrame:
@@ -39,7 +39,7 @@ func decodeHello(frame []byte) (h hello, err error) {
 	return h, nil
 }
 
-// speaks2 reports whether one of the versions is 2.0 or a later version that is compatible with it.
+// speaks2 reports whether one of the versions is 2.0 or a compatible later version.
 func speaks2(versions string) bool {
 	for v := range strings.SplitSeq(versions, ",") {
 		if strings.HasPrefix(strings.TrimSpace(v), "2.") {

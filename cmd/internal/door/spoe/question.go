@@ -13,30 +13,30 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxWait is the largest value of the argument wait. A later turn is useless to HAProxy.
+// maxWait is the maximum value of the argument wait. HAProxy cannot use a later turn.
 const maxWait = time.Minute
 
-// question is a decoded NOTIFY frame.
+// question is a request for a decision, decoded from a NOTIFY frame.
 type question struct {
 	head    head
 	request policy.Request
 	header  http.Header
-	wait    time.Duration // how long the answer may take
-	queued  bool          // it is answered later
+	wait    time.Duration // the maximum time until the answer
+	queued  bool          // the answer is sent later, so the batch does not own the question
 
 	body    string
 	hasBody bool // the message has the argument body
-	unseen  bool // a rule needed a body, but the argument is missing
-	hosts   bool // the headers have a Host that servers may read differently from the argument
+	unseen  bool // a rule needed the body, but the message has no argument body
+	hosts   bool // a Host field may be read differently from the argument host
 
 	seen  arguments
 	texts []string // the values of header
 }
 
-// arguments are the required arguments of a message that were found.
+// arguments records which required arguments a message has.
 type arguments struct{ method, path, src, headers bool }
 
-// missing returns the name of a required argument that is missing, or "".
+// missing returns the text of a missing required argument, or "".
 func (a arguments) missing() string {
 	switch {
 	case !a.method:
@@ -55,7 +55,7 @@ func newQuestion() *question {
 	return &question{header: make(http.Header)}
 }
 
-// forget drops all references to the last frame.
+// forget drops all references to the frame.
 func (q *question) forget() {
 	clear(q.header)
 	clear(q.texts)
@@ -63,7 +63,7 @@ func (q *question) forget() {
 	*q = question{header: q.header, texts: q.texts[:0], request: policy.Request{Attributes: q.request.Attributes}}
 }
 
-// decode reads a frame with one message. The question refers to a copy of the frame.
+// decode decodes a frame with one message. The question keeps a copy of the frame.
 func (q *question) decode(frame []byte) error {
 	d := decoder{rest: string(frame)}
 	q.head = d.head()
@@ -84,16 +84,17 @@ func (q *question) decode(frame []byte) error {
 	if q.request.Host == "" {
 		q.request.Host = q.header.Get("Host")
 	}
-	// HAProxy's req.hdr takes the last host of a list.
+	// Of a list of hosts, HAProxy's req.hdr returns the last one.
 	q.hosts = slices.ContainsFunc(q.header["Host"], func(h string) bool { return !policy.PlainHost(h) })
-	delete(q.header, "Host") // http.Request has no Host in its Header either
+	delete(q.header, "Host") // as in an http.Request
 	if !q.bodiless() {
 		q.request.Body = q.readBody
 	}
 	return nil
 }
 
-// argument reads an argument. One with an unknown name is an attribute, by which rules count with "attr:NAME".
+// argument sets the value of an argument. An argument with an unknown name becomes an attribute, which rules use as
+// "attr:NAME".
 func (q *question) argument(name string, v value) {
 	switch name {
 	case "method":
@@ -157,13 +158,13 @@ func (q *question) readHeaders(s string) {
 	}
 }
 
-// misaimed returns the fault of the target, or "". HAProxy passes ambiguous targets if its configuration permits
-// them.
+// misaimed returns the error in the target or the host, or "". HAProxy passes ambiguous targets on if its
+// configuration permits them.
 func (q *question) misaimed() string {
 	r := &q.request
 	switch {
 	case r.Method == http.MethodConnect:
-		return "CONNECT is not taken here."
+		return "CONNECT is not supported."
 	case r.Path == "*" && r.Method == http.MethodOptions:
 		return ""
 	case !strings.HasPrefix(r.Path, "/"):
@@ -178,8 +179,8 @@ func (q *question) misaimed() string {
 
 var errUnseen = errors.New("spoe: the message has no argument body")
 
-// readBody is the Body of the request. HAProxy sends the part of the body that has arrived when it builds the
-// message. Only the length that the client announced shows whether the body is complete.
+// readBody is the Body of the request. HAProxy sends the part of the body that had arrived when it built the
+// message. Whether the body is complete can be seen only from the length that the client announced.
 func (q *question) readBody(limit int64) ([]byte, error) {
 	switch announced := q.announced(); {
 	case limit == 0:
@@ -195,7 +196,7 @@ func (q *question) readBody(limit int64) ([]byte, error) {
 	return []byte(q.body), nil
 }
 
-// bodiless reports whether the request is known to have no body.
+// bodiless reports whether the request certainly has no body.
 func (q *question) bodiless() bool {
 	announced := q.announced()
 	return announced == 0 || announced < 0 && q.hasBody && q.body == "" && !q.chunked()
@@ -203,8 +204,8 @@ func (q *question) bodiless() bool {
 
 func (q *question) chunked() bool { return len(q.header["Transfer-Encoding"]) > 0 }
 
-// announced returns the length of the body that the client has announced, or -1. HTTP/2 needs neither a length nor
-// a Transfer-Encoding.
+// announced returns the length of the body in Content-Length, or -1 if it is unknown. In HTTP/2, a body needs
+// neither a Content-Length nor a Transfer-Encoding.
 func (q *question) announced() int64 {
 	lengths := q.header["Content-Length"]
 	if len(lengths) == 1 && !q.chunked() {

@@ -13,12 +13,12 @@ const (
 	scopeTransaction = 2
 )
 
-// reply makes an ACK frame that sets variables. Variables that do not fit into the frame are left out: allowed and
-// status come first, and the body last.
+// reply makes an ACK frame that sets variables. Variables that do not fit into the frame are omitted. The variables
+// allowed and status come first, and body comes last.
 type reply struct {
 	dst  []byte
 	from int
-	most int // the largest length of the output, in bytes
+	most int // the maximum length of dst in bytes
 }
 
 func beginReply(dst []byte, h head, size int) reply {
@@ -27,7 +27,7 @@ func beginReply(dst []byte, h head, size int) reply {
 	return reply{dst, from, from + frameLength + size}
 }
 
-// set appends a variable. The function add appends its value.
+// set appends a variable. add appends its value.
 func (r *reply) set(name string, add func(dst []byte) []byte) {
 	dst := append(r.dst, actionSetVar, argumentsOfSet, scopeTransaction)
 	dst = appendVarint(dst, uint64(len(name)))
@@ -43,7 +43,7 @@ func (r *reply) setText(name, text string) {
 	r.set(name, func(dst []byte) []byte { return appendText(append(dst, typeString), text) })
 }
 
-// setAnswer sets all variables that HAProxy needs to send a.
+// setAnswer sets the variables of the answer a.
 func (r *reply) setAnswer(a *answer.Answer, allowed bool, fields http.Header) {
 	value := typeBool
 	if allowed {
@@ -61,7 +61,7 @@ func (r *reply) setAnswer(a *answer.Answer, allowed bool, fields http.Header) {
 	}
 }
 
-// oneLine returns a body without line ends, which HAProxy would write as "%0A".
+// oneLine returns a body without line breaks, which HAProxy would write as "%0A".
 func oneLine(body []byte) []byte {
 	body = bytes.TrimRight(body, "\r\n")
 	if bytes.IndexByte(body, '\n') < 0 {
@@ -75,7 +75,8 @@ func oneLine(body []byte) []byte {
 	}, body)
 }
 
-// variableByte converts a byte of a field's name to the variable's name, as in retry_after for Retry-After.
+// variableByte converts a byte of a field's name to a byte of the variable's name, as in retry_after for
+// Retry-After.
 func variableByte(c byte) byte {
 	switch {
 	case 'A' <= c && c <= 'Z':

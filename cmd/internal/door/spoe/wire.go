@@ -16,11 +16,11 @@ const (
 	typeBinary
 )
 
-const flagTrue = 0x10 // the value of a typeBool
+const flagTrue = 0x10 // the value of a typeBool is true
 
-var errBroken = &fault{codeInvalid, "the frame ends in the middle of something, or has what is not in the protocol"}
+var errBroken = &fault{codeInvalid, "the frame is truncated or malformed"}
 
-// decoder reads the elements of frames. After the first fault, it reads only zeros.
+// decoder reads the elements of frames. After the first fault, all reads return zero values.
 type decoder struct {
 	rest   string
 	broken bool
@@ -47,7 +47,7 @@ func (d *decoder) byte() byte {
 	return 0
 }
 
-// uint32 reads four bytes, the highest first.
+// uint32 reads four bytes in big-endian order.
 func (d *decoder) uint32() (n uint32) {
 	for _, c := range []byte(d.take(4)) {
 		n = n<<8 | uint32(c)
@@ -55,9 +55,9 @@ func (d *decoder) uint32() (n uint32) {
 	return n
 }
 
-// varint reads a number of HAProxy. A number below 240 is one byte. Otherwise the four upper bits of the first byte
-// are set, and more bytes follow. The first of these is shifted left by 4 bits, the next by 11, and so on by 7
-// more, and all bytes are added up, each with all its bits. A byte below 128 is the last.
+// varint reads a number in HAProxy's variable-length form. A number below 240 is one byte. Otherwise the upper four
+// bits of the first byte are set, and more bytes follow, up to one below 128. The number is the sum of all bytes:
+// the second byte is shifted left by 4 bits, the third by 11, and each further one by 7 more.
 func (d *decoder) varint() uint64 {
 	n := uint64(d.byte())
 	if n < 240 {
@@ -88,14 +88,14 @@ func appendVarint(dst []byte, n uint64) []byte {
 	return append(dst, byte(n))
 }
 
-// text reads a length and that many bytes.
+// text reads a length and a text of that length.
 func (d *decoder) text() string { return d.take(d.varint()) }
 
 func appendText[T string | []byte](dst []byte, s T) []byte {
 	return append(appendVarint(dst, uint64(len(s))), s...)
 }
 
-// value is a value with its type. Strings, binaries and addresses are in text, all others in number.
+// value is a value with its type. Strings, binaries and addresses are in text, other values in number.
 type value struct {
 	kind   byte
 	number uint64

@@ -1,5 +1,5 @@
-// Package conf reads configuration files of nginx, and the files that they include. It knows the syntax, but not
-// the directives. Package nginxlimits imports it.
+// Package conf reads configuration files of nginx and the files that they include. It parses the syntax, and does
+// not interpret directives. Package nginxlimits imports it.
 package conf
 
 import (
@@ -31,13 +31,13 @@ func (d *Directive) Errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", d.Where(), fmt.Errorf(format, args...))
 }
 
-// Missing is a file that a configuration includes and that does not exist.
+// Missing is an included file that does not exist.
 type Missing struct {
 	Name string
 	By   *Directive
 }
 
-// Bounds, far above what configurations need.
+// Bounds, which are much larger than configurations need.
 const (
 	maxDepth = 32
 	maxFiles = 2000
@@ -49,14 +49,14 @@ type Files struct {
 	Directives []*Directive
 	Missing    []Missing
 
-	base  string            // the directory that names of included files are relative to
-	dump  map[string]string // files by name, of the output of "nginx -T"
+	base  string            // the directory to which names of included files are relative
+	dump  map[string]string // the files in the output of "nginx -T", by name
 	files int
 	bytes int
 }
 
-// Add reads a file, and appends its directives to those that were read before. As in nginx.conf, the names of
-// included files are relative to the directory of the file.
+// Add reads a file and appends its directives to Directives. As in nginx.conf, the names of included files are
+// relative to the directory of the file.
 func (f *Files) Add(name string) error {
 	f.base = filepath.Dir(name)
 	text, err := f.read(name, false)
@@ -66,11 +66,11 @@ func (f *Files) Add(name string) error {
 	return f.parse(name, text, &f.Directives, 0)
 }
 
-// dumped is the line before each file in the output of "nginx -T".
+// dumped matches the line before each file in the output of "nginx -T".
 var dumped = regexp.MustCompile(`(?m)^# configuration file (.+):$`)
 
-// AddText is Add for a text that is not in a file. In the output of "nginx -T", included files are those of the
-// output. Otherwise their names are relative to the working directory.
+// AddText appends the directives of a text like Add. If the text is the output of "nginx -T", included files are
+// taken from it. Otherwise, their names are relative to the working directory.
 func (f *Files) AddText(name, text string) error {
 	f.base = "."
 	starts := dumped.FindAllStringSubmatchIndex(text, -1)
@@ -88,14 +88,14 @@ func (f *Files) AddText(name, text string) error {
 	return f.Add(text[starts[0][2]:starts[0][3]])
 }
 
-// read returns the text of a file. From a file that is too large, it returns one byte more than allowed. An
-// included file must be a regular file, because a device or a pipe may block or never end.
+// read returns the text of a file. If the file is too large, it returns one byte more than allowed. An included
+// file must be a regular file, because reading a device or a pipe may block or never end.
 func (f *Files) read(name string, included bool) (string, error) {
 	if text, known := f.dump[name]; known {
 		return text, nil
 	}
 	if info, err := os.Stat(name); err == nil && included && !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is no regular file", name)
+		return "", fmt.Errorf("%s is not a regular file", name)
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -111,7 +111,7 @@ func Read(file io.Reader) (string, error) {
 	return string(text), err
 }
 
-// glob returns the names of the files that a pattern with wildcards matches.
+// glob returns the names of the files that match a pattern with wildcards.
 func (f *Files) glob(pattern string) (names []string, err error) {
 	if f.dump == nil {
 		return filepath.Glob(pattern)
@@ -138,13 +138,13 @@ func (f *Files) parse(name, text string, into *[]*Directive, depth int) error {
 	return p.block(into, nil)
 }
 
-// include reads the files that a directive names. The names may have wildcards.
+// include reads the files that a directive names. The name may contain wildcards.
 func (f *Files) include(d *Directive, into *[]*Directive, depth int) error {
 	if len(d.Args) != 1 {
-		return d.Errorf("include has one name")
+		return d.Errorf("include must have one name")
 	}
 	if depth == maxDepth {
-		return d.Errorf("files include each other more than %d times", maxDepth)
+		return d.Errorf("includes are nested more than %d levels deep", maxDepth)
 	}
 	pattern := d.Args[0]
 	if !filepath.IsAbs(pattern) {
@@ -192,7 +192,7 @@ func (p *parser) block(into *[]*Directive, of *Directive) error {
 		case err != nil:
 			return err
 		case first.kind == endOfFile && of != nil:
-			return of.Errorf("the block of %s has no end", of.Name)
+			return of.Errorf("the block of %s is not closed", of.Name)
 		case first.kind == endOfFile, first.kind == closes && of != nil:
 			return nil
 		case first.kind != word:
@@ -229,7 +229,7 @@ func (p *parser) directive(first token, into *[]*Directive) error {
 			return p.skipLua(d)
 		}
 		if p.open++; p.open > maxNested {
-			return d.Errorf("more than %d blocks in each other", maxNested)
+			return d.Errorf("blocks are nested more than %d levels deep", maxNested)
 		}
 		defer func() { p.open-- }()
 		return p.block(&d.Block, d)

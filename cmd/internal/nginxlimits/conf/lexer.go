@@ -23,8 +23,8 @@ type token struct {
 	quoted bool
 }
 
-// lexer splits a file as nginx does. A "#" starts a comment only where a word can start, and so does a quote for a
-// quoted word.
+// lexer splits a file like nginx. A "#" starts a comment, and a quote starts a quoted word, only where a word can
+// start.
 type lexer struct {
 	text string // the rest of the file
 	file string
@@ -76,7 +76,7 @@ func (l *lexer) skipSpace() {
 	}
 }
 
-// word reads a word without quotes. It ends before white space, ";" and "{", except for the "{" of "${".
+// word reads a word without quotes. The word ends before white space, ";" or "{", except the "{" of "${".
 func (l *lexer) word() string {
 	i, dollar := 0, false
 	for i < len(l.text) {
@@ -112,7 +112,7 @@ func (l *lexer) quoted(t token) (token, error) {
 			return t, nil
 		}
 	}
-	return t, fmt.Errorf("%s:%d: the quote %c has no end", l.file, t.line, quote)
+	return t, fmt.Errorf("%s:%d: the quote %c is not closed", l.file, t.line, quote)
 }
 
 // take returns the next n bytes.
@@ -123,7 +123,7 @@ func (l *lexer) take(n int) string {
 	return text
 }
 
-// escapes are the escapes that nginx replaces. It leaves others, such as those of regular expressions.
+// escapes has the escapes that nginx replaces. It leaves others unchanged, such as those of regular expressions.
 var escapes = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\\`, `\`, `\t`, "\t", `\r`, "\r", `\n`, "\n")
 
 func unescape(s string) string {
@@ -133,7 +133,7 @@ func unescape(s string) string {
 	return escapes.Replace(s)
 }
 
-// skipLua skips a block of Lua, in which braces are balanced outside of strings and comments.
+// skipLua skips a block of Lua. Braces in it are balanced, except in strings and comments.
 func (p *parser) skipLua(d *Directive) error {
 	for open := 1; p.text != ""; {
 		n := 1
@@ -154,7 +154,7 @@ func (p *parser) skipLua(d *Directive) error {
 			return nil
 		}
 	}
-	return d.Errorf("the block of %s has no end", d.Name)
+	return d.Errorf("the block of %s is not closed", d.Name)
 }
 
 // luaString returns the length of the quoted string at the start of s.

@@ -1,5 +1,5 @@
-// Package certificates loads the certificates of a gateway's listeners and the authorities for client certificates,
-// and loads them again when the files change. Package server imports it.
+// Package certificates loads the certificates of a gateway's listeners and the authorities for client certificates.
+// It reloads them when the files change. Package server imports it.
 package certificates
 
 import (
@@ -19,12 +19,12 @@ import (
 
 // Files are the settings for the certificates of an address. The zero value is an address without TLS.
 type Files struct {
-	prefix        string // of the flags: "--admin-"
+	prefix        string // the prefix of the flags, such as "--admin-"
 	cert, key, ca string
 }
 
-// AddFlags adds the flags of an address. Their names start with prefix. The texts cert and ca describe the
-// address's own certificate and the client certificates that it requires.
+// AddFlags adds the flags of an address. Their names start with prefix. cert and ca are parts of the flags'
+// descriptions.
 func (f *Files) AddFlags(flags *pflag.FlagSet, prefix, cert, ca string) {
 	f.prefix = "--" + prefix
 	flags.StringVar(&f.cert, prefix+"tls-cert", "", "`file` with the certificate of "+cert)
@@ -32,10 +32,10 @@ func (f *Files) AddFlags(flags *pflag.FlagSet, prefix, cert, ca string) {
 	flags.StringVar(&f.ca, prefix+"tls-client-ca", "", ca)
 }
 
-// Any reports whether the address speaks TLS.
+// Any reports whether the address uses TLS.
 func (f *Files) Any() bool { return f.cert != "" }
 
-// VerifiesClients reports whether there are certificate authorities for clients.
+// VerifiesClients reports whether certificate authorities for clients are set.
 func (f *Files) VerifiesClients() bool { return f.ca != "" }
 
 // Check returns an error if flags are missing or files are invalid.
@@ -44,7 +44,7 @@ func (f *Files) Check() error {
 	case (f.cert == "") != (f.key == ""):
 		return fmt.Errorf("%[1]stls-cert and %[1]stls-key: give both", f.prefix)
 	case f.ca != "" && f.cert == "":
-		return fmt.Errorf("%[1]stls-client-ca: client certificates need an https address: give %[1]stls-cert and %[1]stls-key, too", f.prefix)
+		return fmt.Errorf("%[1]stls-client-ca: client certificates need TLS: give %[1]stls-cert and %[1]stls-key, too", f.prefix)
 	case f.cert == "":
 		return nil
 	}
@@ -52,7 +52,7 @@ func (f *Files) Check() error {
 	return err
 }
 
-// Follow reads the files, and returns certificates that follow them, or nil if the address has no TLS.
+// Follow reads the files, and returns Certificates that follow them, or nil if the address does not use TLS.
 func (f *Files) Follow(log *slog.Logger) (*Certificates, error) {
 	if f.cert == "" {
 		return nil, nil
@@ -74,23 +74,23 @@ func (f *Files) load() (*keyPair, error) {
 	return f.parse(text)
 }
 
-// Config returns a TLS configuration with the protocols for ALPN. If there is a CA for clients, auth sets which
-// certificates they have to send. Config of nil Certificates returns nil.
+// Config returns a TLS configuration. protocols are for ALPN. If a CA for clients is set, auth is the policy for
+// their certificates. Config returns nil for nil Certificates.
 func (c *Certificates) Config(auth tls.ClientAuthType, protocols ...string) *tls.Config {
 	if c == nil {
 		return nil
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// Session tickets are encrypted with the keys of the outer configuration, whichever configuration this
-		// returns.
+		// Session tickets are encrypted with the keys of the outer configuration, for any configuration that this
+		// function returns.
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			return c.get().config(auth, protocols), nil
 		},
 	}
 }
 
-// texts are the contents of the files: certificate, key, CA.
+// texts has the contents of the files: certificate, key and CA.
 type texts [3]string
 
 func (f *Files) read() (text texts, err error) {
@@ -111,7 +111,7 @@ func (f *Files) read() (text texts, err error) {
 type keyPair struct {
 	text    texts
 	pair    tls.Certificate
-	clients *x509.CertPool // nil: clients need no certificate
+	clients *x509.CertPool // nil if clients need no certificate
 }
 
 func (f *Files) parse(text texts) (*keyPair, error) {
@@ -149,20 +149,20 @@ func (k *keyPair) config(auth tls.ClientAuthType, protocols []string) *tls.Confi
 	return c
 }
 
-// Certificates follow files. Handshakes check the files at most once a second, so it does not matter whether the
-// files are rewritten, or replaced by renaming a file or a link.
+// Certificates follow files. Handshakes check the files at most once a second. So files may be rewritten, or
+// replaced by renaming a file or a link.
 type Certificates struct {
 	files   *Files
 	log     *slog.Logger
 	current atomic.Pointer[keyPair]
-	next    atomic.Int64 // when to read the files again, in nanoseconds since 1970
-	reading atomic.Bool  // locks the fields below
+	next    atomic.Int64 // the time of the next reading, in nanoseconds since 1970
+	reading atomic.Bool  // guards the fields below
 
-	problem string // of the last reading
-	logged  bool   // the problem is in the log
+	problem string // the error of the last reading, or ""
+	logged  bool   // the problem was logged
 }
 
-// rereadEvery is the shortest time between two readings of the files.
+// rereadEvery is the minimum time between two readings of the files.
 const rereadEvery = time.Second
 
 func (c *Certificates) get() *keyPair {
@@ -199,8 +199,9 @@ func (c *Certificates) reread(now time.Time) {
 	c.log.Info("certificate renewed", "file", c.files.cert, "until", found.pair.Leaf.NotAfter)
 }
 
-// refuse keeps the certificate in force. Files that are replaced one after another may not match for a moment, so a
-// problem is logged only after two readings in a row have found it, and only once.
+// refuse records the error of a reading, after which the old certificate stays in use. While files are replaced one
+// after the other, they may not match for a moment. So refuse logs a problem only when two consecutive readings
+// have found it, and only once.
 func (c *Certificates) refuse(err error) {
 	if again := c.problem == err.Error(); again && !c.logged {
 		c.log.Error("invalid certificate ignored, the old one stays in use", "error", err)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// HTTP returns a server for a socket. When the server is shut down, it still answers every client that has
-// connected. [http.Server.Shutdown] alone would close connections with an unread request.
+// HTTP returns a server for a socket. During a shutdown, it still answers every client that has connected.
+// [http.Server.Shutdown] alone would close connections whose request has not been read.
 func HTTP(s *http.Server, socket net.Listener) Server {
 	h := &httpServer{Server: s, socket: socket, accepted: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	connContext, handler, connState := s.ConnContext, s.Handler, s.ConnState
@@ -35,11 +35,11 @@ func HTTP(s *http.Server, socket net.Listener) Server {
 	return h
 }
 
-// httpServer tracks the connections with a request that has not reached the handler.
+// httpServer tracks the connections whose first request has not reached the handler.
 type httpServer struct {
 	*http.Server
 	socket   net.Listener
-	accepted chan struct{} // closed: all connections have been accepted
+	accepted chan struct{} // closed when all connections have been accepted
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -71,8 +71,8 @@ func (h *httpServer) Serve(socket net.Listener) error {
 	return nil
 }
 
-// silentTimeout is how long Shutdown waits for the first byte of a client that has connected. It waits for
-// at most half of the time to its deadline, so that requests under way have the rest.
+// silentTimeout bounds the time for which Shutdown waits for the first byte of a client that has connected.
+// Shutdown waits for at most half of the time to its deadline, so that requests in flight have the rest.
 const silentTimeout = 5 * time.Second
 
 func (h *httpServer) Shutdown(ctx context.Context) error {

@@ -1,6 +1,6 @@
 // Package listeners opens the addresses of a gateway, serves them together, and drains them together at the end of
-// the process. It takes sockets from systemd and reports readiness to it. Package server, which imports it, passes
-// in the servers; this package itself knows only HTTP.
+// the process. It takes over sockets from systemd, and reports readiness to systemd. Package server, which imports
+// this package, provides the servers.
 package listeners
 
 import (
@@ -18,16 +18,16 @@ import (
 
 // Server answers the connections of a listener.
 type Server interface {
-	// Serve returns nil after Shutdown or Close.
+	// Serve answers connections. It returns nil after Shutdown or Close.
 	Serve(net.Listener) error
-	// Shutdown stops accepting requests, and returns when those under way have finished. A server that is to serve
-	// until all others have finished returns nil at once and goes on serving.
+	// Shutdown stops accepting requests, and returns when the requests in flight have finished. A server that must
+	// serve until all others have finished may return nil at once and continue to serve.
 	Shutdown(context.Context) error
-	// Close cuts off the requests that are left.
+	// Close cuts off the remaining requests.
 	Close() error
 }
 
-// Listener is one address.
+// Listener is one address with its server.
 type Listener struct {
 	Name   string       // the flag that sets the address
 	Socket net.Listener // may be wrapped before Serve
@@ -39,8 +39,7 @@ type Listener struct {
 // Serve sets the server of the address.
 func (l *Listener) Serve(s Server) { l.server = s }
 
-// ServeLast sets the server of the address, like Serve. The server serves until all others have drained, and then
-// drains itself.
+// ServeLast sets the server of the address like Serve. This server drains after all others have drained.
 func (l *Listener) ServeLast(s Server) { l.server, l.last = s, true }
 
 // Set has all listeners, in the order in which they were opened.
@@ -48,10 +47,10 @@ type Set struct {
 	Log *slog.Logger
 
 	all       []*Listener
-	inherited []net.Listener // from systemd, not opened yet
+	inherited []net.Listener // sockets from systemd that Open has not used yet
 }
 
-// New returns a set without listeners. The set takes the sockets that systemd passes to the process.
+// New returns a set without listeners. It takes over the sockets that systemd passes to the process.
 func New(log *slog.Logger) (*Set, error) {
 	inherited, err := inheritedSockets()
 	if err != nil {
@@ -60,8 +59,8 @@ func New(log *slog.Logger) (*Set, error) {
 	return &Set{Log: log, inherited: inherited}, nil
 }
 
-// Open listens at an address. The caller has to set a server for the listener. The name is the flag that sets the
-// address.
+// Open listens on an address. name is the flag that sets the address. The caller must set a server for the
+// listener.
 func (s *Set) Open(name, addr string) (*Listener, error) {
 	socket, err := s.socket(addr)
 	if err == nil {
@@ -87,13 +86,13 @@ func (s *Set) socket(addr string) (net.Listener, error) {
 	return net.Listen("tcp", addr)
 }
 
-// CheckInherited returns an error if systemd has passed a socket that was not opened: its clients would wait
-// forever.
+// CheckInherited returns an error if systemd has passed a socket that Open has not used, because its clients would
+// wait forever.
 func (s *Set) CheckInherited() error {
 	if len(s.inherited) == 0 {
 		return nil
 	}
-	return fmt.Errorf("systemd passed a socket at %v, which no flag names: set --proxy, --admin or the flag of an integration to its ListenStream", s.inherited[0].Addr())
+	return fmt.Errorf("systemd passed a socket for %v, but no flag has this address: set --proxy, --admin or the flag of an integration to the socket's ListenStream", s.inherited[0].Addr())
 }
 
 // Close closes the sockets. It is for callers that do not call Run.
@@ -116,7 +115,7 @@ func (s *Set) Addr(name string) net.Addr {
 	return nil
 }
 
-// LogAttributes returns name and address of each listener.
+// LogAttributes returns the name and the address of each listener, for the log.
 func (s *Set) LogAttributes() (attributes []any) {
 	for _, l := range s.all {
 		attributes = append(attributes, strings.TrimPrefix(l.Name, "--"), l.Socket.Addr().String())
@@ -126,12 +125,12 @@ func (s *Set) LogAttributes() (attributes []any) {
 
 // Drain configures how a set drains.
 type Drain struct {
-	Delay   time.Duration // how long it still serves after it is not ready
-	Timeout time.Duration // the longest wait for requests to finish
+	Delay   time.Duration // the time of serving after the set is no longer ready
+	Timeout time.Duration // the maximum wait for requests to finish
 }
 
-// Run serves until a listener fails, and returns its error, or until ctx ends, and then drains. It calls ready with
-// true at the start, and with false when load balancers should send no more requests.
+// Run serves until ctx ends, and then drains. If a listener fails, Run returns the error. It calls ready with true
+// at the start, and with false when load balancers should stop sending requests.
 func (s *Set) Run(ctx context.Context, ready func(bool), drain Drain) error {
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -13,8 +13,8 @@ import (
 // firstInherited is the descriptor of the first socket that systemd passes.
 const firstInherited = 3
 
-// inheritedSockets returns the listening sockets that systemd has opened for this process: see
-// sd_listen_fds(3). They outlive the process, so no connection is refused while it restarts.
+// inheritedSockets returns the listening sockets that systemd has opened for this process: see sd_listen_fds(3).
+// They outlive the process, so no connection is refused during a restart.
 func inheritedSockets() (sockets []net.Listener, err error) {
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return nil, nil
@@ -28,7 +28,7 @@ func inheritedSockets() (sockets []net.Listener, err error) {
 		if file == nil {
 			return nil, fmt.Errorf("environment: LISTEN_FDS=%d, but descriptor %d is not open", n, fd)
 		}
-		socket, err := net.FileListener(file) // a duplicate
+		socket, err := net.FileListener(file) // duplicates the descriptor
 		file.Close()
 		if err != nil {
 			return nil, fmt.Errorf("socket %d of systemd: %w: use ListenStream in the socket unit", fd-firstInherited+1, err)
@@ -38,7 +38,7 @@ func inheritedSockets() (sockets []net.Listener, err error) {
 	return sockets, nil
 }
 
-// listensAt reports whether a socket is the one that net.Listen would open for addr.
+// listensAt reports whether a socket has the address that net.Listen would use for addr.
 func listensAt(socket net.Listener, addr string) bool {
 	has, ok := socket.Addr().(*net.TCPAddr)
 	want, err := net.ResolveTCPAddr("tcp", addr)
@@ -49,8 +49,8 @@ func listensAt(socket net.Listener, addr string) bool {
 	return everywhere && has.IP.IsUnspecified() || has.IP.Equal(want.IP)
 }
 
-// NotifySystemd reports READY, STOPPING or RELOADING to systemd, if that listens: see sd_notify(3). It logs
-// errors.
+// NotifySystemd reports READY, STOPPING or RELOADING to systemd, unless the process was started without systemd:
+// see sd_notify(3). It logs errors.
 func NotifySystemd(log *slog.Logger, state string) {
 	text := state + "=1"
 	if state == "RELOADING" {
@@ -66,7 +66,7 @@ func notify(state string) error {
 	if path == "" {
 		return nil
 	}
-	c, err := net.Dial("unixgram", path) // "@" is an abstract address
+	c, err := net.Dial("unixgram", path) // a path that starts with "@" is an abstract address
 	if err == nil {
 		_, err = c.Write([]byte(state))
 		err = cmp.Or(err, c.Close())

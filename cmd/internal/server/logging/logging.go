@@ -1,5 +1,5 @@
-// Package logging writes a gateway's log in the background, so that no request waits for it. Package server imports
-// it.
+// Package logging writes a gateway's log in the background, so that requests do not wait for the log. Package
+// server imports it.
 package logging
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// Settings configure what is logged.
+// Settings configure the log.
 type Settings struct {
 	Level    command.Level
 	Refusals bool
@@ -28,11 +28,11 @@ func (s *Settings) AddFlags(c *cobra.Command) {
 		[]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// New returns a log that writes text to a terminal, and JSON to everything else. Logging a line can block only on a
-// terminal. The function close waits at most a second for the lines that are left.
+// New returns a log that writes text to a terminal, or JSON to another file. Only logging to a terminal can block.
+// close waits at most a second until the remaining lines are written.
 func New(out *os.File, level command.Level) (log *slog.Logger, close func()) {
 	options := &slog.HandlerOptions{Level: level.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Value.Kind() == slog.KindDuration { // JSON would have nanoseconds
+		if a.Value.Kind() == slog.KindDuration { // otherwise JSON would have nanoseconds
 			a.Value = slog.StringValue(printable.Duration(a.Value.Duration()))
 		}
 		return a

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// queue writes lines on its own goroutine. Otherwise a full pipe would block requests, and the end of the process.
-// The queue drops lines that do not fit, and logs how many.
+// queue writes lines on its own goroutine, because a full pipe would otherwise block requests and the end of the
+// process. The queue drops lines that do not fit, and logs the number of dropped lines.
 type queue struct {
 	out   io.Writer
 	lines chan []byte
 	lost  atomic.Uint64
 	end   chan struct{} // closed by close
-	ended chan struct{} // closed: all is written
+	ended chan struct{} // closed when all lines are written
 }
 
 const (
-	maxLines = 1024 // that wait to be written
-	// closeTimeout bounds how long close waits for the reader of the log.
+	maxLines = 1024 // the maximum number of lines that wait to be written
+	// closeTimeout bounds the time for which close waits for the reader of the log.
 	closeTimeout = time.Second
 )
 
@@ -30,7 +30,7 @@ func newQueue(out io.Writer) *queue {
 	return q
 }
 
-// Write takes a line, and never fails.
+// Write adds a line to the queue. It never fails.
 func (q *queue) Write(line []byte) (int, error) {
 	select {
 	case q.lines <- bytes.Clone(line):
@@ -61,13 +61,13 @@ func (q *queue) run() {
 }
 
 func (q *queue) write(line []byte) {
-	_, _ = q.out.Write(line) // there is nowhere else to log an error
+	_, _ = q.out.Write(line) // an error could not be logged anywhere
 	if n := q.lost.Swap(0); n > 0 {
 		slog.New(slog.NewJSONHandler(q.out, nil)).Warn("log lines dropped: the reader of the log is too slow", "lines", n)
 	}
 }
 
-// close writes the lines that are left, for at most closeTimeout.
+// close waits at most closeTimeout until the remaining lines are written.
 func (q *queue) close() {
 	close(q.end)
 	select {

@@ -1,5 +1,5 @@
-// Package metrics serves GET /metrics. It counts decisions as they are made. Everything else it reads at each
-// scrape from the parts that package server, which imports it, passes in.
+// Package metrics serves GET /metrics. It counts decisions as they are made, and reads all other values at each
+// scrape from parts of the gateway. Package server imports it and provides these parts.
 package metrics
 
 import (
@@ -21,20 +21,20 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Config has the parts of a gateway that are measured.
+// Config has the parts of a gateway from which metrics are read.
 type Config struct {
 	Version  string
 	Engine   *policy.Engine
 	Store    *stores.Store
-	Calls    *StoreCalls         // of a shared store
-	Recorder *telemetry.Recorder // nil: decisions are not counted
+	Calls    *StoreCalls         // the calls of a shared store
+	Recorder *telemetry.Recorder // nil if telemetry is off
 	Rules    *rules.Rules
-	// Upstreams are the counters of the gateway's upstreams.
+	// Upstreams has the counters of the gateway's upstreams.
 	Upstreams []*telemetry.UpstreamStats
 	Log       *slog.Logger
 }
 
-// Metrics count decisions.
+// Metrics counts decisions, and serves all metrics.
 type Metrics struct {
 	config  Config
 	delays  prometheus.Histogram
@@ -42,7 +42,7 @@ type Metrics struct {
 	settled *settlements
 }
 
-// New starts to count. Call it before the first decision.
+// New returns Metrics that count from now on. Call it before the first decision.
 func New(c Config) *Metrics {
 	m := &Metrics{config: c, settled: newSettlements(c.Engine, c.Log)}
 	if c.Recorder == nil {
@@ -63,7 +63,7 @@ func New(c Config) *Metrics {
 	return m
 }
 
-// Handler returns a handler that answers scrapes. The connections are those of clients to the gateway.
+// Handler returns a handler that answers scrapes. connections are those of the gateway's clients.
 func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
 	c := &m.config
 	registry := prometheus.NewRegistry()
@@ -88,10 +88,10 @@ func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
-// collector sends metrics, with values read at each scrape.
+// collector is a function that sends metrics to a scrape.
 type collector func(send sender)
 
-// Describe describes nothing, so that the registry accepts any metric.
+// Describe does not describe metrics, so the registry accepts any metric.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c collector) Collect(ch chan<- prometheus.Metric) { c(sender{ch}) }

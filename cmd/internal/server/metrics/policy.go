@@ -16,7 +16,7 @@ var (
 	policyStays   = prometheus.NewDesc("sluice_policy_refused", "1 while the policy of the file or the database is invalid and an older one stays in force: see the log.", nil, nil)
 )
 
-// policyMetrics returns metrics about the policy in force, and about the policies that were read, applied or
+// policyMetrics returns metrics about the policy in force, and about the policies that were read and applied or
 // refused.
 func policyMetrics(engine *policy.Engine, rules *rules.Rules) collector {
 	return func(send sender) {
@@ -37,7 +37,7 @@ var (
 	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "Time of the last successful read of the rules database; 0 if none since the start.", nil, nil)
 )
 
-// databaseMetrics returns metrics about how well a database of rules is followed.
+// databaseMetrics returns metrics about following a database of rules.
 func databaseMetrics(db *source.Database) collector {
 	return func(send sender) {
 		s := db.Status()

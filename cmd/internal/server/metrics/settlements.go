@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// settlements counts the units that responses report but that are not charged, and logs the first such response of
+// settlements counts the units that responses report but that are not charged. It logs the first such response of
 // each rule.
 type settlements struct {
 	engine *policy.Engine
@@ -39,12 +39,12 @@ func (c *settlements) observe(_ context.Context, s *policy.Settlement) {
 	c.units[s.Rule] = n + uint64(s.Limit.Value(s.Cut))
 	c.mu.Unlock()
 	if !known {
-		c.log.Warn("a response reported a cost that is not charged in full: it is above the rule's max, or above what a key can owe. Correct the response, or raise max. Further ones of this rule are counted in sluice_settle_cut_units_total",
+		c.log.Warn("a response reported a cost that is not charged in full, because it exceeds the rule's max or the largest debt of a key: correct the response, or raise max. Further responses of this rule are only counted, in sluice_settle_cut_units_total",
 			"rule", s.Rule, "limit", s.Limit.String(), "charged", logged(&s.Limit, s.Cost), "not_charged", logged(&s.Limit, s.Cut))
 	}
 }
 
-// logged returns units of a limit for the log: a number, or an amount in USD.
+// logged returns units of a limit for the log, as a number or as an amount in USD.
 func logged(l *sluice.Limit, units int64) any {
 	if l.Money == 0 {
 		return units
@@ -52,7 +52,7 @@ func logged(l *sluice.Limit, units int64) any {
 	return l.Amount(units)
 }
 
-// collect sends a series for each rule with costs from responses, even before the first response.
+// collect sends a series for each rule that reads costs from responses, even before the first response.
 func (c *settlements) collect(send sender) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,7 +20,7 @@ type StoreCalls struct {
 	failed *prometheus.CounterVec // by reason
 }
 
-// Reasons for failures, in addition to the kinds of a [redisstore.Error].
+// Reasons for failures in addition to the kinds of a [redisstore.Error].
 const (
 	timedOut     = "timeout"
 	otherFailure = "other"
@@ -28,7 +28,7 @@ const (
 
 var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions the shared store failed to make, by reason: timeout; unavailable (no server could be reached); outcome_unknown (the connection broke before the reply); loading, busy, read_only, out_of_memory, cluster_down, denied (as the server reports); bad_reply (a reply that Sluice does not understand); not_sent (canceled before it was sent); misconfigured; other; overflow (too many calls under way); unreadable (a key contains foreign data; on_error decides for that key)."}
 
-// NewStoreCalls returns StoreCalls without calls.
+// NewStoreCalls returns StoreCalls that have not measured any call.
 func NewStoreCalls() *StoreCalls {
 	c := &StoreCalls{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -43,7 +43,7 @@ func NewStoreCalls() *StoreCalls {
 	for k := redisstore.Unavailable; k < redisstore.Foreign; k++ { // Foreign is "unreadable"
 		reasons = append(reasons, kindLabel(k))
 	}
-	for _, reason := range reasons { // so that each has a series from the start
+	for _, reason := range reasons { // creates a series for each reason
 		c.failed.WithLabelValues(reason)
 	}
 	return c
@@ -54,7 +54,7 @@ func kindLabel(k redisstore.Kind) string {
 	return strings.NewReplacer(" ", "_", "-", "_").Replace(k.String())
 }
 
-// Note records a call, for [stores.Config].
+// Note records a call. It is for [stores.Config].
 func (c *StoreCalls) Note(took time.Duration, err error) {
 	c.took.Observe(took.Seconds())
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *StoreCalls) Note(took time.Duration, err error) {
 	}
 }
 
-// reasonOf returns the reason under which a failure is counted.
+// reasonOf returns the label of a failure's reason.
 func reasonOf(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return timedOut
@@ -118,7 +118,7 @@ var (
 	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys denied for lack of memory, with --refuse-new-keys.", nil, nil)
 )
 
-// memoryMetrics returns metrics about the store in memory.
+// memoryMetrics returns metrics about a memory store.
 func memoryMetrics(m *memory.Store) collector {
 	return func(send sender) {
 		s := m.Stats()

@@ -10,17 +10,17 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// StoreLatency measures how long decisions waited for the shared store in the last minute.
+// StoreLatency measures the time for which decisions waited for the shared store in the last minute.
 type StoreLatency struct {
 	calls *StoreCalls
 	mu    sync.Mutex
 	past  []countedCalls // the oldest first
 }
 
-// Latency returns the latency of calls.
+// Latency returns a StoreLatency of the calls.
 func (c *StoreCalls) Latency() *StoreLatency { return &StoreLatency{calls: c} }
 
-// countedCalls has the calls from the start of the process to a point in time.
+// countedCalls has the calls from the start of the process to the time at.
 type countedCalls struct {
 	at      time.Time
 	count   uint64
@@ -29,10 +29,10 @@ type countedCalls struct {
 
 const (
 	latencyOver  = time.Minute
-	latencyEvery = 10 * time.Second // between the entries of past
+	latencyEvery = 10 * time.Second // the minimum time between the entries of past
 )
 
-// At returns the latency of the minute before now. The times of successive calls must not decrease.
+// At returns the latency of the minute before now. now must not decrease between calls.
 func (l *StoreLatency) At(now time.Time) (latency telemetry.Latency) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +53,8 @@ func (l *StoreLatency) At(now time.Time) (latency telemetry.Latency) {
 	return latency
 }
 
-// since returns a quantile of the latency of the calls after before, as the upper bound of its bucket. It returns
-// the last bound if the quantile is above that.
+// since returns the quantile q of the latency of the calls since before. The result is the upper bound of the
+// quantile's bucket, or the last bound if the quantile is above all bounds.
 func (c countedCalls) since(before countedCalls, q float64) time.Duration {
 	need := uint64(math.Ceil(q * float64(c.count-before.count)))
 	if need == 0 {

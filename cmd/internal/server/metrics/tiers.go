@@ -11,18 +11,18 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// tiers counts the requests of each tier, whichever rules decide about them.
+// tiers counts the requests of each tier, regardless of the rules that apply.
 type tiers struct {
 	decisions, refused, near *prometheus.CounterVec
 
 	mu    sync.Mutex
-	known map[string]bool // tiers with series
+	known map[string]bool // the tiers that have series
 }
 
 const (
-	// maxTiers bounds the series: over time, policies may have any number of tiers.
+	// maxTiers bounds the number of series, because over time policies may have any number of tiers.
 	maxTiers   = 100
-	otherTiers = "*other" // no tier can have this name; the series of tiers beyond maxTiers, and of tiers that the policy does not have
+	otherTiers = "*other" // the label of tiers beyond maxTiers, and of tiers that the policy does not have; it is not a valid name of a tier
 )
 
 func newTiers() *tiers {
@@ -60,12 +60,12 @@ func (t *tiers) observe(_ context.Context, o *policy.Observation) {
 	}
 }
 
-// nearLimit reports whether a limit that is enforced has less than a fifth left.
+// nearLimit reports whether an enforced limit has less than a fifth left.
 func nearLimit(r policy.Result) bool {
 	return r.Plan != nil && !r.Shadow && !r.Origin.Degraded() && r.Remaining*5 < r.Plan.Capacity
 }
 
-// label returns the label of a tier, and adds its series if it is new.
+// label returns the label of a tier. It adds the series of a new tier.
 func (t *tiers) label(name string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ var (
 	upstreamInFlight = prometheus.NewDesc("sluice_upstream_in_flight", "Requests to an upstream that wait for the head of the response.", []string{"upstream"}, nil)
 )
 
-// upstreamBuckets are bounds of a histogram. Each is also a bound of telemetry's histograms.
+// upstreamBuckets has the bounds of the histogram. Each is also a bound of telemetry's histograms.
 var upstreamBuckets = []time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
@@ -40,8 +40,8 @@ func upstreamMetrics(all []*telemetry.UpstreamStats) collector {
 	}
 }
 
-// upstreamHistogram returns the histogram of a class of status codes. It returns nil for 1xx until there is such a
-// response.
+// upstreamHistogram returns the histogram of a class of status codes. It returns nil for the class 1xx until the
+// first such response.
 func upstreamHistogram(h *telemetry.Histogram, upstream string, class int) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(upstreamBuckets))
 	total, next := uint64(0), 0

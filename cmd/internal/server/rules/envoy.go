@@ -13,8 +13,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// envoyPoll is the interval at which the directory is read. Its files have no fixed names that a watcher could
-// follow.
+// envoyPoll is the interval at which the directory is read. The files have no fixed names, so a watcher could not
+// follow them.
 const envoyPoll = time.Second
 
 // envoyFiles follows a configuration of envoyproxy/ratelimit.
@@ -24,7 +24,7 @@ type envoyFiles struct {
 	rules     *Rules
 
 	limits atomic.Pointer[rls.Limits]
-	done   [sha256.Size]byte // hash of the files that were applied or refused last
+	done   [sha256.Size]byte // the hash of the files that were last applied or refused
 }
 
 // EnvoyLimits returns the limits of the configuration of envoyproxy/ratelimit, or nil without such a configuration.
@@ -35,7 +35,7 @@ func (r *Rules) EnvoyLimits() *rls.Limits {
 	return r.envoy.limits.Load()
 }
 
-// openEnvoy reads the configuration, and puts it into force.
+// openEnvoy reads the configuration and puts it into force.
 func (r *Rules) openEnvoy(s *Settings) error {
 	e := &envoyFiles{dir: s.EnvoyConfig, algorithm: sluice.Algorithm(s.EnvoyAlgorithm), rules: r}
 	files, err := rls.ReadDir(e.dir)
@@ -68,14 +68,14 @@ func sumOf(files []rls.File) (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, f := range files {
 		fmt.Fprintf(h, "%q %d ", f.Name, len(f.Data))
-		_, _ = h.Write(f.Data) // it never fails
+		_, _ = h.Write(f.Data) // writing to a hash never fails
 	}
 	h.Sum(sum[:0])
 	return sum
 }
 
-// Watch puts the configuration into force when it changes, after two readings with the same content. An invalid
-// configuration changes nothing.
+// Watch puts a changed configuration into force after two readings with the same content. An invalid configuration
+// has no effect.
 func (e *envoyFiles) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
 	tick := time.NewTicker(envoyPoll)
 	defer tick.Stop()
@@ -113,8 +113,8 @@ func (e *envoyFiles) apply(files []rls.File, err error, apply func(*policy.Polic
 		logRefused(e.rules.Log, "cannot read the configuration, the old one stays in force", "invalid configuration, the old one stays in force", err)
 		return
 	}
-	// Apply the policy before the limits, so that a limit that is in the old and in the new configuration stays in
-	// force.
+	// Apply the policy before the limits, so that a limit in both the old and the new configuration stays in force
+	// throughout.
 	if apply(p); limits.Made(e.rules.stack.FileDocument()) {
 		e.limits.Store(limits)
 		e.rules.Log.Info("configuration loaded", "directory", e.dir)

@@ -7,21 +7,21 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// note records what happened to the policy, for the console.
+// note records an event of the policy for the console.
 func (r *Rules) note(kind, text string) {
 	if r.recorder != nil {
 		r.recorder.Note(kind, text)
 	}
 }
 
-// noteSwap records that rules have changed. Overrides change too often to be recorded.
+// noteSwap records that rules have changed. It does not record changes of overrides, which are too frequent.
 func (r *Rules) noteSwap(old, p *policy.Policy) {
 	if old.Fingerprint() != p.Fingerprint() {
 		r.note("reload", "policy loaded: "+changesText(p.Changes(old)))
 	}
 }
 
-// noteRefused records the first reason why a policy was refused.
+// noteRefused records that a policy was refused, with the first reason.
 func (r *Rules) noteRefused(err error) {
 	text, _, more := strings.Cut(err.Error(), "\n")
 	if more {
@@ -30,14 +30,14 @@ func (r *Rules) noteRefused(err error) {
 	r.note("refused", text)
 }
 
-// noteAccepted records that the configured policy is in force again, after it was refused.
+// noteAccepted records that the configured policy is in force again after it was refused.
 func (r *Rules) noteAccepted() { r.note("reload", "the configured policy is active again") }
 
-// maxChanges bounds the changes in a text.
+// maxChanges bounds the changes that are named in a text.
 const maxChanges = 5
 
-// changesText names the rules and settings that differ. If none differs, only the file of a list of networks has
-// changed.
+// changesText names the rules and settings that have changed. Without such a change, a file with a list of networks
+// has changed.
 func changesText(all []policy.Change) string {
 	if len(all) == 0 {
 		return "a file of networks changed"

@@ -13,11 +13,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Reloads counts the policies that were read, by whether they were applied.
+// Reloads has the numbers of policies that were read and applied or refused.
 type Reloads struct {
 	Taken, Refused uint64    // including the policy at the start
-	Last           time.Time // when the policy in force came into force
-	Stays          bool      // the file or the database is refused, and an older policy is in force
+	Last           time.Time // the time at which the policy in force was applied
+	Stays          bool      // the present file or database is refused, so an older policy is in force
 }
 
 // Reloads returns the counts from the start to now.
@@ -32,7 +32,7 @@ type reloads struct {
 	last           atomic.Int64 // in milliseconds since the epoch
 }
 
-// refuseFile records that the file is refused, and why.
+// refuseFile records that the file is refused, with the reason.
 func (r *Rules) refuseFile(err error) {
 	defer r.noteLooked()
 	r.reloads.refused.Add(1)
@@ -40,7 +40,7 @@ func (r *Rules) refuseFile(err error) {
 	r.noteRefused(err)
 }
 
-// noteLooked tells relay that the file has been read.
+// noteLooked informs relay that the file has been read.
 func (r *Rules) noteLooked() {
 	select {
 	case r.looked <- struct{}{}:
@@ -48,7 +48,8 @@ func (r *Rules) noteLooked() {
 	}
 }
 
-// relay passes hangups on as reloads, one after the other, and notifies systemd when each starts and ends.
+// relay passes hangups on as reloads, one after the other. It notifies systemd of the start and the end of each
+// reload.
 func (r *Rules) relay(ctx context.Context, hangups <-chan os.Signal, reload chan<- os.Signal) {
 	for {
 		var hangup os.Signal
@@ -58,7 +59,7 @@ func (r *Rules) relay(ctx context.Context, hangups <-chan os.Signal, reload chan
 		case hangup = <-hangups:
 		}
 		select {
-		case <-r.looked: // the file was read because of a change before the hangup
+		case <-r.looked: // discard a reading before the hangup
 		default:
 		}
 		listeners.NotifySystemd(r.Log, "RELOADING")
@@ -76,17 +77,17 @@ func (r *Rules) relay(ctx context.Context, hangups <-chan os.Signal, reload chan
 	}
 }
 
-// maxLogged bounds the lines about one policy.
+// maxLogged bounds the log lines about one policy.
 const maxLogged = 20
 
-// problems returns what is wrong with a policy. It returns nothing if the policy could not be read.
+// problems returns the errors of an invalid policy, or nil if the policy could not be read.
 func problems(err error) policy.Errors {
 	all, _ := errors.AsType[policy.Errors](err)
 	return all
 }
 
-// logRefused logs why a policy is not in force. The message is unread if the policy could not be read; otherwise it
-// is refused, with a line for each problem.
+// logRefused logs the reasons why a policy is not in force. If the policy could not be read, it logs the message
+// unread; otherwise it logs the message refused for each problem.
 func logRefused(log *slog.Logger, unread, refused string, err error) {
 	problems := problems(err)
 	if len(problems) == 0 {
@@ -101,7 +102,7 @@ func logRefused(log *slog.Logger, unread, refused string, err error) {
 	}
 }
 
-// logRestarts logs limits with counters that a reload has reset, because the limits have changed.
+// logRestarts logs the limits whose counters a reload has reset because the limits have changed.
 func logRestarts(log *slog.Logger, all []policy.Restart) {
 	for _, a := range all[:min(len(all), maxLogged)] {
 		log.Warn("limit changed: counters reset", "rule", a.Rule, "of", a.From, "was", a.Was, "is", a.Is)

@@ -1,5 +1,5 @@
-// Package rules puts the policy of a gateway into force: it reads a file, a database or both, follows them, and
-// logs what it applies and what it rejects. Package server imports it. Package source, which it imports, merges
+// Package rules puts the policy of a gateway into force. It reads a file, a database or both, follows changes, and
+// logs the policies that it applies or refuses. Package server imports it. Package source, which it imports, merges
 // file and database.
 package rules
 
@@ -34,9 +34,9 @@ const (
 type Config struct {
 	Settings *Settings
 	Log      *slog.Logger
-	Origin   func(flag string) string              // returns where the value of a flag is from, such as a variable
-	Accept   func(*policy.Policy) error            // returns why the gateway cannot serve a policy
-	Warnings func(*policy.Policy) []policy.Problem // of the gateway's integrations
+	Origin   func(flag string) string              // returns the source of a flag's value, such as a variable
+	Accept   func(*policy.Policy) error            // returns an error if the gateway cannot serve a policy
+	Warnings func(*policy.Policy) []policy.Problem // returns the warnings of the gateway's integrations
 }
 
 // Rules has the policy in force and its sources.
@@ -44,22 +44,22 @@ type Rules struct {
 	Config
 	stack    *source.Stack
 	file     watcher
-	db       *source.Database // nil: no database
-	envoy    *envoyFiles      // nil: no configuration of envoyproxy/ratelimit
+	db       *source.Database // nil without a database
+	envoy    *envoyFiles      // nil without a configuration of envoyproxy/ratelimit
 	migrated bool
 
 	// Set by Use.
 	engine   *policy.Engine
 	store    *stores.Store
-	recorder *telemetry.Recorder // nil: nothing is recorded
+	recorder *telemetry.Recorder // nil if telemetry is off
 
 	warned       []string // the last warnings in the log
 	reloads      reloads
-	looked       chan struct{} // receives a value when the file has been read, or on a hangup without a file
-	shadowLogged atomic.Bool   // the log says that the whole policy is in shadow mode
+	looked       chan struct{} // receives a value when the file has been read or, without a file, at a hangup
+	shadowLogged atomic.Bool   // the start of the shadow mode was logged
 }
 
-// Open reads the policy, and compiles it.
+// Open reads and compiles the policy.
 func Open(ctx context.Context, c Config) (*Rules, error) {
 	r := &Rules{Config: c, stack: &source.Stack{}, looked: make(chan struct{}, 1)}
 	s := c.Settings
@@ -87,7 +87,7 @@ func Open(ctx context.Context, c Config) (*Rules, error) {
 	}
 	if err := r.start(ctx); err != nil {
 		if s.File == "" && s.EnvoyConfig == "" {
-			return nil, errors.Join(fmt.Errorf("%s: %w\ngive --policy FILE, too, to apply until the database has a policy", r.Origin("rules"), err), r.Close())
+			return nil, errors.Join(fmt.Errorf("%s: %w\nalso give --policy FILE, which applies until the database has a policy", r.Origin("rules"), err), r.Close())
 		}
 		r.refuse(err)
 	}
@@ -97,11 +97,11 @@ func Open(ctx context.Context, c Config) (*Rules, error) {
 	return r, nil
 }
 
-// openFile reads the file, if there is one.
+// openFile reads the policy file, if one is given.
 func (r *Rules) openFile(name string) (err error) {
 	switch name {
 	case "":
-		r.file = noFile{r.Log, "changes of the database take effect by themselves", r.noteLooked}
+		r.file = noFile{r.Log, "changes of the database take effect automatically", r.noteLooked}
 		return nil
 	case command.ExamplePolicy:
 		r.file = noFile{r.Log, "the policy is the built-in one; give --policy FILE", r.noteLooked}
@@ -143,14 +143,14 @@ func (r *Rules) migrate(ctx context.Context) error {
 	return nil
 }
 
-// Stack returns the policy in force as it is written.
+// Stack returns the stack with the policy in force as written in its sources.
 func (r *Rules) Stack() *source.Stack { return r.stack }
 
 // Database returns the database, or nil.
 func (r *Rules) Database() *source.Database { return r.db }
 
-// Use sets the engine in which later policies come into force. The engine already has the first policy. Use logs
-// problems of rules with the store: see logStoreWarnings. The recorder, which may be nil, records reloads.
+// Use sets the engine for later policies; it already has the first one. Use logs problems of rules with the store:
+// see logStoreWarnings. recorder, which may be nil, records reloads.
 func (r *Rules) Use(engine *policy.Engine, store *stores.Store, recorder *telemetry.Recorder) {
 	r.engine, r.store, r.recorder = engine, store, recorder
 	if r.Settings.Shadow {
@@ -170,7 +170,7 @@ func (r *Rules) Close() error {
 	return r.db.Close()
 }
 
-// Follow puts changes into force until ctx ends. A hangup makes it read the file at once.
+// Follow puts changes into force until ctx ends. At a hangup, it reads the file at once.
 func (r *Rules) Follow(ctx context.Context, hangups <-chan os.Signal) {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -185,7 +185,7 @@ func (r *Rules) Follow(ctx context.Context, hangups <-chan os.Signal) {
 	r.db.Watch(ctx, r.apply)
 }
 
-// migrateLater creates the tables of a database that did not answer at the start.
+// migrateLater creates the tables of a database that was unavailable at the start.
 func (r *Rules) migrateLater(ctx context.Context) {
 	for !r.migrated && r.migrate(ctx) != nil {
 		select {
@@ -196,7 +196,7 @@ func (r *Rules) migrateLater(ctx context.Context) {
 	}
 }
 
-// useFile puts a changed file into force. If the database was refused together with the old file, it then tries the
+// useFile puts a changed file into force. If the database was refused together with the old file, useFile tries the
 // database again.
 func (r *Rules) useFile() {
 	defer r.noteLooked()
@@ -228,16 +228,16 @@ func (r *Rules) apply(c *source.Contents) {
 	r.Log.Info("rules of the database are in force", "version", c.Version)
 }
 
-// refuse logs why the database is not in force.
+// refuse logs the reason why the database is not in force.
 func (r *Rules) refuse(err error) {
-	if len(problems(err)) > 0 { // before the log, so that the metric has changed when the line appears
+	if len(problems(err)) > 0 { // update the metric before logging
 		r.noteRefused(err)
 		r.reloads.refused.Add(1)
 	}
 	logRefused(r.Log, "cannot read the rules of the database, the policy file stays in force", "invalid rules in the database, the old policy stays in force", err)
 }
 
-// swap puts a policy into force. The stack never calls it twice at the same time.
+// swap puts a policy into force. The stack never calls it concurrently.
 func (r *Rules) swap(p *policy.Policy) {
 	r.warn(p)
 	r.reloads.taken.Add(1)
@@ -253,7 +253,7 @@ func (r *Rules) swap(p *policy.Policy) {
 	r.logStoreWarnings(p)
 }
 
-// warn logs the warnings about a policy, except for those that the previous policy had too.
+// warn logs the warnings about a policy that the previous policy did not have.
 func (r *Rules) warn(p *policy.Policy) {
 	all := command.WarningLines(slices.Concat(p.Warnings(), r.Warnings(p)))
 	for _, text := range all {
@@ -264,8 +264,8 @@ func (r *Rules) warn(p *policy.Policy) {
 	r.warned = all
 }
 
-// Tokens returns the tokens of a file and of the database. Until the database has been read, those of the
-// file are valid.
+// Tokens returns the tokens of a file and of the database. Until the database has been read, only those of the file
+// are valid.
 func (r *Rules) Tokens(file *tokens.File) ([]source.TokenRow, error) {
 	all, err := file.Read()
 	if err != nil {
@@ -283,7 +283,7 @@ type watcher interface {
 	Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy))
 }
 
-// noFile is the watcher for a policy that is not in a file.
+// noFile is the watcher if the policy is not in a file.
 type noFile struct {
 	log    *slog.Logger
 	why    string

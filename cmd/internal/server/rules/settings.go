@@ -9,9 +9,9 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/command"
 )
 
-// Settings configure where the policy comes from.
+// Settings configure the sources of the policy.
 type Settings struct {
-	File     string // or [command.ExamplePolicy]
+	File     string // the name of a file, or [command.ExamplePolicy]
 	Database string // a URL
 	Shadow   bool
 
@@ -31,8 +31,8 @@ func (s *Settings) AddFlags(f *pflag.FlagSet) {
 // Any reports whether a policy is set.
 func (s *Settings) Any() bool { return s.File != "" || s.Database != "" || s.EnvoyConfig != "" }
 
-// Check returns an error if a policy is missing, or cannot be followed. The function origin returns where the value
-// of a flag is from.
+// Check returns an error if no policy is set, or if its source cannot be followed. origin returns the source of a
+// flag's value.
 func (s *Settings) Check(origin func(flag string) string) error {
 	switch {
 	case s.EnvoyConfig != "" && s.File != "":

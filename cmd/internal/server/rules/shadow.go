@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// followShadow logs within a second that the shadow mode of the whole policy has ended. The mode ends by itself,
-// without a new policy.
+// followShadow logs the end of the shadow mode of the whole policy within a second. The mode can end without a new
+// policy.
 func (r *Rules) followShadow(ctx context.Context) {
 	each := time.NewTicker(time.Second)
 	defer each.Stop()
@@ -20,7 +20,7 @@ func (r *Rules) followShadow(ctx context.Context) {
 	}
 }
 
-// logShadow logs once that the shadow mode of the whole policy has started or ended.
+// logShadow logs the start and the end of the shadow mode of the whole policy, each once.
 func (r *Rules) logShadow() {
 	now := r.engine.Policy()
 	if r.shadowLogged.Swap(now.WatchOnly()) == now.WatchOnly() {
@@ -32,7 +32,7 @@ func (r *Rules) logShadow() {
 		r.note("reload", text)
 		return
 	}
-	until := "that is taken away"
+	until := "the setting is removed"
 	if ends, _ := now.ShadowUntil(); !ends.IsZero() {
 		until = ends.Format(time.RFC3339)
 	}

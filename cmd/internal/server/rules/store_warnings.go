@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// logStoreWarnings logs rules that a cluster charges one by one, and rules with counters that the store may evict
-// for new keys of other rules.
+// logStoreWarnings logs rules that a cluster charges one by one, and rules whose counters the store may evict to
+// make room for new keys of other rules.
 func (r *Rules) logStoreWarnings(p *policy.Policy) {
 	if r.store.Cluster() {
 		if _, apart := p.Cluster(); len(apart) > 0 {
@@ -25,9 +25,9 @@ func (r *Rules) logStoreWarnings(p *policy.Policy) {
 	}
 }
 
-// evictable finds the rule, long, whose new keys expire last, and the rules, short, whose keys expire sooner even
-// when their limits are used up. A store that evicts by expiry evicts the keys of short to make room for new keys
-// of long.
+// evictable returns long, the rule whose new keys expire last, and short, the rules whose keys expire sooner even
+// if their limits are used up. A store that evicts by expiry evicts keys of the rules in short to make room for new
+// keys of long.
 func evictable(plans []policy.RulePlan) (short []string, long string) {
 	var longest time.Duration
 	for _, r := range plans {

@@ -17,10 +17,10 @@ import (
 // File is a file of tokens.
 type File struct {
 	Path    string
-	NoRoles bool // the lines have no roles
+	NoRoles bool // the lines do not have roles
 }
 
-// Read returns the tokens, or an error if the file is invalid now. Without a path it returns none.
+// Read reads the file, and returns the tokens or an error. Without a path, it returns no tokens.
 func (f *File) Read() (all []source.TokenRow, err error) {
 	if f.Path == "" {
 		return nil, nil
@@ -44,8 +44,8 @@ func (f *File) Read() (all []source.TokenRow, err error) {
 	return all, lines.Err()
 }
 
-// parse reads a line. Its errors do not repeat the line, because it may contain a token in place of the token's
-// hash, by mistake.
+// parse parses the fields of a line. Its errors do not contain the line, which may by mistake contain a token in
+// place of the token's hash.
 func (f *File) parse(fields []string) (t source.TokenRow, err error) {
 	what := "write a name, a role, the SHA-256 of the token in hexadecimal, and optionally when it expires"
 	if f.NoRoles {
@@ -61,7 +61,7 @@ func (f *File) parse(fields []string) (t source.TokenRow, err error) {
 	}
 	hash, err := hex.DecodeString(fields[2])
 	if t.Name, t.Role = fields[0], role; err != nil || copy(t.Hash[:], hash) != len(hash) || len(hash) != len(t.Hash) {
-		return t, errors.New("write the SHA-256 of the token in hexadecimal, 64 digits, as printf %s \"$TOKEN\" | sha256sum makes it")
+		return t, errors.New("write the SHA-256 of the token as 64 hexadecimal digits, as printed by printf %s \"$TOKEN\" | sha256sum")
 	}
 	if len(fields) == 4 {
 		t.Until = fields[3]

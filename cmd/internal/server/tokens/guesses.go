@@ -1,5 +1,5 @@
-// Package tokens checks the tokens of callers. It reads the valid tokens from files, and limits how many wrong
-// tokens an address may try. Package server, which imports it, uses it for the admin API and the integrations.
+// Package tokens checks the tokens of callers. It reads the valid tokens from files, and limits the number of wrong
+// tokens that an address may try. Package server uses it for the admin API and the integrations.
 package tokens
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// wrongPerMinute is how many wrong tokens an address may try a minute.
+// wrongPerMinute is the number of wrong tokens that an address may try per minute.
 const wrongPerMinute = 10
 
 const (
@@ -23,18 +23,18 @@ const (
 	knownTokens = 1 << 12
 )
 
-// Guesses limits how many wrong tokens an address may try, and logs them. After too many, it only checks tokens
-// that the address has used before, so that an attacker does not lock out callers with the same address. Repeating
-// one wrong token is one guess, so a program with an old token does not lock out others. It is safe for concurrent
-// use.
+// Guesses limits the number of wrong tokens that an address may try, and logs wrong tokens. After too many, it only
+// checks tokens that the address has used before, so that an attacker does not lock out callers with the same
+// address. A repeated wrong token counts once, so that a program with an old token does not lock out others.
+// Guesses is safe for concurrent use.
 type Guesses struct {
 	wrong *sluice.Limiter // counts by network
 	lines *sluice.Limiter // limits the lines in the log
 	log   *slog.Logger
 
 	seed  maphash.Seed
-	known [knownTokens]atomic.Uint64 // hashes of an address and a right token
-	tried [knownTokens]atomic.Uint64 // hashes of an address and a wrong token
+	known [knownTokens]atomic.Uint64 // hashes, each of an address and a right token
+	tried [knownTokens]atomic.Uint64 // hashes, each of an address and a wrong token
 }
 
 // tooManyGuesses is the error for a token that was not checked.
@@ -49,13 +49,13 @@ func (e *tooManyGuesses) RetrySeconds() int {
 	return int((e.retryAfter + time.Second - 1) / time.Second)
 }
 
-// NewGuesses returns Guesses without any guess.
+// NewGuesses returns Guesses without counts.
 func NewGuesses(log *slog.Logger) *Guesses {
 	store := memory.NewSize(guessBytes)
 	limiter := func(name, text string) *sluice.Limiter {
 		limit, err := sluice.ParseLimit(text)
 		if err != nil {
-			panic(err) // the limits are constants
+			panic(err) // cannot happen: the limits are constants
 		}
 		l, err := sluice.NewLimiter(store, name, limit)
 		if err != nil {
@@ -69,11 +69,11 @@ func NewGuesses(log *slog.Logger) *Guesses {
 	}
 }
 
-// Check calls look to check a token. After too many wrong tokens, it instead returns an error with a method
-// RetrySeconds. If look reports neither right nor wrong, the token cannot be judged at the moment. The caller's
-// address and port are in from, and listener is the name for the log.
+// Check calls look to check a token. After too many wrong tokens, it returns an error with a method RetrySeconds
+// instead. If look returns neither right nor wrong, the token cannot be checked now, and does not count. from is
+// the caller's address and port. listener is the listener's name for the log.
 func (g *Guesses) Check(from, listener, token string, look func() (right, wrong bool)) error {
-	remote, _ := netip.ParseAddrPort(from) // the zero address for Unix sockets and others
+	remote, _ := netip.ParseAddrPort(from) // other callers, such as those of Unix sockets, share the zero address
 	address := remote.Addr().Unmap().WithZone("")
 	hash := g.hash(address, token)
 	known, tried := &g.known[hash%knownTokens], &g.tried[hash%knownTokens]
@@ -83,7 +83,7 @@ func (g *Guesses) Check(from, listener, token string, look func() (right, wrong 
 	}
 	// The guess is charged before the check, so that simultaneous guesses cannot evade the limit.
 	ctx, key := context.Background(), guessNetwork(address)
-	d, _ := g.wrong.Take(ctx, key, 1) // a store in memory never fails
+	d, _ := g.wrong.Take(ctx, key, 1) // a memory store never fails
 	if !d.Allowed {
 		return &tooManyGuesses{d.RetryAfter}
 	}
@@ -100,19 +100,19 @@ func (g *Guesses) Check(from, listener, token string, look func() (right, wrong 
 	case wrongPerMinute - 1:
 		g.note("unknown token rejected", from, listener)
 	case 0:
-		g.note("too many unknown tokens from one address: for a while, only tokens that it used before are accepted", from, listener)
+		g.note("too many unknown tokens from one address: for up to a minute, only tokens that this address used before are checked", from, listener)
 	}
 	return nil
 }
 
-// At returns the method Check with the name of a listener.
+// At returns the method Check for the listener with a name.
 func (g *Guesses) At(listener string) func(from, token string, look func() (right, wrong bool)) error {
 	return func(from, token string, look func() (right, wrong bool)) error {
 		return g.Check(from, listener, token, look)
 	}
 }
 
-// note logs a line, unless many lines were logged shortly before.
+// note logs a line, unless too many lines were logged recently.
 func (g *Guesses) note(message, from, listener string) {
 	if d, _ := g.lines.Take(context.Background(), "", 1); d.Allowed {
 		g.log.Warn(message, "from", from, "door", listener)
@@ -128,7 +128,7 @@ func (g *Guesses) hash(address netip.Addr, token string) uint64 {
 	return h.Sum64()
 }
 
-// guessNetwork returns the key of the limit: an IPv4 address, or the /64 of an IPv6 address.
+// guessNetwork returns the key under which guesses are counted: an IPv4 address, or the /64 of an IPv6 address.
 func guessNetwork(address netip.Addr) string {
 	if address.Is6() {
 		prefix, _ := address.Prefix(64)

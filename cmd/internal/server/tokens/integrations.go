@@ -10,22 +10,22 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// Integrations are the tokens of the integrations. While their file is invalid, the tokens that were read last stay
-// valid: a mistake in it must not lock out all callers. Nil Integrations let every caller in.
+// Integrations has the tokens of the integrations. While the file is invalid, the tokens that were last read stay
+// valid, so that a mistake in the file does not lock out all callers. Nil Integrations accept every caller.
 type Integrations struct {
 	file    File
 	guesses *Guesses
 	log     *slog.Logger
 	known   atomic.Pointer[[]source.TokenRow]
-	read    atomic.Int64 // when, in nanoseconds since 1970
-	failing atomic.Bool  // the log says that the file is invalid
+	read    atomic.Int64 // the time of the last reading, in nanoseconds since 1970
+	failing atomic.Bool  // an invalid file was logged
 }
 
-// rereadEvery is how often the file is read.
+// rereadEvery is the interval of reading the file.
 const rereadEvery = time.Second
 
-// NewIntegrations reads the file at path. If the first caller read the file, all other callers would be refused
-// meanwhile. Without a path, it returns nil.
+// NewIntegrations returns the tokens in the file at path, or nil without a path. It reads the file now, because
+// callers would be refused during the first reading otherwise.
 func NewIntegrations(path string, log *slog.Logger) *Integrations {
 	if path == "" {
 		return nil
@@ -38,8 +38,8 @@ func NewIntegrations(path string, log *slog.Logger) *Integrations {
 
 var errUnknown = errors.New("unknown token: --door-tokens does not list it")
 
-// At returns a function that checks the callers of a listener, or nil if every caller is let in. Its argument from
-// is the caller's address and port.
+// At returns a function that checks the callers of a listener, or nil if every caller is accepted. from is the
+// caller's address and port.
 func (t *Integrations) At(listener string) func(from, token string) error {
 	if t == nil {
 		return nil

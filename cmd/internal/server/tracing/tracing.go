@@ -1,5 +1,5 @@
-// Package tracing makes spans of requests, and sends them to an OTLP/HTTP receiver. Package server imports it, and
-// wraps its handlers with a [Tracer].
+// Package tracing makes spans of requests and sends them to an OTLP/HTTP receiver. Package server wraps its
+// handlers with a [Tracer].
 package tracing
 
 import (
@@ -53,7 +53,7 @@ func (u *URL) Set(s string) error {
 	case parsed.User != nil:
 		return errors.New("a user is not allowed: set credentials in OTEL_EXPORTER_OTLP_HEADERS")
 	case parsed.RawQuery != "" || parsed.Fragment != "":
-		return errors.New("only a host and a path are allowed, and no query or fragment")
+		return errors.New("a query or fragment is not allowed: write only a host and a path")
 	default:
 		if parsed.Path = strings.TrimSuffix(parsed.Path, "/"); !strings.HasSuffix(parsed.Path, "/v1/traces") {
 			parsed.Path += "/v1/traces"
@@ -64,12 +64,12 @@ func (u *URL) Set(s string) error {
 	return nil
 }
 
-// maxSpans bounds the spans a second, because any caller can claim that its trace is sampled. Requests beyond this
-// number have no span, and neither do requests that end while the queue of 2048 spans to the receiver is full.
+// maxSpans bounds the spans per second, because any caller can claim that its trace is sampled. Further requests
+// have no span. Spans that end while the queue to the receiver is full, with 2048 spans, are dropped.
 const maxSpans = 200
 
 // Tracer makes spans of requests that are part of a sampled trace. A nil Tracer makes no spans, and returns
-// handlers as they are.
+// handlers unchanged.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
@@ -77,7 +77,8 @@ type Tracer struct {
 	trusted  func() httplimit.ClientIP
 }
 
-// Open starts to send spans of requests and of the engine to a receiver. The version is that of the program.
+// Open returns a Tracer that sends spans of requests and of the engine to a receiver. version is the version of the
+// program.
 func Open(ctx context.Context, to URL, engine *policy.Engine, version string, log *slog.Logger) (*Tracer, error) {
 	some, err := sluice.NewLimiter(memory.New(), "errors", sluice.Limit{Count: 1, Period: time.Minute})
 	if err != nil {
@@ -108,7 +109,7 @@ func Open(ctx context.Context, to URL, engine *policy.Engine, version string, lo
 	}, nil
 }
 
-// Close sends the spans that are left, and gives up at a deadline.
+// Close sends the remaining spans. It gives up at the time by.
 func (t *Tracer) Close(by time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), by)
 	defer cancel()
@@ -117,8 +118,8 @@ func (t *Tracer) Close(by time.Time) {
 	}
 }
 
-// start starts the span of a request that is part of a sampled trace. The span is nil for all other requests, and
-// for requests that the OTEL_ variables of the environment exclude from sampling.
+// start starts the span of a request that is part of a sampled trace. The span is nil for other requests, and for
+// those that OTEL_ variables of the environment exclude from sampling.
 func (t *Tracer) start(ctx context.Context, carrier propagation.TextMapCarrier, name string) (context.Context, trace.Span) {
 	remote := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 	if !remote.IsSampled() {
@@ -134,8 +135,8 @@ func (t *Tracer) start(ctx context.Context, carrier propagation.TextMapCarrier, 
 	return ctx, span
 }
 
-// Gateway returns a handler that makes spans of the requests to next, and passes them on as parents of the
-// upstream's spans.
+// Gateway returns a handler that makes spans of the requests to next. The spans are the parents of the upstream's
+// spans.
 func (t *Tracer) Gateway(next http.Handler) http.Handler { return t.http(next, true) }
 
 // Integration returns a handler that makes spans of the requests to next.
@@ -171,7 +172,7 @@ func (t *Tracer) http(next http.Handler, passOn bool) http.Handler {
 	})
 }
 
-// methodName returns the name of a span for a method, and whether the method is known.
+// methodName returns the name of the span for a method. known reports whether it is a known method.
 func methodName(method string) (name string, known bool) {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
@@ -181,7 +182,7 @@ func methodName(method string) (name string, known bool) {
 	return "HTTP", false
 }
 
-// attributes returns the attributes of a request. They do not include its query, which may have secrets.
+// attributes returns the attributes of a request, without the query, which may contain secrets.
 func (t *Tracer) attributes(r *http.Request, method string, known bool) []attribute.KeyValue {
 	scheme := "http"
 	if r.TLS != nil {
@@ -205,7 +206,8 @@ func (t *Tracer) attributes(r *http.Request, method string, known bool) []attrib
 	return all
 }
 
-// end ends the span of an HTTP request. A handler that did not return has panicked and cut the connection.
+// end ends the span of an HTTP request. returned reports whether the handler returned. If not, it panicked, and the
+// connection was cut.
 func end(span trace.Span, code int, returned bool) {
 	switch {
 	case !returned:
@@ -238,7 +240,7 @@ func (a *answered) Head(status int) int {
 	return status
 }
 
-// GRPC returns the options that make a gRPC server make spans of its calls.
+// GRPC returns options for a gRPC server that make spans of its calls.
 func (t *Tracer) GRPC() []grpc.ServerOption {
 	if t == nil {
 		return nil
@@ -264,8 +266,8 @@ func (t *Tracer) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return handler(srv, &tracedStream{stream, ctx})
 }
 
-// startCall starts the span of a call. The method belongs to one of our services: calls of other methods do not get
-// here.
+// startCall starts the span of a gRPC call. The method is one of the server's own, because calls of unknown methods
+// do not reach interceptors.
 func (t *Tracer) startCall(ctx context.Context, method string) (context.Context, trace.Span) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	values := md.Get(traceparent)
@@ -293,7 +295,7 @@ func endCall(span trace.Span, err error) {
 	span.End()
 }
 
-// tracedStream is a stream with the span in its context.
+// tracedStream is a stream whose context has the span.
 type tracedStream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -301,7 +303,7 @@ type tracedStream struct {
 
 func (s *tracedStream) Context() context.Context { return s.ctx }
 
-// exporterErrors logs errors of the exporter, at most one a minute.
+// exporterErrors logs errors of the exporter, at most one per minute.
 type exporterErrors struct {
 	log  *slog.Logger
 	most *sluice.Limiter

@@ -1,5 +1,4 @@
-// Package ratelimit is a module of its own, so that tests can build envoyproxy/ratelimit: "make
-// ratelimit".
+// Package ratelimit is in a module of its own, with which "make ratelimit" builds envoyproxy/ratelimit for tests.
 package ratelimit
 
 import _ "github.com/envoyproxy/ratelimit/src/service_cmd/runner"

@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Consistency is how exactly the processes that share a store count a [Charge] together. Stores that
+// Consistency is the accuracy with which the processes that share a store count a [Charge] together. Stores that
 // are not shared count exactly, and ignore it.
 type Consistency uint8
 

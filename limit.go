@@ -38,8 +38,9 @@ const (
 	// exactly once a Period, is denied every second time: its units are free again after 33/32 of the Period.
 	SlidingWindowLog
 	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for exactly one Period. Package
-	// memory keeps 16 bytes for each microsecond in which units were taken, and package redisstore four to seven
-	// bytes for each unit. Count is at most 1,048,576.
+	// memory keeps 16 to 32 bytes for each microsecond in which units were taken. Package redisstore keeps at most
+	// seven bytes for each unit: three if the Period is a few seconds, four up to an hour, five for a day. Count is
+	// at most 1,048,576.
 	SlidingWindowLogExact
 )
 

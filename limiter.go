@@ -18,8 +18,8 @@ type Limiter struct {
 	// OnError applies while a shared store behind a failover.Store does not answer: requests are allowed (Allow,
 	// the zero value), denied (Deny), or limited by a local allowance (Local). Set it before the first use.
 	OnError OnError
-	// Consistency is how exactly processes that share a store count together. Stores from stores.Open and of
-	// packages lease and synced use it; all others count exactly. Set it before the first use.
+	// Consistency is the accuracy with which the processes that share the store count together. Stores from
+	// stores.Open and of packages lease and synced use it; all others count exactly. Set it before the first use.
 	Consistency Consistency
 	// Lock, from [Penalty.Plan], locks out a key that exceeds a limit: each Take that does not fit,
 	// including those that Wait makes, is an offence, and Reset lifts the penalty. Set it before the first use.
@@ -77,8 +77,8 @@ func (l *Limiter) Name() string { return l.name }
 func (l *Limiter) Plan() *Plan { return l.plan }
 
 // Take charges cost units, at least 1, to key, if they fit. Several limits are charged all or none, and the
-// decision is true of all of them: it has the smallest Remaining and the longest waits of any. On an error the
-// decision is zero.
+// decision combines them: it has the smallest Remaining and the longest waits of any. On an error the decision is
+// zero.
 func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
 		return d, wrongCost(cost)
@@ -112,9 +112,10 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // Wait takes cost units, and waits until they fit or, in a [LeakyBucket], until their turn. If the context's
-// deadline is before that, Wait returns [ErrTooLong] at once and takes nothing. Waiters are served in no particular
-// order, except those queued in a LeakyBucket. If OnError is Deny and the store is unavailable, Wait tries again
-// once a second.
+// deadline is before that, Wait returns [ErrTooLong] at once and keeps nothing: it gives up the turn in a
+// LeakyBucket for a later caller, and refunds the units of other limits. Waiters are served in no particular order,
+// except those queued in a LeakyBucket. If OnError is Deny and the store is unavailable, Wait tries again once a
+// second.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	deadline, bounded := ctx.Deadline()
 	for {

@@ -13,7 +13,7 @@ import (
 // may be shared.
 type Plan struct {
 	kernel.Plan
-	Limit   Limit   // with its Burst filled in, or the Period of a month
+	Limit   Limit   // with the default Burst, or the Period of a month, filled in
 	Penalty Penalty // with its defaults filled in; zero for other plans than a penalty's
 }
 
@@ -76,7 +76,7 @@ func NewOnce(within time.Duration) (*Plan, error) {
 	return p, nil
 }
 
-// WithMost returns a copy of p in which Most is units, or Capacity if that is larger. Most is the largest number of
+// WithMost returns a copy of p with Most set to the larger of units and Capacity. Most is the largest number of
 // units that a state keeps, including a debt: see [kernel.Plan]. If several plans share states, units should be the
 // largest Capacity of these plans plus the debt that p allows. The copy has the Fingerprint of p. WithMost fails if
 // the copy could not be exact, for penalties, and for plans of [NewInFlight] and [NewDistinct].

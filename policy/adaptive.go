@@ -203,9 +203,10 @@ func (o *Observation) LoadShown(i int) string {
 }
 
 // Answered tells the automatic limits of an allowed request that the head of the response has arrived, and releases
-// their permits. The request was sent to the upstream or the handler at sent. The status is that of the response,
-// or 0 if the client left before the head. Permits are held only until the head, because overload shows in the time
-// until the head; a long stream holds none after it. Further calls for the request do nothing.
+// their permits. sent is the time at which the request was sent to the upstream or the handler. status is the
+// status of the response, or 0 if the client left before the head. Permits are held only until the head, because
+// overload shows in the time until the head; a long stream holds none after it. Further calls for the request do
+// nothing.
 func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	o := adaptive.OK
 	switch status {

@@ -320,8 +320,8 @@ func (e *Engine) Demand(now time.Time) []byte {
 }
 
 // HearDemand replaces the demand of the other engines by their latest outputs of [Engine.Demand]. It is valid for a
-// second; after that, limits are divided by the tenants' demand on this engine alone. Outputs of another version
-// are ignored.
+// second; after that, limits are divided in line with the tenants' demand on this engine alone. Outputs of another
+// version are ignored.
 func (e *Engine) HearDemand(now time.Time, said [][]byte) {
 	e.shares.Caps.Hear(e.shares.time(now), said)
 }

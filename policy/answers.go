@@ -25,7 +25,7 @@ type Answer struct {
 	// Headers are sent with all bodies, including the built-in ones. Headers that the integration sets, and headers
 	// about the connection, are not permitted.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Body is the only body; Bodies are several.
+	// Set Body for a single body, or Bodies for several.
 	Body
 	Bodies []Body `json:"bodies,omitempty"`
 }

@@ -36,11 +36,11 @@
 // covered are servers that rewrite paths by their own rules, that take a method from a field or a parameter (limit
 // POST as well), or that drop characters at the ends of a path, as some file systems do with "login. ".
 //
-// Fields of a body are looked for in forms, in JSON objects and, as "outer[name]", in the
-// objects inside them, in multipart/form-data as browsers and common clients write it, and in
-// the query, whatever the Content-Type says. JSON must follow RFC 8259 to the letter. Names are
-// compared without case. If the Content-Type is application/json, the fields of APIs for models and of JSON-RPC, such
-// as "model", "method" and "params[name]", are taken only from the JSON object, even if strings in it look like a form.
+// Whatever the Content-Type says, fields of a body are looked for in forms, in JSON objects (fields of inner
+// objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON
+// must follow RFC 8259 to the letter. Names are compared without case. If the Content-Type is application/json, the
+// fields of APIs for models and of JSON-RPC, such as "model", "method" and "params[name]", are taken only from the
+// JSON object, even if strings in it look like a form.
 //
 // A field is ambiguous
 //
@@ -59,7 +59,8 @@
 // # Names
 //
 // A value of a query or a body may be the name of an account, and databases take many spellings for one account:
-// "Álice" for "alice". Here they share one key. Two names are one key if any of these treats them as equal:
+// "Álice" for "alice". Sluice counts all these spellings under one key. Two names are one key if any of these
+// treats them as equal:
 //
 //   - MySQL and MariaDB: utf8mb4_general_ci, utf8mb4_unicode_ci, utf8mb4_unicode_520_ci and
 //     utf8mb4_uca1400_ai_ci, tested for every character against MariaDB 10.11. For
@@ -92,5 +93,5 @@
 //   - collations that ignore punctuation
 //   - a server's own rules, such as cutting names off at some length or dropping dots from mail addresses
 //
-// There a name has as many keys as it has spellings: keep a rule by client_ip as well.
+// With these, a name has as many keys as it has spellings: keep a rule by client_ip as well.
 package policy

@@ -173,12 +173,13 @@ type Rule struct {
 	// password or a payment in its match or hosts, as in "POST /auth/sign-in" or "/v1/payments": no client should
 	// guess or pay there without a limit.
 	OnError string `json:"on_error,omitempty"`
-	// Consistency is how exactly the instances that share a store count the rule together. "strict", the default,
-	// asks the store for each request. "leased" reserves units in advance and spends them without asking the store;
-	// it never exceeds the limit. "synced" counts in each instance and reports to the others ten times a second; it
-	// can exceed the limit by the units that are not yet reported. Packages lease and synced document the bounds.
-	// "leased" and "synced" are for a token_bucket, gcra, fixed_window or sliding_window_counter without months,
-	// penalty, count or a cost from the response. Over a store that is not shared, all three are the same.
+	// Consistency is the accuracy with which the instances that share a store count the rule together. "strict",
+	// the default, asks the store for each request. "leased" reserves units in advance and spends them without
+	// asking the store; it never exceeds the limit. "synced" counts in each instance and reports to the others ten
+	// times a second; it can exceed the limit by the units that are not yet reported. Packages lease and synced
+	// document the bounds. "leased" and "synced" are for a token_bucket, gcra, fixed_window or
+	// sliding_window_counter without months, penalty, count or a cost from the response. Over a store that is not
+	// shared, all three are the same.
 	Consistency string `json:"consistency,omitempty"`
 	// Answer is the form of denials. It is used for every denial of a request to which this rule applies, whichever
 	// rule denies it. "llm" is the form of the APIs of language models, which their SDKs obey: Anthropic's for
@@ -230,8 +231,8 @@ type Override struct {
 	// keep their permits.
 	InFlight int64 `json:"in_flight,omitempty"`
 	// Block refuses the requests that the rule would count for the subject, and charges nothing for them, whether
-	// or not the store answers: see [Decision]. An override of a shadow only reports. A rule that exempts the
-	// request takes precedence over Block.
+	// or not the store answers: see [Decision]. If the rule is a shadow, Block refuses nothing and is only
+	// reported. A rule that exempts the request takes precedence over Block.
 	Block bool `json:"block,omitempty"`
 	// Exempt makes the rule count nothing for the subject; other rules still count. A rule that blocks the request
 	// takes precedence over Exempt, and so does [Subject.Block].

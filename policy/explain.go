@@ -44,8 +44,8 @@ type RuleTrace struct {
 	Results []Result
 	// After are the Results after the request has been charged; see [Trace.After].
 	After []Result
-	// Enforced is the rollout percentage of the rule, such as "10 %". Watched reports that this subject is not
-	// among them. Without a percentage both are zero.
+	// Enforced is the rollout percentage of the rule, such as "10 %". Watched reports that this subject is not in
+	// that percentage, so the rule does not deny it. Without a percentage both are zero.
 	Enforced string
 	Watched  bool
 	// Override is the override that applies to the subject, if there is one. Do not change it.

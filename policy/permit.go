@@ -215,9 +215,10 @@ func (e *Engine) placeInFlight(d Decision) string {
 	return handover.Text(permits)
 }
 
-// HoldPlace renews the permits that place, a text of [Engine.Place], names: for another [kernel.PermitLasts]. It
-// reports whether the request still has all of them. Expired permits are taken again, if others have not taken
-// them. Call it well before they expire. Permits of rules that no longer count requests in flight are left out.
+// HoldPlace renews, for another [kernel.PermitLasts], the permits named in place, a text that [Engine.Place]
+// returned. It reports whether the request still has all of them. Expired permits are taken again, if others have
+// not taken them. Call it well before they expire. Permits of rules that no longer count requests in flight are
+// left out.
 func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
 	place, turn, err := cutTurn(place)
 	if err != nil || place == "" && turn != "" {

@@ -110,7 +110,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 // notPassed is the outcome of an allowed request that has not reached a handler after all.
 var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
 
-// Settlement is the change by an outcome under one limit of a rule: see [Engine.ObserveSettled].
+// Settlement describes how an outcome changed the charge under one limit of a rule: see [Engine.ObserveSettled].
 type Settlement struct {
 	Rule  string
 	Key   string // the key of the subject: see [Observation.Key]

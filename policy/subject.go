@@ -38,8 +38,9 @@ type Subject struct {
 	shadow  bool     // the rule is a shadow for the subject
 }
 
-// ErrStoreAway is returned if the shared store did not answer.
-var ErrStoreAway = errors.New("policy: the shared store is unavailable, and nothing was changed")
+// ErrStoreAway is returned if the shared store did not answer. If just its answer was lost, the store has made the
+// change nevertheless.
+var ErrStoreAway = errors.New("policy: the shared store is unavailable, and the change may or may not have been made")
 
 // Subject returns the subject of a rule with these values in its key. The map is keyed by the key parts as written
 // in the rule. Values are normalized as values of requests are, so that "2001:db8::1" stands for its network. An
@@ -133,7 +134,7 @@ func (p *Policy) countingRule(name string) (*rule, error) {
 	case r.block:
 		return nil, fmt.Errorf("policy: rule %q blocks, and counts nothing", name)
 	case r.classifies:
-		return nil, fmt.Errorf("policy: rule %q has a class alone, and counts nothing", name)
+		return nil, fmt.Errorf("policy: rule %q has only a class, and counts nothing", name)
 	case r.adaptive != nil:
 		return nil, fmt.Errorf("policy: rule %q has an automatic limit, which has no subjects in the store", name)
 	default:
@@ -181,8 +182,8 @@ func (s *Subject) held() ([]counted, *Override) {
 // Rule returns the name of the subject's rule, or the name that was given to [Engine.Adhoc].
 func (s *Subject) Rule() string { return s.rule.name }
 
-// Enforced returns whether a rule with a rollout percentage denies the subject, such as "enforced for 10 %: this
-// subject is not". Without a percentage it returns "".
+// Enforced returns a text that says whether a rule with a rollout percentage is enforced for the subject, such as
+// "enforced for 10 %: this subject is not". Without a percentage it returns "".
 func (s *Subject) Enforced() string {
 	if !s.rule.isPartial() {
 		return ""
@@ -370,9 +371,9 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 	return s
 }
 
-// AdhocInto is [Engine.Adhoc] for another key of the same limit. It stores the subject in into, and allocates
-// nothing if into has been used this way before. Results of [Subject.Key] for the old into are no longer valid
-// afterwards. No decision about into may be under way.
+// AdhocInto is [Engine.Adhoc] for another key of the same limit. The subject is stored in *into. If into has been
+// used this way before, nothing is allocated, and earlier results of into.Key are no longer valid. No decision
+// about into may be under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
 	into.engine, into.policy, into.rule = s.engine, nil, s.rule
 	into.setAdhocKey(key)
@@ -398,8 +399,9 @@ const (
 var showKeyNames = []string{showWhole: "whole", showShort: "short", showHash: "hash"}
 
 // ShownKey returns a key as it is shown to people: whole, shortened or hashed by its rule's ShowKey (see [Rule]),
-// without the name of the rule. It is one printable line: other characters, and those that would change the text around
-// them, are escaped. Values are separated by " · ". Values of a key without a rule in the policy are shortened.
+// without the name of the rule. It is one printable line: characters that are not printable, or that would change
+// the text around them, are escaped. Values are separated by " · ". Values of a key without a rule in the policy
+// are shortened.
 func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
 
 // ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is still made
@@ -428,8 +430,8 @@ func (p *Policy) ShownSent(key, sent string) string {
 func (s *Subject) ShownWhole() bool { return s.rule.show == showWhole }
 
 // Pseudonym returns the form of the key under "show_key: hash". Subjects with equal shortened keys have different
-// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. A guessed key can be
-// verified.
+// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. Anyone who guesses a
+// key can verify the guess by the pseudonym.
 func (s *Subject) Pseudonym() string {
 	_, subject := parts.CutKey(s.Key())
 	return s.rule.key.Pseudonym(subject)

@@ -74,11 +74,11 @@ return {names, texts}
 `, maxPosts, maxInstance, maxPosted, maxSealed)
 
 // Post stores a message of an instance for the others that share the store, in place of the instance's previous
-// message, until it expires. A part is a separate board of messages. It has two keys: the prefix and
-// "{posts:PART}", and the same with ":until". With a HashKey, messages are encrypted, but not the names of
-// instances. A name has at most 256 bytes, and a message a MiB. A part has room for 256 instances. All posts of a
-// part should expire after about the same time: Post deletes messages that would stay at least twice as long as the
-// new one, because they must have been posted before the clock was set back.
+// message, until it expires. A part is a separate board of messages. It takes two keys in Redis: PREFIX{posts:PART}
+// and PREFIX{posts:PART}:until. With a HashKey, messages are encrypted, but not the names of instances. A name has
+// at most 256 bytes, and a message a MiB. A part has room for 256 instances. All posts of a part should expire
+// after about the same time. Post deletes a message that would stay at least twice as long as the new one, because
+// it takes such a message for one from before the server's clock was set back.
 func (s *Store) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
 	if len(said) > maxPosted {
 		return fmt.Errorf("redisstore: %d bytes are too many to be posted: at most %d are taken", len(said), maxPosted)

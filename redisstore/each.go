@@ -49,7 +49,8 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	s.takeEachAcross(ctx, across)
 }
 
-// TakeEachWithin does what TakeEach does, but waits no longer than wait for the server: see [Store.TakeWithin].
+// TakeEachWithin does what TakeEach does, but gives the server at most the time wait to answer: see
+// [Store.TakeWithin].
 func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	if wait <= 0 {
 		for i := range calls {

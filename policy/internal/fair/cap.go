@@ -6,10 +6,10 @@
 // every store. The second charges a meter of the tenant, on which a unit costs the time between two units of the
 // tenant's allocation. When allocations change, only that cost changes: plans and states stay.
 //
-// The limit is divided by the demand of the last window, by water-filling. The amount to divide depends on the
-// bucket: it is larger if the level is below the target, and smaller if the level is above, so that nothing stays
-// unused. At the target level, the reserve is still free. The first request of an epoch computes the division, and
-// requests that come meanwhile use the previous division, so no goroutine is needed.
+// The limit is divided in line with the demand of the last window, by water-filling. The amount to divide depends
+// on the bucket: it is larger if the level is below the target, and smaller if the level is above, so that nothing
+// stays unused. At the target level, the reserve is still free. The first request of an epoch computes the
+// division, and requests that come meanwhile use the previous division, so no goroutine is needed.
 package fair
 
 import (

@@ -11,12 +11,12 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// holdAgain is how often a [Holder] renews a permit: several renewals may fail before the permit is
+// holdAgain is the time between renewals of a permit by a [Holder]: several renewals may fail before the permit is
 // lost.
 const holdAgain = kernel.PermitLasts / 5
 
-// oweAgain is how often a [Holder] tries again to give back permits, and maxOwed is how many such permits it
-// remembers.
+// oweAgain is the time after which a [Holder] tries again to give back permits, and maxOwed is the number of such
+// permits that it remembers.
 const (
 	oweAgain = kernel.PermitLasts / 20
 	maxOwed  = 1024
@@ -62,7 +62,7 @@ type Hold struct {
 	released bool
 }
 
-// owed is a permit to give back. At until it becomes free in any case.
+// owed is a permit to give back. The permit becomes free at until in any case.
 type owed struct {
 	charge Charge
 	until  time.Time

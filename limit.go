@@ -32,10 +32,11 @@ const (
 	SlidingWindowCounter
 	// SlidingWindowLog records the time of each unit, in two bytes a unit, so that no Period has more than Count.
 	// It rounds times to 2^-15 of the Period, always so that a unit counts for a little longer. Above a Count of
-	// 1,024 it keeps a count for each 32nd of the Period instead, in about 150 bytes whatever the Count. (A store
-	// needs some more for each key.) No Period has more than Count then either, but under constant demand only
-	// 32/33 of Count pass. So steady traffic at the limit loses 3 %, and a client that takes all of Count at once,
-	// exactly once a Period, is denied every second time: its units are free again after 33/32 of the Period.
+	// 1,024 it keeps a count for each 32nd of the Period instead, in about 150 bytes whatever the Count. (In
+	// addition, a store has a fixed overhead for each key.) In this case, too, no Period has more than Count, but
+	// under constant demand only 32/33 of Count pass. So steady traffic at the limit loses 3 %, and a client that
+	// takes all of Count at once, exactly once a Period, is denied every second time: its units are free again
+	// after 33/32 of the Period.
 	SlidingWindowLog
 	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for exactly one Period. Package
 	// memory keeps 16 to 32 bytes for each microsecond in which units were taken. Package redisstore keeps at most
@@ -92,18 +93,18 @@ type Limit struct {
 	// days, and may be left at zero.
 	Period time.Duration
 	// Burst is the most units that pass at once, or that wait in the queue of a [LeakyBucket]. Zero means the
-	// default: Count, or for a LeakyBucket what drains in [DefaultQueueTime] if that is less. Windows and logs have
-	// no Burst.
+	// default: Count, or for a LeakyBucket the number of units that drain in [DefaultQueueTime], if that is less.
+	// Windows and logs have no Burst.
 	Burst int64
 	// Algorithm is the way in which the limit counts.
 	Algorithm Algorithm
 	// MonthDay, from 1 to 31, makes the period a month of the calendar in UTC that begins at midnight of this day,
-	// or of the last day of a month that is shorter. Only FixedWindow counts by the calendar. All other limits have
-	// 0.
+	// or of the last day of a month that is shorter. Only FixedWindow counts by the calendar. Limits that do not
+	// count by the calendar have 0.
 	MonthDay int
 	// Money is the number of micro-USD in a unit of Count and Burst, for a limit in USD. [ParseLimit] returns 1. A
 	// larger value is for limits with numbers that would be too large to be exact in micro-USD. Callers round costs
-	// up to whole units. Limits of different Money never share a count. Limits that do not count money have 0.
+	// up to whole units. Limits with different Money never share a count. Limits that do not count money have 0.
 	Money int64
 }
 

@@ -10,10 +10,10 @@ import (
 // Limiter applies one [Limit], or several together, to any number of keys. Limiters on one store share their counts
 // if they have the same Name and count in the same way, for example as buckets with the same rate or windows of the
 // same length: see Fingerprint in [kernel.Plan]. They never share counts with the rules of a policy, whatever the
-// names: to see a rule's count, ask the policy's engine.
+// names. The engine of a policy returns the counts of its rules.
 //
-// Errors match [ErrUsage] if the call is wrong. If Wait ends without its units, the error matches [ErrNever] or
-// [ErrTooLong], or is the context's. All other errors come from the store.
+// Errors match [ErrUsage] if the call is wrong. If Wait returns without its units, the error matches [ErrNever] or
+// [ErrTooLong], or is the error of the context. All other errors come from the store.
 type Limiter struct {
 	// OnError applies while a shared store behind a failover.Store does not answer: requests are allowed (Allow,
 	// the zero value), denied (Deny), or limited by a local allowance (Local). Set it before the first use.

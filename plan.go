@@ -9,12 +9,12 @@ import (
 )
 
 // Plan is a [Limit], a [Penalty] or a number of permits, compiled to integers: the [kernel.Plan] that stores count
-// by. Plans are made by [NewPlan], [Penalty.Plan], [NewInFlight], [NewDistinct] and [NewOnce], are never changed after that and
-// may be shared.
+// by. Plans are made by [NewPlan], [Penalty.Plan], [NewInFlight], [NewDistinct] and [NewOnce], never change after
+// that, and may be shared.
 type Plan struct {
 	kernel.Plan
 	Limit   Limit   // with the default Burst, or the Period of a month, filled in
-	Penalty Penalty // with its defaults filled in; zero for other plans than a penalty's
+	Penalty Penalty // with its defaults filled in; zero unless the plan is of a penalty
 }
 
 // NewPlan compiles a limit. It fails if the limit is invalid, or if its numbers cannot be exact in ticks of 1 µs, 1

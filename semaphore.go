@@ -11,7 +11,8 @@ import (
 // [Limiter] of that name.
 //
 // A permit is held until it is released, however long the work takes. [Holder] describes when the number of permits
-// may be exceeded. Errors match [ErrUsage] if the call is wrong. All others are the store's or the context's.
+// may be exceeded. Errors match [ErrUsage] if the call is wrong. All other errors come from the store or the
+// context.
 type Semaphore struct {
 	// OnError applies while a shared store does not answer, as for a [Limiter]. Set it before the first use.
 	OnError OnError
@@ -66,8 +67,8 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 	}, d, nil
 }
 
-// Wait pauses between tries for a random time of up to firstPause, which doubles up to longPause, so
-// that callers waiting for the same permit neither retry in step nor too often.
+// Wait pauses between attempts for a random time. Its bound starts at firstPause and doubles up to longPause, so
+// that callers that wait for the same permit neither retry in step nor too often.
 const (
 	firstPause = 5 * time.Millisecond
 	longPause  = 250 * time.Millisecond

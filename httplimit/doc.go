@@ -38,11 +38,11 @@
 //
 // # Queues
 //
-// A request that a leaky bucket admits with a delay waits for its turn. If the client leaves, a later request gets the
-// turn. The same is true if the request's context has a deadline before the turn: the request is then denied at once,
-// without the fields above. A body of up to 64 KiB is read before the wait, because a server notices that a client has
-// left only after the body has been read. If the body is larger, the request keeps its turn even if the client leaves.
-// The server's WriteTimeout should be longer than its longest queue.
+// A request that a leaky bucket admits with a delay waits for its turn. If the client leaves, a later request gets
+// the turn. If the deadline of the request's context is before the turn, the request is denied at once, without the
+// fields above, and a later request gets the turn. A body of up to 64 KiB is read before the wait, because a server
+// notices that a client has left only after the body has been read. If the body is larger, the request keeps its
+// turn even if the client leaves. The server's WriteTimeout should be longer than its longest queue.
 //
 // # Bodies
 //
@@ -84,9 +84,9 @@
 // # Requests
 //
 // A request target is a path, an http or https URL with a host, or "*" for OPTIONS. Requests with any other target
-// are answered with 400 and not counted. The same is true of CONNECT requests, of a Host that is neither a name nor
-// an address, and of a Connection field of more than 1000 bytes. A server answers "OPTIONS *" itself, uncounted,
-// unless its DisableGeneralOptionsHandler is set.
+// are answered with 400 and not counted. So are CONNECT requests, and requests with a Host that is neither a name
+// nor an address, or with a Connection field of more than 1000 bytes. A server answers "OPTIONS *" itself,
+// uncounted, unless its DisableGeneralOptionsHandler is set.
 //
 // The fields listed in the Connection field are removed from the request before the decision, because a proxy
 // behind the middleware would remove them later. Fields about the connection itself stay, as do the forwarded

@@ -174,8 +174,8 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	return nil, nil, nil
 }
 
-// clean removes the fields that Connection names, unless the gateway has removed them. It returns the fault of
-// Connection as a sentence, or "".
+// clean removes the fields listed in the Connection field, unless the gateway has removed them. It returns the
+// fault of Connection as a sentence, or "".
 func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
 	if x, ok := w.(*exchange.Exchange); ok && x.Cleaned {
 		return x.Fault

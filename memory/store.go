@@ -15,8 +15,8 @@
 //
 // A Store keeps only a hash of each key, with a random seed: 58 bits in a store of the default size. The
 // probability that any two of a million keys share a state is one in 500,000, and clients cannot find out which
-// keys do. Storing whole keys was tried: a Take of a hot key then costs 2.5 times as much, a Take of one of a
-// million keys five times as much, and each key takes 140 bytes plus its length.
+// keys do. Storing whole keys was tried. With whole keys, a Take of a hot key costs 2.5 times as much, a Take of
+// one of a million keys costs five times as much, and each key takes 140 bytes plus its length.
 package memory
 
 import (

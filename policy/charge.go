@@ -13,8 +13,8 @@ type charges struct {
 	whose    []*subject       // the subject of each result
 	receipts []sluice.Receipt // one for each charge
 	costs    []int64          // during a preview, which charges 0: the real costs of the charges
-	began    time.Time        // start of the Take, if a rule goes by the outcome
-	made     time.Time        // Time of the request, if a rule goes by the outcome
+	began    time.Time        // start of the Take, if a rule depends on the outcome
+	made     time.Time        // Time of the request, if a rule depends on the outcome
 
 	turns       *sluice.Turns
 	counters    []counter // one of each kind

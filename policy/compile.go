@@ -22,8 +22,8 @@ const maxKeyParts = 8
 // subjects, so do not change them afterwards. The error is an [Errors] that lists what is wrong.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 
-// CompileAt is Compile for a document that comes from a file: where maps the path of a field (see
-// [Problem]) to its file and line, and problems and warnings then name them. It may be nil.
+// CompileAt is Compile for a document that comes from a file. The function where returns the file and line of the
+// field with a path (see [Problem]), for the texts of problems and warnings. It may be nil.
 func CompileAt(doc Document, where func(path string) (file string, line int)) (*Policy, error) {
 	c := newCompiler(where)
 	p := c.compile(&doc)

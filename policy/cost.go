@@ -282,7 +282,8 @@ func number(s string) (n int64, ok bool) {
 	return n, true
 }
 
-// times returns n times the cost of one, or a cost that never fits if the product is too large.
+// times returns n times one, the cost of a single request. If the product is too large, it returns a cost that
+// never fits.
 func times(one, n int64) int64 {
 	if one > math.MaxInt64/n {
 		return math.MaxInt64

@@ -10,8 +10,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// overruns is how many times the largest cost a key may owe if no rule bounds how many of its requests are under
-// way.
+// A key may owe at most overruns times the largest cost, if no rule bounds the number of its requests under way.
 const overruns = 64
 
 // keep sets how many units the states of each limit keep: the units of the largest limit that counts in the same

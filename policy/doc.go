@@ -63,10 +63,9 @@
 // treats them as equal:
 //
 //   - MySQL and MariaDB: utf8mb4_general_ci, utf8mb4_unicode_ci, utf8mb4_unicode_520_ci and
-//     utf8mb4_uca1400_ai_ci, tested for every character against MariaDB 10.11. For
-//     utf8mb4_0900_ai_ci, Unicode's default collation table, on which it is based, was used.
-//     The same collations of utf8mb3, with or without PAD SPACE, and all stricter ones, such as
-//     those that distinguish accents or case.
+//     utf8mb4_uca1400_ai_ci, tested for every character against MariaDB 10.11. Also utf8mb4_0900_ai_ci, tested
+//     against Unicode's default collation table, on which it is based. Also the same collations of utf8mb3, with or
+//     without PAD SPACE, and all stricter ones, such as those that distinguish accents or case.
 //   - latin1_swedish_ci, for names of ASCII without "[", "\" and "]".
 //   - PostgreSQL: lower, citext, unaccent, and the root collation of ICU at any strength.
 //   - Frameworks that ignore case or marks, trim spaces, make several spaces one, or normalize
@@ -87,8 +86,8 @@
 //
 // These are not covered:
 //
-//   - collations of a single language that treat names as equal that are different here, as "ä" and "ae" in German
-//     phone books, or "å" and "aa" in Danish
+//   - collations of a single language that treat names as equal although Sluice keeps them apart, as "ä" and "ae" in
+//     German phone books, or "å" and "aa" in Danish
 //   - collations of SQL Server, which were not tested
 //   - collations that ignore punctuation
 //   - a server's own rules, such as cutting names off at some length or dropping dots from mail addresses

@@ -31,7 +31,7 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 		w := e.begin(r, d)
 		b.all = append(b.all, made{asking{w, d}, r, 0})
 		// prepare may ask the store before a body is read (see looksFirst), and for permits that earlier requests
-		// of the list take. So those requests have to be charged first.
+		// of the list take. So the earlier requests have to be charged first.
 		if r.Body != nil && r.ID == "" || b.underWay && !r.Ends {
 			b.take(ctx, e)
 		}

@@ -169,8 +169,8 @@ func (e *Engine) decide(ctx context.Context, w *work, d *Decision) {
 	}
 }
 
-// prepare makes the charges of the request, and reports whether to take them from the store. If not, d is the
-// decision. If so, d.Missing may deny the request all the same.
+// prepare makes the charges of the request, and reports whether to take them from the store. If it reports false, d
+// is the decision. If it reports true, d.Missing may nevertheless deny the request.
 func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 	if w.request.Subject != nil {
 		if !w.resolveSubject(d) {

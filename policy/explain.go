@@ -23,7 +23,7 @@ type Trace struct {
 	// Tier is the tier of the request, if a rule needs one, and TierFrom its source: "subjects", the part of the
 	// request that tiers.from names, or "default".
 	Tier, TierFrom string
-	// TierSubject is the entry of the subjects with the tier, if any. Do not change it.
+	// TierSubject is the entry in the list of subjects that sets the tier, if any. Do not change it.
 	TierSubject *TierSubject
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
@@ -72,7 +72,7 @@ type LoadTrace struct {
 // for which Decide would not read the body because others deny already.
 func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	w := e.begin(req, &t.Decision)
-	w.timed = w.policy.adapts && req.Subject == nil // as if an integration had sent it that reports responses
+	w.timed = w.policy.adapts && req.Subject == nil // as if it came from an integration that reports responses
 	defer e.end(w)
 	defer t.form(w)
 	t.Client = w.policy.client(req)
@@ -141,7 +141,7 @@ func (t *Trace) refuses(w *work) bool {
 	return len(w.charges.list)+len(w.subjects.blocked) > 0 && !t.Decision.Allowed && t.Decision.Err == nil
 }
 
-// exempt explains a request that rule by exempts, or cors if by is nil.
+// exempt explains a request that is exempt by the rule in by, or by cors if by is nil.
 func (t *Trace) exempt(w *work, by *rule, why string) {
 	t.Decision = Decision{Allowed: true, Exempt: true}
 	t.Rules = make([]RuleTrace, len(w.policy.rules))
@@ -356,7 +356,7 @@ func (r *rule) whyNotPath(w *work) string {
 	return noPattern // the path is not known, or only shadows would deny it
 }
 
-// explainBarred explains a request that rule by blocks.
+// explainBarred explains a request that is blocked by the rule in by.
 func (t *Trace) explainBarred(w *work, by *rule) {
 	t.Rules = make([]RuleTrace, len(w.policy.rules))
 	for i := range w.policy.rules {

@@ -203,7 +203,7 @@ func (r *rule) whyPartial(watched bool) string {
 	return s + ": this subject is"
 }
 
-// onlyWatched returns why a rule that would deny the request does not.
+// onlyWatched returns the reason why a rule that would deny the request does not deny it.
 func (r *rule) onlyWatched() string {
 	if r.isPartial() {
 		return " (shadow)"

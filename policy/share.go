@@ -51,8 +51,9 @@ func (s *Share) isZero() bool { return s.Of == "" && len(s.By) == 0 && len(s.Wei
 type sharing struct {
 	owner   int // how many parts of the key identify the limit; the others identify the tenant
 	weights map[string]int64
-	// How far a tenant may be ahead of its time, in nanoseconds. ahead is a quarter of the window. alone applies
-	// while the limit has enough for all: the time in which the burst refills, if that is longer.
+	// ahead and alone are how far a tenant may be ahead of its time, in nanoseconds. ahead is a quarter of the
+	// window. alone applies while the limit has enough for all tenants; it is the time in which the burst refills,
+	// if that is longer than ahead.
 	ahead, alone int64
 	most         int64 // the most units of a request
 }

@@ -287,7 +287,7 @@ func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
 // Refund gives back units to each count of the subject that is in force, and returns their states afterwards. For
 // limits in USD, units are in micro-USD, rounded down to the units in which the limit counts. Units beyond those in
 // use are lost. With a shared store, other instances may refuse the subject from memory for another 60 ms, or for a
-// second if they do not hear of the refund: see package redisstore.
+// second if the message about the refund does not reach them: see package redisstore.
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)
@@ -313,8 +313,8 @@ func (s *Subject) Queues() bool {
 
 // Reset forgets all counts of the subject, including those under limits of the rule that are not in force, and
 // lifts its penalty. Requests that wait in a queue keep their turns. With a shared store, the reset takes effect on
-// all instances within milliseconds, or within a second on instances that do not hear of it: see package
-// redisstore.
+// all instances within milliseconds, or within a second on instances that do not get the message about it: see
+// package redisstore.
 func (s *Subject) Reset(ctx context.Context) error {
 	limits, _ := s.held()
 	all := distinct(append(limits, s.rule.limits()...))

@@ -37,9 +37,9 @@ type Config struct {
 	// Prefix begins the names of all keys and of the channel for resets. If empty, it is [DefaultPrefix]. Stores
 	// with the same prefix on the same server share their counts. Prefix must not contain a brace.
 	Prefix string
-	// HashKey, if not empty, is a secret that hides the charges' keys from the server: the store replaces each key
-	// by its HMAC-SHA256 under HashKey, cut to 128 bits. All processes that share counts need the same HashKey. It
-	// should have 32 random bytes.
+	// HashKey, if it is not empty, is a secret that hides the charges' keys from the server: the store replaces
+	// each key by its HMAC-SHA256 under HashKey, cut to 128 bits. All processes that share counts need the same
+	// HashKey. It should have 32 random bytes.
 	HashKey []byte
 }
 

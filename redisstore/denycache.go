@@ -79,7 +79,7 @@ func (d *denyCache) answerAt(at int64, charges []sluice.Charge, receipts []sluic
 	return refuses
 }
 
-// lookUp writes the receipts of charges as if the request is denied. It reports whether one of the charges is
+// lookUp writes the receipts of charges as if the request were denied. It reports whether one of the charges is
 // certain to refuse the request, and whether all states are known.
 func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.Receipt) (refuses, all bool) {
 	var k cacheEntry

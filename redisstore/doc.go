@@ -75,8 +75,8 @@
 // # Cluster
 //
 // Charges of one Take are atomic if their keys start with the same hash tag: see [Store.Take]. Other charges take a
-// round trip for each hash slot, one after the other, all within the context of the Take. The slots that denied
-// before come first, then those with lower rates before those with higher ones. Slots may move at any time.
+// round trip for each hash slot, one after the other, all within the context of the Take. Slots that denied before
+// come first. Of the other slots, those with lower rates come first. Slots may move at any time.
 //
 // # The client library
 //

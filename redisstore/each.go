@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// TakeEach implements [sluice.EachTaker]. It makes one call of the server for up to 1024 charges, and more calls
+// TakeEach implements [sluice.EachTaker]. It makes one call to the server for up to 1024 charges, and more calls
 // one after the other. On a cluster, it makes one call for each hash slot, and sends all calls to a master
 // together; Takes with several slots are decided after the others, in no particular order. If a Take is denied from
 // memory, its receipts may not include units that earlier Takes in the list have taken from limits that do not deny

@@ -25,9 +25,8 @@ func claimLikeness(s, name string) likeness {
 	return different
 }
 
-// cookieLikeness compares the names of cookies. PHP drops spaces before a name, ends it at
-// NUL, takes dots and spaces for underscores, and "[" where no "]" follows, and makes a list
-// of "name[]".
+// cookieLikeness compares the names of cookies. PHP drops spaces before a name, ends the name at NUL, takes dots,
+// spaces, and a "[" without a "]" after it for underscores, and makes a list of "name[]".
 func cookieLikeness(s, name string) likeness {
 	if claimLikeness(s, name) == same || samePHP(s, name, false) {
 		return same

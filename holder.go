@@ -109,7 +109,7 @@ func (p *Hold) Release(ctx context.Context) error { return p.holder.Release(ctx,
 // Leave stops renewing the permit without giving it back, so that another process can take it over. The permit
 // becomes free after [kernel.PermitLasts], unless its new owner renews it with the charge that Leave returns.
 func (p *Hold) Leave() Charge {
-	p.holder.let([]*Hold{p})
+	p.holder.markReleased([]*Hold{p})
 	return p.charge
 }
 
@@ -117,7 +117,7 @@ func (p *Hold) Leave() Charge {
 func (h *Holder) Release(ctx context.Context, holds ...*Hold) (err error) {
 	h.begin() // before a permit is released, so that no waiting call misses it
 	defer h.end()
-	if holds = h.let(holds); len(holds) == 0 {
+	if holds = h.markReleased(holds); len(holds) == 0 {
 		return nil
 	}
 	calls := takeCalls(len(holds), func(i int) Charge { return holds[i].back() })
@@ -187,8 +187,8 @@ func (h *Holder) released() <-chan struct{} {
 // confirmed reports whether the store itself made the Take, and not a fallback.
 func confirmed(c *TakeCall) bool { return c.Err == nil && !c.Receipts[0].Origin.Degraded() }
 
-// let marks holds as released, and returns those that were not released before.
-func (h *Holder) let(holds []*Hold) []*Hold {
+// markReleased marks holds as released, and returns those that were not released before.
+func (h *Holder) markReleased(holds []*Hold) []*Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	fresh := make([]*Hold, 0, len(holds))

@@ -322,6 +322,6 @@ func (e *Engine) Demand(now time.Time) []byte {
 // HearDemand replaces the demand of the other engines by their latest outputs of [Engine.Demand]. The demand is
 // valid for a second; after that, limits are divided in line with the tenants' demand on this engine alone. Outputs
 // of another version are ignored.
-func (e *Engine) HearDemand(now time.Time, said [][]byte) {
-	e.shares.Caps.Hear(e.shares.time(now), said)
+func (e *Engine) HearDemand(now time.Time, demands [][]byte) {
+	e.shares.Caps.Hear(e.shares.time(now), demands)
 }

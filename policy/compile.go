@@ -98,7 +98,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		p.rules[i] = c.compileRule(p, &doc.Rules[i], byDefault)
 	}
 	p.numbers = c.compileNumbers(p)
-	c.checkAllTold(p)
+	c.checkAllShownNames(p)
 	c.keep(p)
 	p.listsUnused = c.unused()
 	p.overrides = c.overrides(p, doc.Overrides)
@@ -212,7 +212,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 		c.adaptive(r, out)
 		return
 	case r.InFlight != InFlight{}:
-		ofTier = c.tierPlaces
+		ofTier = c.tierPermits
 		c.inFlight(r, out)
 	case out.distinct && r.Distinct.Limit == "": // an error has been reported
 	case out.distinct:

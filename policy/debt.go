@@ -105,7 +105,7 @@ type keptKey struct {
 
 // debtOf returns how many units a key of the rule may owe.
 func (p *Policy) debtOf(r *rule) int64 {
-	if !r.cost.isTold() {
+	if !r.cost.isReported() {
 		return 0
 	}
 	largest := r.cost.max

@@ -112,7 +112,7 @@ func (b *each) charge(r *Request, d *Decision) {
 // about sets up the shared work for a plain request.
 func (b *each) about(r *Request) {
 	rule, w := r.Subject.rule, b.shared
-	w.request, w.charges.whose = r, w.charges.whose[:0]
+	w.request, w.charges.subjects = r, w.charges.subjects[:0]
 	w.subjects.list = append(w.subjects.list[:0], subject{rule: rule, by: &rule.own, key: r.Subject.charged, owner: r.Subject.charged, shadow: w.policy.isShadow(rule)})
 }
 
@@ -120,7 +120,7 @@ func (b *each) about(r *Request) {
 func (b *each) remembered(a *made) *work {
 	w := b.shared
 	b.about(a.request)
-	w.charges.list, w.charges.results, w.charges.whose = b.charges[a.charge:a.charge+1], a.d.Results, append(w.charges.whose, &w.subjects.list[0])
+	w.charges.list, w.charges.results, w.charges.subjects = b.charges[a.charge:a.charge+1], a.d.Results, append(w.charges.subjects, &w.subjects.list[0])
 	return w
 }
 

@@ -173,7 +173,7 @@ func (t *Trace) explainLimits(w *work) {
 		if i == len(c.results) || c.results[i].Rule != r.Rule {
 			continue
 		}
-		r.Key = strings.Clone(c.whose[i].key)
+		r.Key = strings.Clone(c.subjects[i].key)
 		for _, k := range c.active {
 			r.Share += k.explain(c, i)
 		}
@@ -395,8 +395,8 @@ func (r *rule) then() string {
 	switch {
 	case r.cost.usage != nil:
 		all = append(all, "costs "+r.cost.usage.text())
-	case r.cost.told != "":
-		all = append(all, fmt.Sprintf("costs what %s says, at most %d", r.cost.told, r.cost.max))
+	case r.cost.responseHeader != "":
+		all = append(all, fmt.Sprintf("costs what %s says, at most %d", r.cost.responseHeader, r.cost.max))
 	case r.cost.bytes > 0:
 		text := fmt.Sprintf("costs 1 for each %d bytes of the body", r.cost.bytes)
 		if r.cost.max > 0 {

@@ -103,7 +103,7 @@ func (c *compiler) effectOf(o *Override, r *rule) *resolved {
 		case r.inFlight && o.InFlight == 0:
 			c.fail("limit", "write for example \"in_flight: 50\"", "the rule has in_flight, and no limit")
 		case r.inFlight:
-			limits = c.places("in_flight", o.InFlight, r)
+			limits = c.permits("in_flight", o.InFlight, r)
 		case o.InFlight != 0:
 			c.fail("in_flight", "write for example \"limit: 500/minute\"", "the rule has a limit, and no in_flight")
 		default:
@@ -112,7 +112,7 @@ func (c *compiler) effectOf(o *Override, r *rule) *resolved {
 		if limits == nil {
 			return nil
 		}
-		c.checkTold("limits", limits)
+		c.checkShownNames("limits", limits)
 		key.limits = &limits[0]
 	}
 	effect := c.effects[key]

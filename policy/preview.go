@@ -126,7 +126,7 @@ func (d *Decision) refusedFirst(w *work) *Decision {
 	first.Results, first.RetryAfter = first.Results[:0], 0
 	refuses := false
 	for i := range d.Results {
-		if r := w.charges.whose[i].rule; r.readsBody || r.neverRefuses() || w.charges.list[i].Cost != 1 {
+		if r := w.charges.subjects[i].rule; r.readsBody || r.neverRefuses() || w.charges.list[i].Cost != 1 {
 			continue
 		}
 		refuses = refuses || !d.Results[i].Allowed
@@ -313,8 +313,8 @@ func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 	return false
 }
 
-// looksForPlaces reports whether the request passes only if a permit is free, but takes no permit.
-func (w *work) looksForPlaces() bool {
+// needsFreePermit reports whether the request passes only if a permit is free, but takes no permit.
+func (w *work) needsFreePermit() bool {
 	return w.charges.inFlight() && w.mode == Charge && !w.request.Ends
 }
 

@@ -187,8 +187,8 @@ const overridden = "override"
 // or of its tier, or the rule's own.
 func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	if in.policy.overrides.byRule != nil {
-		if e, says := s.overrideOf(in, r); e != nil {
-			return says, e.Until
+		if e, own := s.overrideOf(in, r); e != nil {
+			return own, e.Until
 		}
 	}
 	if r.tiers != nil {

@@ -122,7 +122,7 @@ func (c *compiler) checkShare(r *Rule, out *rule) {
 		{"tiers", len(r.Tiers) > 0, "give tiers their weights in the share, or a limit in another rule"},
 		{"penalty", r.Penalty != Penalty{}, "move it to a rule with a limit for each tenant"},
 		{"count", !r.Count.isZero(), "move it to a rule with a limit: a share counts demand"},
-		{"cost", out.cost.isTold(), "write the cost of a request, or a request header that contains it"},
+		{"cost", out.cost.isReported(), "write the cost of a request, or a request header that contains it"},
 	} {
 		if f.set {
 			c.fail(f.name, f.hint, "there are both share and %s", f.name)

@@ -150,15 +150,15 @@ func (e *Engine) subject(p *Policy, r *rule, k *parts.Keys) *Subject {
 		return s
 	}
 	s.owner, s.charged = k.Tenant(r.sharing.owner, r.together)
-	w := s.looked()
+	w := s.newWork()
 	if tier, known := w.subjects.tierOfKey(&w.input, r); known {
 		s.weight = r.sharing.weight(tier)
 	}
 	return s
 }
 
-// looked returns a work with the key of the subject, to find its limits with.
-func (s *Subject) looked() *work {
+// newWork returns a work with the key of the subject, to find its limits with.
+func (s *Subject) newWork() *work {
 	w := &work{input: input{policy: s.policy, request: new(Request)}}
 	k := &w.subjects.keys
 	k.Begin(s.rule.keyStart)
@@ -168,14 +168,14 @@ func (s *Subject) looked() *work {
 	return w
 }
 
-// held returns the limits that may apply to the subject, one for each fingerprint, and the override that sets them,
+// limits returns the limits that may apply to the subject, one for each fingerprint, and the override that sets them,
 // or nil.
-func (s *Subject) held() ([]counted, *Override) {
+func (s *Subject) limits() ([]counted, *Override) {
 	if s.policy == nil {
 		return s.rule.own.counted(), nil
 	}
-	w := s.looked()
-	limits := s.mayHold(w)
+	w := s.newWork()
+	limits := s.possibleLimits(w)
 	return limits, w.subjects.override
 }
 
@@ -216,11 +216,11 @@ func (s *Subject) Hashed() (names []string) {
 	return names
 }
 
-// mayHold returns the limits that may apply to the subject. w is the result of looked.
-func (s *Subject) mayHold(w *work) []counted {
+// possibleLimits returns the limits that may apply to the subject. w is the result of newWork.
+func (s *Subject) possibleLimits(w *work) []counted {
 	r := s.rule
-	if _, says := w.subjects.overrideOf(&w.input, r); says != nil && len(says.limits) > 0 {
-		return says.counted()
+	if _, by := w.subjects.overrideOf(&w.input, r); by != nil && len(by.limits) > 0 {
+		return by.counted()
 	}
 	if tier, known := w.subjects.tierOfKey(&w.input, r); !known {
 		return r.limits()
@@ -232,7 +232,7 @@ func (s *Subject) mayHold(w *work) []counted {
 
 // Override returns the override that applies to the subject, if there is one. Do not change its map and slices.
 func (s *Subject) Override() (o Override, found bool) {
-	_, by := s.held()
+	_, by := s.limits()
 	if by == nil {
 		return o, false
 	}
@@ -280,7 +280,7 @@ func (s *Subject) Key() string { return s.key }
 
 // Peek returns the state of each count of the subject that is in force, and takes nothing.
 func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
-	limits, _ := s.held()
+	limits, _ := s.limits()
 	return s.take(ctx, limits, 0)
 }
 
@@ -301,7 +301,7 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if s.Queues() {
 		return nil, fmt.Errorf("policy: rule %q is a queue of waiting requests: Reset empties it", s.rule.name)
 	}
-	limits, _ := s.held()
+	limits, _ := s.limits()
 	return s.take(ctx, limits, -units)
 }
 
@@ -316,7 +316,7 @@ func (s *Subject) Queues() bool {
 // all instances within milliseconds, or within a second on instances that do not get the message about it: see
 // package redisstore.
 func (s *Subject) Reset(ctx context.Context) error {
-	limits, _ := s.held()
+	limits, _ := s.limits()
 	all := distinct(append(limits, s.rule.limits()...))
 	_, err := s.take(ctx, all, sluice.All)
 	for _, l := range all {

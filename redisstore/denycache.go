@@ -176,9 +176,9 @@ func (d *denyCache) forgetState(fingerprint uint64, key string, at int64) {
 	d.put(fingerprint, key, unknown, true, true)
 }
 
-// forgetHeard makes a state unknown until the next call of the server, because another process has given units back
+// forgetRefunded makes a state unknown until the next call of the server, because another process has given units back
 // to it. at is the present time.
-func (d *denyCache) forgetHeard(fingerprint uint64, key string, at int64) {
+func (d *denyCache) forgetRefunded(fingerprint uint64, key string, at int64) {
 	d.makeTable()
 	unknown := cacheEntry{Snapshot: kernel.Snapshot{Now: unknownState}, sent: at, back: at, counted: true}
 	d.put(fingerprint, key, unknown, false, true)

@@ -70,7 +70,7 @@ type charge struct {
 	flags      byte
 	watches    int     // for a lock: index of its first number in request.watches
 	until      float64 // with flagUntil
-	place      uint64  // number of the permit
+	permit     uint64  // number of the permit
 }
 
 const (
@@ -112,7 +112,7 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 		out.beyond = c.Cost - anyCost
 	}
 	if c.Plan.Kernel.Permits() {
-		out.place, out.cost = c.Permit, placeCost(c.Cost)
+		out.permit, out.cost = c.Permit, permitCost(c.Cost)
 	}
 	if c.Cost < 0 && c.Until != 0 {
 		out.until = within(c.Until)
@@ -129,8 +129,8 @@ func owes(c *sluice.Charge) bool {
 
 func within(n int64) float64 { return float64(min(max(n, -anyCost), anyCost)) }
 
-// placeCost returns the cost of a permit as the script expects it.
-func placeCost(cost int64) float64 {
+// permitCost returns the cost of a permit as the script expects it.
+func permitCost(cost int64) float64 {
 	if cost == sluice.All {
 		return -2
 	}
@@ -269,7 +269,7 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 	}
 	switch charge.plan.Kernel {
 	case kernel.InFlight, kernel.Distinct:
-		arg = binary.BigEndian.AppendUint64(arg, charge.place)
+		arg = binary.BigEndian.AppendUint64(arg, charge.permit)
 	case kernel.Lock:
 		watches := g.head.watches[charge.watches:]
 		for _, n := range watches[:2+watches[1]] {
@@ -363,8 +363,8 @@ func (c *scriptCall) unpack(reply string) error {
 	}
 	now := number(reply, 0)
 	reply = reply[8:]
-	for place, r := range c.requests {
-		r.now, r.place = now, place
+	for i, r := range c.requests {
+		r.now, r.place = now, i
 		if r.index > 0 {
 			r.reply = c.groups[r.group].head.reply
 			continue

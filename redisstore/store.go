@@ -206,7 +206,7 @@ func (s *Store) await(ctx context.Context, r *request, charges []sluice.Charge, 
 	case err != nil:
 		s.denyCache.forget(charges)
 	case s.denyCache.learn(r, charges, receipts):
-		s.resets.tell(charges, receipts)
+		s.resets.announce(charges, receipts)
 	}
 	s.requests.Put(r)
 	return err

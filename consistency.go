@@ -50,7 +50,7 @@ func (p *Plan) Leasable() error {
 	case p.Kernel == kernel.Distinct:
 		return usage("sluice: distinct values are counted by the shared store alone")
 	case p.Once:
-		return usage("sluice: what happens once is known to the shared store alone")
+		return usage("sluice: repeated requests are recognized by the shared store alone")
 	case p.MonthDay > 0:
 		return usage("sluice: months of the calendar are counted by the shared store alone: " + use + ", with a period of a fixed length")
 	case p.Queue:

@@ -387,7 +387,7 @@ func (l Limit) check() error {
 		return fmt.Errorf("the count is %d, and must be at least 1", l.Count)
 	}
 	if l.Money < 0 {
-		return fmt.Errorf("a unit is %d micro-USD, and must be at least 1, or 0 for what is no money", l.Money)
+		return fmt.Errorf("a unit is %d micro-USD, and must be at least 1, or 0 for a limit that does not count money", l.Money)
 	}
 	if l.MonthDay != 0 {
 		return l.checkMonth()
@@ -411,7 +411,7 @@ func (l Limit) check() error {
 func (l Limit) checkMonth() error {
 	switch {
 	case l.MonthDay < 1 || l.MonthDay > 31:
-		return fmt.Errorf("the month begins on day %d, and must on one from 1 to 31", l.MonthDay)
+		return fmt.Errorf("the month begins on day %d, which must be from 1 to 31", l.MonthDay)
 	case l.Period != 0 && l.Period != longestMonth:
 		return fmt.Errorf("the period of a month of the calendar is %v: leave it at zero", l.Period)
 	case l.Algorithm != FixedWindow:

@@ -137,7 +137,7 @@ func TestPlanErrors(t *testing.T) {
 		"a burst of 100000 takes more than 70 years to drain":                             {Count: 1, Period: day, Burst: 100_000},
 		"limit 9223372036854775807/second burst 9223372036854775807":                      {Count: math.MaxInt64, Period: time.Second},
 		"limit 9223372036854775807/1µs: the numbers are too large":                        {Count: math.MaxInt64, Period: time.Microsecond, Algorithm: sluice.FixedWindow},
-		"limit 5/month from 32: the month begins on day 32, and must on one from 1 to 31": {Count: 5, MonthDay: 32, Algorithm: sluice.FixedWindow},
+		"limit 5/month from 32: the month begins on day 32, which must be from 1 to 31": {Count: 5, MonthDay: 32, Algorithm: sluice.FixedWindow},
 		"the period of a month of the calendar is 720h0m0s":                               {Count: 5, MonthDay: 1, Period: 30 * day, Algorithm: sluice.FixedWindow},
 		"limit 5/month: token_bucket does not count by the calendar: use fixed_window":    {Count: 5, MonthDay: 1},
 		"a month of the calendar has no burst":                                            {Count: 5, MonthDay: 1, Burst: 5, Algorithm: sluice.FixedWindow},

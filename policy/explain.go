@@ -396,7 +396,7 @@ func (r *rule) then() string {
 	case r.cost.usage != nil:
 		all = append(all, "costs "+r.cost.usage.text())
 	case r.cost.responseHeader != "":
-		all = append(all, fmt.Sprintf("costs what %s says, at most %d", r.cost.responseHeader, r.cost.max))
+		all = append(all, fmt.Sprintf("costs the value of %s, at most %d", r.cost.responseHeader, r.cost.max))
 	case r.cost.bytes > 0:
 		text := fmt.Sprintf("costs 1 for each %d bytes of the body", r.cost.bytes)
 		if r.cost.max > 0 {
@@ -418,7 +418,7 @@ func (c *counting) unlessText() string {
 		when = append(when, "unless the status is "+strings.Join(texts, " or "))
 	}
 	if c.unless != "" {
-		when = append(when, fmt.Sprintf("if %s says yes", c.unless))
+		when = append(when, fmt.Sprintf("if %s is yes", c.unless))
 	}
 	return strings.Join(when, ", or ")
 }

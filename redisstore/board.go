@@ -81,10 +81,10 @@ return {names, texts}
 // it takes such a message for one from before the server's clock was set back.
 func (s *Store) Post(ctx context.Context, part, instance string, message []byte, expires time.Duration) error {
 	if len(message) > maxPosted {
-		return fmt.Errorf("redisstore: %d bytes are too many to be posted: at most %d are taken", len(message), maxPosted)
+		return fmt.Errorf("redisstore: a message of %d bytes cannot be posted: the maximum is %d", len(message), maxPosted)
 	}
 	if len(instance) > maxInstance {
-		return fmt.Errorf("redisstore: the name of the instance has %d bytes: at most %d are taken", len(instance), maxInstance)
+		return fmt.Errorf("redisstore: the name of the instance has %d bytes, the maximum is %d", len(instance), maxInstance)
 	}
 	key := s.postKey(part)
 	text := s.posts.seal(message, postContext(part, instance))

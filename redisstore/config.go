@@ -218,7 +218,7 @@ func readHashKey(file string) ([]byte, error) {
 	}
 	key := bytes.TrimRight(text, "\r\n")
 	if len(key) < 16 {
-		return nil, fmt.Errorf("hash_key: the file has %d bytes, which can be guessed: put 32 random ones in, as of \"openssl rand -hex 32\"", len(key))
+		return nil, fmt.Errorf("hash_key: a secret of %d bytes can be guessed: write 32 random bytes into the file, such as the output of \"openssl rand -hex 32\"", len(key))
 	}
 	return key, nil
 }

@@ -159,7 +159,7 @@ func Append(dst []byte, posts []Post) []byte {
 	return dst
 }
 
-var errNoPost = errors.New("fair: this is no post of demands, or one of another version")
+var errNoPost = errors.New("fair: not a post of demands, or a post of another version")
 
 // Read calls each for the demands in a text of Append. It never calls each if the text is invalid.
 func Read(text []byte, each func(limit uint64, a Asked)) error {

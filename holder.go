@@ -35,8 +35,8 @@ func NewPermit() uint64 {
 
 // Holder holds permits: it renews each one well before the permit would become free, until the permit is released.
 // If a process dies or stalls for [kernel.PermitLasts], its permits become free and others may take them. So after
-// a stall, more work may be running than the plan has permits. The same is true if a shared store does not answer
-// for that long.
+// a stall, more work may be running than the plan has permits. The same happens if a shared store does not answer
+// for [kernel.PermitLasts].
 //
 // A Holder has a timer while it holds permits, and need not be closed. It is safe for concurrent use.
 type Holder struct {

@@ -131,8 +131,8 @@ func costOf(p *Plan, cost int64) int64 {
 	return cost
 }
 
-// turned updates the turns after a call of the store: it drops those of a queue that was reset, and makes a peek
-// return the turn that a unit would get.
+// turned updates the turns after a call of the store: it drops the turns of a queue that was reset, and makes a
+// peek return the turn that a unit would get.
 func (l *Limiter) turned(c *Charge, cost int64, r *Receipt) {
 	switch {
 	case c.Plan != l.queue:

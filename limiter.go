@@ -50,9 +50,9 @@ type call struct {
 	key      []byte
 }
 
-// NewLimiter returns a limiter that counts in store. The name distinguishes its keys from those of other limiters
-// on the same store, and may be empty. Several limits are charged all or none; no two may have the same rate or
-// window, and only one may be a [LeakyBucket].
+// NewLimiter returns a limiter that counts in store. The name distinguishes its keys from the keys of other
+// limiters on the same store, and may be empty. Several limits are charged all or none; no two may have the same
+// rate or window, and only one may be a [LeakyBucket].
 func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, usage("sluice: NewLimiter needs a store: memory.New() is one")

@@ -26,7 +26,7 @@ type Semaphore struct {
 }
 
 // NewSemaphore returns a semaphore that has permits, from 1 to 65,536, for each key, and counts in store. The name
-// distinguishes its keys from those of other semaphores on the same store, and may be empty.
+// distinguishes its keys from the keys of other semaphores on the same store, and may be empty.
 func NewSemaphore(store Store, name string, permits int64) (*Semaphore, error) {
 	if store == nil {
 		return nil, usage("sluice: NewSemaphore needs a store: memory.New() is one")

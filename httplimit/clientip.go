@@ -11,8 +11,8 @@ import (
 
 // ClientIP finds the address that a request comes from.
 //
-// The zero value trusts no proxy: the address is that of the connection (RemoteAddr). That is right if clients
-// connect directly. Behind a proxy it is the proxy's address, and all clients share one limit until the proxy is in
+// The zero value trusts no proxy: the address is that of the connection (RemoteAddr). Use it if clients connect
+// directly. Behind a proxy, the address is the proxy's, and all clients share one limit until the proxy is in
 // Trusted.
 //
 // A header with addresses is a list to which each proxy appends its peer. The client can set the start of the list

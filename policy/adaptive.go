@@ -226,7 +226,8 @@ func (d *Decision) Adapts() bool { return d.load.Pending() }
 type LoadState struct {
 	Rule string
 	Key  string // the key of the subject
-	// Limit is the limit of normal requests. The limit of sheddable requests is lower, and that of critical ones higher.
+	// Limit is the limit of normal requests. The limit of sheddable requests is lower, and the limit of critical
+	// requests is higher.
 	Limit, InFlight int64
 	// Base is the latency of the upstream without a queue, and Latency the present latency. A latency is 0 if it is
 	// unknown.

@@ -8,7 +8,7 @@ import (
 
 // charges are the charges of a request to the store, and their receipts.
 type charges struct {
-	list     []sluice.Charge  // first those of limits, one for each result, then those of counters
+	list     []sluice.Charge  // first the charges of limits, one for each result, then the charges of counters
 	results  []Result         // in the memory of the decision
 	subjects []*subject       // the subject of each result
 	receipts []sluice.Receipt // one for each charge

@@ -35,7 +35,7 @@ func (c *compiler) keep(p *Policy) {
 	}
 }
 
-// allLimits returns the rule's own limits and those of its tiers.
+// allLimits returns the rule's own limits and the limits of its tiers.
 func (r *rule) allLimits() (all []limit) {
 	for _, set := range r.sets() {
 		all = append(all, set.limits...)

@@ -8,8 +8,8 @@ import (
 )
 
 // DecideEach decides about independent requests, each as [Engine.DecideInto] would. Requests that share a count are
-// decided in the order of the list. All charges go to the store in one call if it supports that (see
-// [sluice.TakeEach]), except those of requests with a Body and without an ID. ds must be as long as reqs.
+// decided in the order of the list. If the store supports it, all charges go to the store in one call (see
+// [sluice.TakeEach]), except the charges of requests with a Body and without an ID. ds must be as long as reqs.
 func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision) {
 	switch len(reqs) {
 	case 0:

@@ -41,7 +41,7 @@ func (c *compiler) overrides(p *Policy, list []Override) overrides {
 	return all
 }
 
-// WithOverrides returns a policy that differs from p only in its overrides, which are those of list. It shares
+// WithOverrides returns a policy that differs from p only in its overrides, which are taken from list. It shares
 // everything else with p, so that the cost depends only on the number of overrides, even with a hundred thousand of
 // them. The policy keeps the list, so do not change it. The error is an [Errors].
 func (p *Policy) WithOverrides(list []Override) (*Policy, error) {

@@ -234,8 +234,8 @@ func (w *logWaits) decideAgain() {
 }
 
 // Quota returns the remaining units of every limit of the sender of a request, and takes nothing. The decision has
-// the results that [Engine.Decide] would return now, as in a [Trace]. Without a Path, the limits are those of rules
-// without patterns, which apply to all paths.
+// the results that [Engine.Decide] would return now, as in a [Trace]. Without a Path, the decision has only the
+// limits of rules without patterns, which apply to all paths.
 //
 // Quota leaves out rules that do not count the request, and rules that use its query or body, which may name
 // subjects other than the sender. A blocked request is denied as such, and an exempt one has no limits. Observers

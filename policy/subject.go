@@ -182,7 +182,7 @@ func (s *Subject) limits() ([]counted, *Override) {
 // Rule returns the name of the subject's rule, or the name that was given to [Engine.Adhoc].
 func (s *Subject) Rule() string { return s.rule.name }
 
-// Enforced returns a text that says whether a rule with a rollout percentage is enforced for the subject, such as
+// Enforced returns a text about whether a rule with a rollout percentage is enforced for the subject, such as
 // "enforced for 10 %: this subject is not". Without a percentage it returns "".
 func (s *Subject) Enforced() string {
 	if !s.rule.isPartial() {

@@ -13,7 +13,7 @@ type tierSubjects struct {
 	warnings []Problem
 }
 
-// WithSubjects returns a policy that differs from p only in its subjects, which are those of list: see
+// WithSubjects returns a policy that differs from p only in its subjects, which are taken from list: see
 // [Policy.WithOverrides].
 func (p *Policy) WithSubjects(list []TierSubject) (*Policy, error) {
 	c := newCompiler(nil)

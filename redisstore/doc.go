@@ -67,9 +67,9 @@
 //
 // # Errors
 //
-// Take returns an [*Error] if it could not decide. Package failover decides in that case. If a key contains a value
-// that this package did not write, only Takes of that key fail: see [ForeignState]. A call is sent again only if
-// the server reports that the call did not run (NOSCRIPT, TRYAGAIN, MOVED, ASK), and never if it may have been
+// Take returns an [*Error] if it could not decide. Then package failover decides. If a key contains a value that
+// this package did not write, only Takes of that key fail: see [ForeignState]. A call is sent again only if the
+// server reports that the call did not run (NOSCRIPT, TRYAGAIN, MOVED, ASK), and never if it may have been
 // executed.
 //
 // # Cluster

@@ -88,8 +88,8 @@ func phpRune(r rune, bracket bool) rune {
 //   - PHP and others end a name at NUL
 //   - some treat "user_name" and "userName" as equal, as they ignore case
 //
-// So names are similar if they have the same letters and digits, or if one has those of the other before or after a
-// dot, a bracket or a control character.
+// So names are similar if they have the same letters and digits, or if one has the letters and digits of the other
+// before or after a dot, a bracket or a control character.
 func fieldLikeness(s, name string) likeness {
 	if claimLikeness(s, name) == same {
 		return same

@@ -40,7 +40,7 @@ func (p priority) time() int64 { return int64(p>>timeShift) & latest }
 // when it was last used.
 func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
 	if p.Kernel == kernel.InFlight {
-		return priorityOfPlaces(p, r, asked)
+		return priorityOfPermits(p, r, asked)
 	}
 	d := p.Decide(0, *r)
 	if d.ResetAfter == 0 {
@@ -58,8 +58,8 @@ func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, unt
 	return newPriority(used, p.Capacity, asked, ends), until
 }
 
-// priorityOfPlaces is priorityOf for permits. Their receipts do not contain when they expire.
-func priorityOfPlaces(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
+// priorityOfPermits is priorityOf for permits. Their receipts do not contain when they expire.
+func priorityOfPermits(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
 	if r.Used == 0 {
 		return drained, 0
 	}

@@ -106,8 +106,8 @@ func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
 	}
 }
 
-// of returns the tenant that shares limit i, and the index of the charge of its time. t is nil if limit i is not
-// shared.
+// of returns the tenant that shares limit i, and the index of the charge for the tenant's time. t is nil if limit i
+// is not shared.
 func (a *allocations) of(i int) (t *tenant, turn int) {
 	for n := range a.list {
 		if a.list[n].charge == i {
@@ -263,7 +263,7 @@ var turnPlans = func() (all []*sluice.Plan) {
 	return all
 }()
 
-// turnPlan returns the smallest of turnPlans that can hold that many nanoseconds.
+// turnPlan returns the smallest of turnPlans that can hold the given number of nanoseconds.
 func turnPlan(holds int64) *sluice.Plan {
 	i := 0
 	if holds > minTurn {
@@ -272,8 +272,8 @@ func turnPlan(holds int64) *sluice.Plan {
 	return turnPlans[min(i, len(turnPlans)-1)]
 }
 
-// largerTurn returns the smallest of turnPlans that is at least as large as a and b, and can hold that many
-// nanoseconds.
+// largerTurn returns the smallest of turnPlans that is at least as large as a and b, and can hold the given number
+// of nanoseconds.
 func largerTurn(a, b *sluice.Plan, holds int64) *sluice.Plan {
 	return turnPlan(max(a.Capacity, b.Capacity, holds))
 }
@@ -319,9 +319,9 @@ func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }
 
-// HearDemand replaces the demand of the other engines by their latest outputs of [Engine.Demand]. It is valid for a
-// second; after that, limits are divided by the tenants' demand on this engine alone. Outputs of another version
-// are ignored.
-func (e *Engine) HearDemand(now time.Time, said [][]byte) {
-	e.shares.Caps.Hear(e.shares.time(now), said)
+// HearDemand replaces the demand of the other engines by their latest outputs of [Engine.Demand]. The demand is
+// valid for a second; after that, limits are divided in line with the tenants' demand on this engine alone. Outputs
+// of another version are ignored.
+func (e *Engine) HearDemand(now time.Time, demands [][]byte) {
+	e.shares.Caps.Hear(e.shares.time(now), demands)
 }

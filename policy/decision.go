@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// Decision is the answer of an [Engine] to a request. [Engine.DecideInto] uses it again.
+// Decision is the answer of an [Engine] to a request. [Engine.DecideInto] reuses its memory.
 type Decision struct {
 	// Allowed reports that the request may pass, after Delay.
 	Allowed bool
@@ -95,8 +95,8 @@ func (d *Decision) BodyLimit() (size string) {
 // NoBodyMemory reports whether a request is denied because of [ErrBodyMemory].
 func (d *Decision) NoBodyMemory() bool { return d.Missing == parts.BodyMemory }
 
-// Mismatched returns the name of a header field, such as Mcp-Method, if the request is denied because the field
-// differs from the field of the body that it repeats. It is empty for all other decisions.
+// Mismatched returns the name of a header field, such as Mcp-Method, that should repeat a field of the body, if the
+// request is denied because the two differ. It is empty for all other decisions.
 func (d *Decision) Mismatched() (header string) {
 	header, ok := strings.CutPrefix(d.Missing, parts.MatchingHeader)
 	if !ok {

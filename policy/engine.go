@@ -120,8 +120,8 @@ func (e *Engine) exchange(change func(*Policy) (*Policy, error)) error {
 	for {
 		p := e.policy.Load()
 		written := p
-		if p.beneath != nil {
-			written = p.beneath
+		if p.original != nil {
+			written = p.original
 		}
 		next, err := change(written)
 		if err != nil || e.policy.CompareAndSwap(p, e.effective(next)) {
@@ -169,8 +169,8 @@ func (e *Engine) decide(ctx context.Context, w *work, d *Decision) {
 	}
 }
 
-// prepare makes the charges of the request, and reports whether to take them from the store. If not, d is the
-// decision. If so, d.Missing may deny the request all the same.
+// prepare makes the charges of the request, and reports whether to take them from the store. If it reports false, d
+// is the decision. If it reports true, d.Missing may nevertheless deny the request.
 func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 	if w.request.Subject != nil {
 		if !w.resolveSubject(d) {
@@ -193,7 +193,7 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 		d.Allowed = d.Missing == ""
 		return false
 	}
-	return !w.looksForPlaces() || d.Missing != "" || !e.refusedInFlight(ctx, w, d)
+	return !w.needsFreePermit() || d.Missing != "" || !e.refusedInFlight(ctx, w, d)
 }
 
 // take asks the store for the charges.
@@ -309,7 +309,7 @@ func (o *Observation) Key(i int) string {
 	if o.Decision.Results[i].Plan == nil {
 		return ""
 	}
-	return o.work.charges.whose[i].key
+	return o.work.charges.subjects[i].key
 }
 
 // Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and bodies are

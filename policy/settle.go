@@ -110,7 +110,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 // notPassed is the outcome of an allowed request that has not reached a handler after all.
 var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
 
-// Settlement is the change by an outcome under one limit of a rule: see [Engine.ObserveSettled].
+// Settlement describes how an outcome changed the charge under one limit of a rule: see [Engine.ObserveSettled].
 type Settlement struct {
 	Rule  string
 	Key   string // the key of the subject: see [Observation.Key]
@@ -212,17 +212,17 @@ func (c *charges) unsettled(d *Decision) *unsettled {
 	var reads *numbers
 	asks := false
 	for i := range d.Results {
-		r, taken, receipt := c.whose[i].rule, c.list[i], &c.receipts[i]
+		r, taken, receipt := c.subjects[i].rule, c.list[i], &c.receipts[i]
 		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue
 		}
 		taken.Key, taken.Shadow = strings.Clone(taken.Key), true
 		if r.cost.usage != nil {
-			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.omitsUsage && !c.whose[i].shadow
+			reads, asks = c.subjects[i].reserved.reads, asks || c.subjects[i].reserved.omitsUsage && !c.subjects[i].shadow
 		}
-		reserved := c.whose[i].reserved
+		reserved := c.subjects[i].reserved
 		reserved.model = strings.Clone(reserved.model)
-		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, reserved, d.Results[i].Lasts(), nil})
+		open = append(open, openCharge{taken, r.name, strings.Clone(c.subjects[i].key), 0, r.counts, &r.cost, reserved, d.Results[i].Lasts(), nil})
 	}
 	numberLimits(open)
 	if len(open) == 0 {
@@ -263,7 +263,7 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 	}
 	rest := u.open[:0]
 	for _, c := range u.open {
-		told, unread, known := c.costOf(o)
+		reported, unread, known := c.costOf(o)
 		if !known {
 			rest = append(rest, c)
 			continue
@@ -271,9 +271,9 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 		if c.pending != nil {
 			b.pending = append(b.pending, c.pending)
 		}
-		cost := money.Units(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
+		cost := money.Units(c.cost.atMost(reported, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Model: c.reserved.model, Estimate: c.Cost, Cost: cost, Cut: money.Units(told, c.Plan) - cost, Unread: unread}
+		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Model: c.reserved.model, Estimate: c.Cost, Cost: cost, Cut: money.Units(reported, c.Plan) - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
@@ -362,13 +362,13 @@ func chargedBefore(w *work) *unsettled {
 		u.taken = time.Now()
 	}
 	for i, c := range w.charges.list {
-		if r := w.charges.whose[i].rule; r.settles() {
+		if r := w.charges.subjects[i].rule; r.settles() {
 			lasts := longestRefund(c.Plan, u.taken)
 			if r.marks { // unknown whether the request was charged or only marked
 				lasts = 0
 			}
 			c.Shadow = true
-			u.open = append(u.open, openCharge{c, r.name, w.charges.whose[i].key, 0, r.counts, &r.cost, w.charges.whose[i].reserved, lasts, nil})
+			u.open = append(u.open, openCharge{c, r.name, w.charges.subjects[i].key, 0, r.counts, &r.cost, w.charges.subjects[i].reserved, lasts, nil})
 		}
 	}
 	numberLimits(u.open)

@@ -35,7 +35,7 @@ func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
 		c.fail("consistency", beStrict, "a rule with a penalty is counted strictly: the penalty applies on all instances at once")
 	case r.counts != nil:
 		c.fail("consistency", beStrict, "a rule with a count is counted strictly: requests that do not count are refunded at the store")
-	case r.cost.isTold():
+	case r.cost.isReported():
 		c.fail("consistency", beStrict, "a rule whose cost the response reports is counted strictly: the difference is charged at the store")
 	case !leasable[r.algorithm]:
 		var use []string

@@ -113,7 +113,7 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 	case !t.refused && sluice.Admitted(t.charges, t.receipts):
 		t.each(t.foresee)
 		t.waits.ask(ctx, e.store)
-		t.eachTold(t.admit)
+		t.eachCharged(t.admit)
 	default:
 		t.refuse()
 		t.waits.ask(ctx, e.store)
@@ -123,7 +123,7 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 
 // malformed denies the parts that have charges.
 func (t *together) malformed(lacks string) {
-	t.eachTold(func(p *onePart) { p.w.malformed(p.d, lacks) })
+	t.eachCharged(func(p *onePart) { p.w.malformed(p.d, lacks) })
 }
 
 // each calls do for the parts that have charges, with their receipts.
@@ -141,8 +141,8 @@ func (t *together) each(do func(p *onePart)) {
 	}
 }
 
-// eachTold calls do for the parts that have charges and receipts.
-func (t *together) eachTold(do func(p *onePart)) {
+// eachCharged calls do for the parts that have charges and receipts.
+func (t *together) eachCharged(do func(p *onePart)) {
 	for i := range t.parts {
 		if p := &t.parts[i]; p.asks {
 			do(p)
@@ -200,7 +200,7 @@ func (t *together) add(p *onePart, charges []sluice.Charge) {
 func (t *together) cutEstimates(p *onePart) {
 	c := &p.w.charges
 	for i := range c.results {
-		one, s, at := &c.list[i], c.whose[i], p.at[i]
+		one, s, at := &c.list[i], c.subjects[i], p.at[i]
 		if s.rule.cost.usage == nil || p.w.mode != Charge {
 			continue
 		}

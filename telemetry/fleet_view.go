@@ -78,7 +78,7 @@ func (f *Fleet) merge(now time.Time) *View {
 			i := o.head.Instance
 			i.Seen = o.seenAt
 			i.Differs = i.Policy != self.Policy && now.Sub(later(o.changedAt, t.since)) >= differsAfter
-			if i.Stale = now.Sub(o.seenAt) > staleAfter; !f.ended[id] && !f.succeeded(&i) {
+			if i.Stale = now.Sub(o.seenAt) > staleAfter; !f.ended[id] && !f.replaced(&i) {
 				v.Instances = append(v.Instances, i)
 			}
 			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, to) // no error: the post was checked when it was read
@@ -118,8 +118,8 @@ func (f *Fleet) merge(now time.Time) *View {
 	return v
 }
 
-// succeeded reports whether an instance is stale and a later run has its name, as after a crash.
-func (f *Fleet) succeeded(i *Instance) bool {
+// replaced reports whether an instance is stale and a later run has its name, as after a crash.
+func (f *Fleet) replaced(i *Instance) bool {
 	if !i.Stale {
 		return false
 	}
@@ -135,18 +135,18 @@ func (f *Fleet) succeeded(i *Instance) bool {
 	return false
 }
 
-// join merges the subjects of all instances. That takes milliseconds, so join does it only after new posts were
-// read.
+// join merges the subjects of all instances. This takes milliseconds, so join reuses the result for as long as posts
+// are usually apart.
 func (f *Fleet) join(now time.Time) {
 	if age := now.Sub(f.joinedAt); f.subjects != nil && age >= 0 && age < postEvery {
 		return
 	}
 	f.subjects, f.joinedAt = make(fleetSubjects), now
 	if own := f.Recorder.subjects; own != nil {
-		_ = f.subjects.add(own.export(now)) // it is not damaged
+		_ = f.subjects.add(own.export(now)) // our own post is valid
 	}
 	for _, o := range f.others {
-		_ = f.subjects.add(o.posts[subjectsPart]) // those that cannot be read were ignored
+		_ = f.subjects.add(o.posts[subjectsPart]) // unreadable posts were dropped before
 	}
 }
 
@@ -210,8 +210,8 @@ func (s *series) counts(since time.Time) (c Series) {
 	return c
 }
 
-// countsSince returns the counts of the steps that start with the step from, and how many of the denials were by a
-// block.
+// countsSince returns the counts of all steps beginning with the step number from, and for each of them the number of
+// denials by a block.
 func countsSince(s *steps[[columns]uint32], from int64) (all []Counts, blocked perStep) {
 	from = s.since(from)
 	for n := from; n <= s.last; n++ {

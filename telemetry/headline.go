@@ -55,10 +55,10 @@ func (v *View) alerts() (all []Headline) {
 	return all
 }
 
-// Alerts returns the active alerts, but at most most of them. An alert comes before those that it explains.
-func (v *View) Alerts(most int) []Headline {
+// Alerts returns the active alerts, at most limit of them. An alert comes before the alerts that it explains.
+func (v *View) Alerts(limit int) []Headline {
 	all := v.alerts()
-	return all[:min(most, len(all))]
+	return all[:min(limit, len(all))]
 }
 
 // Headline returns the first alert as one or a few sentences for the operator on call. Times in the text are UTC.

@@ -38,10 +38,10 @@ func checkCommand() *cobra.Command {
 	q := &checkSettings{}
 	c := &cobra.Command{
 		Use:   "check [--policy FILE] [--rules URL] [--admin-url URL] [flags] URL",
-		Short: "Show the decision about one request, and why",
-		Long: "Show the decision of a policy about one request: for each rule, whether it applies, its key,\n" +
-			"its result and why. If a limit comes from an override or a tier, that is shown too. Counters\n" +
-			"start at zero, and no request is sent.\n\n" +
+		Short: "Show the decision on one request, and why",
+		Long: "Show the decision of a policy on one request: for each rule, whether it applies, its key, its\n" +
+			"result and why, and whether a limit comes from an override or a tier. Counters start at zero,\n" +
+			"and no request is sent.\n\n" +
 			"With --admin-url, a running gateway makes the decision with its current policy and counters,\n" +
 			"and charges nothing. If it requires a token, set SLUICE_TOKEN.\n\n" +
 			"URL is a path, or a full URL if rules depend on the host. The exit code is 0 if the request\n" +
@@ -61,7 +61,7 @@ func checkCommand() *cobra.Command {
 	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
 	f.StringVarP(&q.data, "data", "d", "", "body; a form unless a Content-Type header is given")
 	f.StringVar(&q.from, "from", "192.0.2.1", "address the connection comes from")
-	f.IntVar(&q.times, "times", 1, "number of identical requests to decide at the same moment; the last decision is shown")
+	f.IntVar(&q.times, "times", 1, "number of identical requests to decide, one right after the other, none of which ends; the last decision is shown")
 	f.BoolVarP(&q.all, "include", "i", false, "also show what is left afterwards, and the fields of the response")
 	q.admin.AddFlags(f, "")
 	f.BoolVar(&q.shadow, "shadow", false, "decide as \"sluice serve --shadow\" does, which denies nothing")

@@ -135,8 +135,8 @@ func (f *Fleet) replaced(i *Instance) bool {
 	return false
 }
 
-// join merges the subjects of all instances. This takes milliseconds, so join reuses the result for as long as posts
-// are usually apart.
+// join merges the subjects of all instances. The merge takes milliseconds, so join repeats it at most once in
+// postEvery.
 func (f *Fleet) join(now time.Time) {
 	if age := now.Sub(f.joinedAt); f.subjects != nil && age >= 0 && age < postEvery {
 		return
@@ -210,8 +210,8 @@ func (s *series) counts(since time.Time) (c Series) {
 	return c
 }
 
-// countsSince returns the counts of all steps beginning with the step number from, and for each of them the number of
-// denials by a block.
+// countsSince returns the counts of all steps beginning with step number from, and the number of denials by a block
+// in each of these steps.
 func countsSince(s *steps[[columns]uint32], from int64) (all []Counts, blocked perStep) {
 	from = s.since(from)
 	for n := from; n <= s.last; n++ {

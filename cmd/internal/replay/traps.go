@@ -85,7 +85,7 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		say("%s are told by when they ended, and not how long they took: a limiter acts when they begin, so slow requests count later here than they would live.", requestsOf(t.ended, c.requests))
 	}
 	if coarse && c.close > 0 {
-		say("Times in the log are whole seconds, and within one the order is that of the file: at the true times up to %s might be missing.", refusalsOf(c.close, c.refused))
+		say("Times in the log are whole seconds. Within a second, requests are tried in the order of the file: with the true times, up to %s might be missing.", refusalsOf(c.close, c.refused))
 	}
 	if j.exactLogs {
 		say("A sliding_window_log rounds times to a 32,768th of its period. In whole seconds many requests come exactly one period after others, and the rounding would decide about them: it is judged as a sliding_window_log_exact.")
@@ -109,7 +109,7 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		say("%s could not be read by the server, or by Sluice: they count for rules that apply to every path.", requestsOf(t.noPath, c.requests))
 	}
 	if c.malformed > 0 {
-		say("%s would be refused as malformed, for a part of a key that they lack, or a path that servers read in several ways; they use up rules that need neither.", requestsOf(c.malformed, c.requests))
+		say("%s would be denied as malformed, because they lack a part of a key, or servers read the path in several ways. They still count under rules that need neither.", requestsOf(c.malformed, c.requests))
 	}
 	if noClient {
 		say("The log does not tell who connected: the last address of X-Forwarded-For is taken for it.")
@@ -134,7 +134,7 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		evicted += c.store.Evicted()
 	}
 	if evicted > 0 {
-		say("The store had no room for %s states, and has forgotten them: a few refusals may be missing.", humanize.Comma(evicted))
+		say("The store had no room for %s states, and has forgotten them: a few denials may be missing.", humanize.Comma(evicted))
 	}
 	if r.Estimated {
 		say("There are more than %s subjects: how many there are is estimated, to about 2 %%, and of those beyond it is not known how hard they are hit.", humanize.Comma(MaxSubjects))
@@ -146,7 +146,7 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 }
 
 func requestsOf(n, all int64) string { return shareOf(n, all, "requests") }
-func refusalsOf(n, all int64) string { return shareOf(n, all, "refusals") }
+func refusalsOf(n, all int64) string { return shareOf(n, all, "denials") }
 
 func shareOf(n, all int64, what string) string {
 	share := 100 * float64(n) / float64(all)

@@ -151,7 +151,7 @@ func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside
 	}
 	if g.halvings > 0 {
 		r.Sampled = 1 << min(g.halvings, 62)
-		r.Notes = append(r.Notes, fmt.Sprintf("There are more subjects than memory for them: one in %d was looked at, chosen by a hash. The promise holds as it is; shares of this log are estimates.", r.Sampled))
+		r.Notes = append(r.Notes, fmt.Sprintf("There are more subjects than memory for them: one in %d was measured, chosen by a hash. The promise holds nevertheless; percentages of this log are estimates.", r.Sampled))
 	}
 	if c.Tokens != "" {
 		r.Notes = append(r.Notes, "The limits are in tokens ("+c.Tokens+") of responses with a status 2xx. Each leaves room for one request that does not limit its output: add to the burst what yours may ask for at once.")

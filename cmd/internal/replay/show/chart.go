@@ -81,8 +81,8 @@ func draw(over replay.Series, lines [][]int64, of []legend, text string) *drawn 
 const marginLeft, marginRight, marginTop, marginBottom = 56, 26, 10, 26
 
 // drawing draws series as lines, and fills the areas below requests and denials. At most maxLabels labels are below the
-// time axis. Its colors are variables of the page's
-// style, so that one drawing fits light and dark backgrounds. The drawing has no size of its own.
+// time axis. The colors are variables of the page's style, so that one drawing fits light and dark backgrounds. The
+// drawing has no size of its own.
 func drawing(width, height, maxLabels int, over replay.Series, lines [][]int64, of []legend) template.HTML {
 	highest := int64(0)
 	for _, line := range lines {

@@ -375,7 +375,7 @@ func (p *printer) statuses(r *replay.Report) {
 	if len(r.Statuses) == 0 || r.Requests == 0 {
 		return
 	}
-	p.section("what the log says was answered")
+	p.section("responses in the log")
 	var rows [][]string
 	for _, s := range r.Statuses {
 		rows = append(rows, []string{safe(s.Class, 10), humanize.Comma(s.Requests), humanize.Comma(s.Refused), share(s.Refused, s.Requests)})

@@ -50,8 +50,8 @@ func visible(results []policy.Result) (n int) {
 }
 
 // MostRestrictive returns the index of the result that restricts the client most, or -1: among the results that
-// refuse, the one with the longest wait; if no result refuses, the one with the smallest fraction left, and among
-// equals the one with the longest window.
+// deny, the one with the longest wait; if no result denies, the one with the smallest fraction left, and among equals
+// the one with the longest window.
 func MostRestrictive(results []policy.Result, now int64) int {
 	best := -1
 	for i := range results {

@@ -190,7 +190,7 @@ func overall(d *policy.Decision, would, marked bool) Outcome {
 type judgement struct {
 	outcome              Outcome
 	near, local, blocked bool
-	// plan is the plan of the limit that refuses for the longest time, or else of the limit with the smallest
+	// plan is the plan of the denying limit with the longest wait, or else of the limit with the smallest
 	// fraction left.
 	plan *sluice.Plan
 }

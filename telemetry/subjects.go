@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// subjects keeps, for each rule of one instance, the subjects with the most requests and the most refusals. Each
+// subjects keeps, for each rule of one instance, the subjects with the most requests and the most denials. Each
 // rule has a history of each kind, with the last minute, hour and day: the subjects with the largest counts, with
 // an error of at most 1/257 of the total (see summary), and the number of subjects, which is exact up to 256 and
 // has a standard error of 2.3 % above.
@@ -34,7 +34,7 @@ type ruleSubjects struct {
 	name string
 
 	mu        sync.Mutex
-	heat      uint64      // requests and eight times the refusals, halved every ten minutes
+	heat      uint64      // requests and eight times the denials, halved every ten minutes
 	heated    int64       // when heat was last halved, in units of ten minutes since the epoch
 	unit      policy.Unit // unit of spending
 	histories [kinds]history

@@ -8,7 +8,7 @@ import (
 )
 
 // A post has a version, and for each rule its name and, for each kind and window, a summary. Rules with more
-// refusals and requests come first and get more room. Each rule gets an equal minimum, from at most half of the
+// denials and requests come first and get more room. Each rule gets an equal minimum, from at most half of the
 // post. In addition, each rule in turn gets an eighth of the room that is left beyond these minimums.
 const (
 	postedVersion = 6
@@ -69,7 +69,7 @@ func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []by
 	return dst
 }
 
-// ranked returns the rules with counts, those with the most refusals and requests first. It also gives each rule
+// ranked returns the rules with counts, those with the most denials and requests first. It also gives each rule
 // its part of the memory.
 func (s *subjects) ranked(at int64) []*ruleSubjects {
 	s.mu.RLock()

@@ -2,7 +2,7 @@ package telemetry
 
 import "slices"
 
-// history has the counts of the subjects of one rule: of refusals, of requests, or of spending. The current ten
+// history has the counts of the subjects of one rule: of denials, of requests, or of spending. The current ten
 // seconds have a summary. Earlier times are kept as encoded summaries, in slots of ten seconds for the last minute,
 // five minutes for the hour and an hour for the day. A window is merged from its slots and the summary. It reaches
 // back to the beginning of its first slot, so a minute is between 50 and 60 seconds.

@@ -44,7 +44,7 @@ type summary struct {
 type entry struct {
 	key, sent   string // sent: the key as one request spelled it; empty: as key
 	low, over   uint64
-	blocked     uint64 // the part of low that a block refused
+	blocked     uint64 // the part of low that a block denied
 	first, last int64  // unix milliseconds
 	minutes     uint64 // bit i: counted in a minute that is i modulo 64 since the epoch
 	limit       limit  // the limit of the last request

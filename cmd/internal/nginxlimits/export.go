@@ -193,7 +193,7 @@ func zoneOf(text, algorithm string) (z zone, err error) {
 		return z, fmt.Errorf("a bucket would deny requests that a %v allows", l.Algorithm)
 	case sluice.SlidingWindowLog, sluice.SlidingWindowLogExact:
 		l.Algorithm = sluice.TokenBucket
-		z.note = "A bucket denies no request that the log allows, but allows up to twice as many in a period."
+		z.note = "A bucket denies no request that the log allows, and allows up to twice as many in a period."
 	case sluice.LeakyBucket:
 		z.delays = true
 		z.note = "nginx delays requests until their turn, so Sluice need not delay them."

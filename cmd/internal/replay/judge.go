@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// judgeable returns the document with only the rules for which the logs tell enough, and the rules that are left
+// judgeable returns the document with only the rules for which the logs contain enough, and the rules that are left
 // out. It does not change doc.
 func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJudged) {
 	var out []NotJudged
@@ -24,7 +24,7 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 		r := &doc.Rules[i]
 		need, why := lacks(&doc, r, files)
 		if r.InFlight != (policy.InFlight{}) {
-			need, why = "in_flight", "Access logs do not tell which requests were under way at the same time, or how long they would have been."
+			need, why = "in_flight", "Access logs do not show which requests were under way at the same time, or how long they would have been."
 		}
 		if need != "" {
 			out = append(out, NotJudged{r.Name, need, why + LeftOut(r)})
@@ -42,9 +42,9 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 func LeftOut(r *policy.Rule) string {
 	switch {
 	case r.Exempt:
-		return " What it would exempt is counted by the other rules."
+		return " The other rules count the requests that it would exempt."
 	case r.Block && !r.Shadow:
-		return " What it would block is counted by the other rules."
+		return " The other rules count the requests that it would block."
 	}
 	return ""
 }
@@ -131,7 +131,7 @@ func untold(need string, f *feed.File) string {
 	case "client_ip":
 		told, what = t.Client || t.Forwarded, "the address of the client"
 	case "host":
-		told, what = t.Host, "the host that was asked for"
+		told, what = t.Host, "the host of the request"
 	case "query":
 		told, what = t.Query, "the query"
 	case "header":
@@ -150,22 +150,22 @@ func untold(need string, f *feed.File) string {
 	case "total_tokens":
 		told, what = t.TotalTokens, mapped("all tokens that responses report", "tokens")
 	case "input_tokens":
-		told, what = t.InputTokens, mapped("the tokens of input that responses report", need)
+		told, what = t.InputTokens, mapped("the input tokens that responses report", need)
 	case "output_tokens":
-		told, what = t.OutputTokens, mapped("the tokens of output that responses report", need)
+		told, what = t.OutputTokens, mapped("the output tokens that responses report", need)
 	case "cached_tokens":
-		told, what = t.CachedTokens, mapped("the tokens of input from a cache that responses report", need)
+		told, what = t.CachedTokens, mapped("the cached input tokens that responses report", need)
 	case "response_json":
-		return "Access logs do not hold the bodies of responses."
+		return "Access logs do not contain the bodies of responses."
 	case "body":
 		if arg != "model" {
-			return "Access logs do not hold the bodies of requests."
+			return "Access logs do not contain the bodies of requests."
 		}
-		told, what = t.Model, mapped("the model that requests ask for", arg)
+		told, what = t.Model, mapped("the model of the request", arg)
 	case "tls_fingerprint":
-		return "Access logs do not hold the TLS fingerprints of clients."
+		return "Access logs do not contain the TLS fingerprints of clients."
 	case "response_header":
-		return "Access logs do not hold the headers of responses."
+		return "Access logs do not contain the headers of responses."
 	}
 	if told {
 		return ""

@@ -35,7 +35,7 @@ type record struct {
 	rule    int
 	subject *subject // set at the end
 	refused int64
-	first   int64 // refusal
+	first   int64 // time of the first denial
 	last    int64
 	since   int64 // when the subject went down; 0: it is not down
 	until   int64 // end of the wait of its last denial
@@ -148,7 +148,7 @@ func (t *subjects) newcomer(hash uint64) *subject {
 	return t.find(hash)
 }
 
-// endRun keeps the run that has ended if it is the largest since the first refusal.
+// endRun keeps the run that has ended if it is the largest since the first denial.
 func (t *subjects) endRun(s *subject) {
 	if s.record == 0 {
 		return

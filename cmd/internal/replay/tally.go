@@ -192,10 +192,10 @@ var classes = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx", "other"}
 // ruleTally has the counts of a rule.
 type ruleTally struct {
 	matched, refused, alone, delayed int64
-	windows, early                   int64 // refusals by fixed windows: all, and those in the first tenth of a window
+	windows, early                   int64 // denials by fixed windows: all, and those in the first tenth of a window
 	longest                          time.Duration
 	series                           []int64
-	// beside are the indexes of the rules that refused every request that this rule refused, sorted, including this
+	// beside are the indexes of the rules that denied every request that this rule denied, sorted, including this
 	// rule.
 	beside []int
 }
@@ -270,7 +270,7 @@ func classOf(status int) int {
 	return len(classes) - 1
 }
 
-// together counts which rules refused a request together.
+// together counts which rules denied a request together.
 func (t *tally) together(refusing []int) {
 	if len(refusing) == 1 {
 		t.rules[refusing[0]].alone++

@@ -42,7 +42,7 @@ const (
 )
 
 // whatNames has the names in [Options.Fields], and the usual places of these values in the logs of common programs.
-// The first place that a line has counts.
+// If a line has several of these places, the first is used.
 var whatNames = [whats]struct{ name, usual string }{
 	// nginx, ECS, Envoy and Istio, slog, zap and logrus with gin or echo, pino, Kong
 	whatClient: {"client", "remote_addr remote_ip client.ip source.ip client.address source.address downstream_remote_address " +
@@ -100,7 +100,7 @@ func JSONFields() []string {
 	return names
 }
 
-// These bound the length of a path, and the number of paths.
+// These constants bound the length of a path, and the number of paths.
 const (
 	longestField = 200
 	mostFields   = 100

@@ -130,7 +130,7 @@ func fromHere(remote string) bool {
 // the caller may be on another.
 func forwarded(h http.Header) bool {
 	return slices.ContainsFunc([]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}, func(name string) bool {
-		_, says := h[name]
-		return says
+		_, set := h[name]
+		return set
 	})
 }

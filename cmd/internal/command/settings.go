@@ -129,20 +129,20 @@ func fromFile(flags *pflag.FlagSet, path string) error {
 	seen := map[string]bool{}
 	for i := 0; i < len(pairs.Content); i += 2 {
 		key, value := pairs.Content[i], pairs.Content[i+1]
-		place := fmt.Sprintf("%s:%d: %.60s", path, key.Line, key.Value)
-		err := fromPair(flags, place, key, value)
+		origin := fmt.Sprintf("%s:%d: %.60s", path, key.Line, key.Value)
+		err := fromPair(flags, origin, key, value)
 		if seen[key.Value] {
 			err = errors.New("set twice: remove one")
 		}
 		seen[key.Value] = true
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", place, err))
+			errs = append(errs, fmt.Errorf("%s: %w", origin, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func fromPair(flags *pflag.FlagSet, place string, key, value *yaml.Node) error {
+func fromPair(flags *pflag.FlagSet, origin string, key, value *yaml.Node) error {
 	f := flags.Lookup(strings.ReplaceAll(key.Value, "_", "-"))
 	switch {
 	case key.Value == "rules" && value.Kind != yaml.ScalarNode, f == nil || f.Name == configFlag || f.Name == "help" || strings.Contains(key.Value, "-"):
@@ -155,7 +155,7 @@ func fromPair(flags *pflag.FlagSet, place string, key, value *yaml.Node) error {
 	if err := flags.Set(f.Name, value.Value); err != nil {
 		return reason(err)
 	}
-	return setOrigin(flags, f.Name, place)
+	return setOrigin(flags, f.Name, origin)
 }
 
 // unknownSetting returns the error for an unknown key of the file.
@@ -183,8 +183,8 @@ func settingNames(flags *pflag.FlagSet) (names []string) {
 // originNote is the annotation of a flag with the origin of its value.
 const originNote = "sluice_origin"
 
-func setOrigin(flags *pflag.FlagSet, flag, place string) error {
-	return flags.SetAnnotation(flag, originNote, []string{place})
+func setOrigin(flags *pflag.FlagSet, flag, origin string) error {
+	return flags.SetAnnotation(flag, originNote, []string{origin})
 }
 
 // Origin names the source of a flag's value: --policy, SLUICE_POLICY, or a line of the configuration file.

@@ -76,8 +76,8 @@ type effect struct {
 	// LastHour is the effect that the act would have had on the latest requests.
 	LastHour *lastHour
 
-	do   func() (undo, error) // performs the act; nil if nothing is to be done
-	said string               // the notice after the act
+	do     func() (undo, error) // performs the act; nil if nothing is to be done
+	notice string               // the notice after the act
 }
 
 // Here reports whether this page can perform the act once the form is valid.
@@ -145,7 +145,7 @@ func (a act) do(s *server, c *call) error {
 		}
 		return a.show(s, c, e.Problem.Status, e)
 	}
-	return c.done(e.Back, e.said, undo)
+	return c.done(e.Back, e.notice, undo)
 }
 
 // missing returns the label of a required field that the form lacks, or "".

@@ -88,7 +88,7 @@ func lookSilence(c *call, f url.Values) (*effect, error) {
 		e.Notes = append(e.Notes, end)
 	}
 	e.Notes = append(e.Notes, "The silence applies to this instance until a restart. To silence alerts of Prometheus, use Alertmanager.")
-	e.said = fmt.Sprintf("Silenced %s.", untilWords(until))
+	e.notice = fmt.Sprintf("Silenced %s.", untilWords(until))
 	r := control.SilenceRequest{Alert: name, Until: until, Reason: f.Get("reason")}
 	would, err := offer(c, e, func(dry bool) (*control.SilenceChange, error) {
 		return c.s.Control.Silence(c.Context(), c.caller, r, dry)
@@ -111,7 +111,7 @@ func lookUnsilence(c *call, f url.Values) (*effect, error) {
 	}
 	e := &effect{
 		Back: "/", Title: "End a silence", Verb: "End it", Hidden: map[string]string{"alert": name}, Whom: a.text(name),
-		said: "The alert is not silenced any more.",
+		notice: "The alert is not silenced any more.",
 	}
 	would, err := offer(c, e, func(dry bool) (*control.SilenceChange, error) {
 		return c.s.Control.Unsilence(c.Context(), c.caller, control.UnsilenceRequest{Alert: name}, dry)

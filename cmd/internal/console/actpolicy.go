@@ -114,12 +114,12 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 	}
 	e.LastHour = lastHourOf(would.LastHour)
 	e.Rows = []effectRow{{"Requests beyond a limit", shadowWords(now), shadowWords(&would.After)}}
-	switch e.said = "The policy is enforced again."; {
+	switch e.notice = "The policy is enforced again."; {
 	case until == "" && would.After.On:
 		e.Warnings = append(e.Warnings, "The policy file sets shadow mode, too: the policy stays in shadow mode until the file is changed.")
-		e.said = fmt.Sprintf("The policy file keeps the whole policy in shadow mode: requests beyond a limit are %s.", shadowWords(&would.After))
+		e.notice = fmt.Sprintf("The policy file keeps the whole policy in shadow mode: requests beyond a limit are %s.", shadowWords(&would.After))
 	case until != "":
-		e.said = fmt.Sprintf("The whole policy is in shadow mode now: requests beyond a limit are %s.", shadowWords(&would.After))
+		e.notice = fmt.Sprintf("The whole policy is in shadow mode now: requests beyond a limit are %s.", shadowWords(&would.After))
 	}
 	return nil
 }

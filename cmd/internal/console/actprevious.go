@@ -55,7 +55,7 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 	}
 	e.Notes = append(e.Notes, restartWords(would.BeginsAnew)...)
 	e.LastHour = lastHourOf(would.LastHour)
-	e.said = fmt.Sprintf("The policy is as it was before %s.", timeWords(*p.At))
+	e.notice = fmt.Sprintf("The policy is as it was before %s.", timeWords(*p.At))
 	return e, nil
 }
 

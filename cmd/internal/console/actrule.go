@@ -52,7 +52,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	}
 	e.Warnings = append(e.Warnings, would.Difference.Warnings...)
 	e.LastHour = lastHourOf(would.Difference.LastHour)
-	e.said = fmt.Sprintf("The rule %s is %s now.", name, stateOf(after).Words())
+	e.notice = fmt.Sprintf("The rule %s is %s now.", name, stateOf(after).Words())
 	return e, nil
 }
 

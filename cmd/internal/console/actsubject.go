@@ -58,7 +58,7 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 		e.Warnings = append(e.Warnings, "The rule is in shadow mode: a block only reports, and requests are still allowed.")
 	}
 	e.Notes = append(e.Notes, scope.notes([]string{ref.Rule.Name}, nil)...)
-	e.said = fmt.Sprintf("Blocked %s for %s %s.", printable(ref.Shown), ref.Rule.Name, untilWords(r.Until))
+	e.notice = fmt.Sprintf("Blocked %s for %s %s.", printable(ref.Shown), ref.Rule.Name, untilWords(r.Until))
 	own, was, err := c.ownOverride(ref)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func lookUnblock(c *call, f url.Values) (*effect, error) {
 	}
 	e.Title, e.Verb = "Unblock for the rule "+ref.Rule.Name, "Unblock"
 	e.Fields = []field{reasonField(f, false)}
-	e.said = fmt.Sprintf("Unblocked %s for %s.", printable(ref.Shown), ref.Rule.Name)
+	e.notice = fmt.Sprintf("Unblocked %s for %s.", printable(ref.Shown), ref.Rule.Name)
 	would, err := offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
 		return c.s.Control.Unblock(c.Context(), c.caller, ref.target(f), dry)
 	}, func(did *control.SubjectChange) undo {
@@ -133,7 +133,7 @@ func lookReset(c *call, f url.Values) (*effect, error) {
 	e.Title, e.Verb = "Reset for the rule "+ref.Rule.Name, "Reset"
 	e.Fields = []field{reasonField(f, false)}
 	e.NoUndo = "Counts start at zero, and a penalty ends. This cannot be undone."
-	e.said = fmt.Sprintf("Reset %s for %s: nothing is used.", printable(ref.Shown), ref.Rule.Name)
+	e.notice = fmt.Sprintf("Reset %s for %s: nothing is used.", printable(ref.Shown), ref.Rule.Name)
 	_, err = offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
 		return c.s.Control.Reset(c.Context(), c.caller, ref.target(f), dry)
 	}, nil)
@@ -153,7 +153,7 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 		return e, nil
 	}
 	request.Target = ref.target(f)
-	e.said = fmt.Sprintf("Gave %s back to %s for %s.", given, printable(ref.Shown), ref.Rule.Name)
+	e.notice = fmt.Sprintf("Gave %s back to %s for %s.", given, printable(ref.Shown), ref.Rule.Name)
 	_, err = offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
 		return c.s.Control.Refund(c.Context(), c.caller, request, dry)
 	}, nil)
@@ -214,7 +214,7 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
-	e.said = fmt.Sprintf("%s has %s for %s, %s.", printable(ref.Shown), overrideWords(o), ref.Rule.Name, untilWords(until))
+	e.notice = fmt.Sprintf("%s has %s for %s, %s.", printable(ref.Shown), overrideWords(o), ref.Rule.Name, untilWords(until))
 	rows := e.raised(state, o)
 	if !c.policy.Database {
 		e.Rows = rows
@@ -365,6 +365,6 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 		after = overrideWords(below) + ", from the policy file"
 	}
 	e.Rows = []effectRow{{"Holds", overrideWords(o), after}, {"Until", untilWords(o.Until), "now"}}
-	e.said = fmt.Sprintf("Ended the override of %s for %s.", o.Rule, printable(e.Whom))
+	e.notice = fmt.Sprintf("Ended the override of %s for %s.", o.Rule, printable(e.Whom))
 	return e, nil
 }

@@ -118,6 +118,6 @@ func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r 
 		e.Rows = append(e.Rows, effectRow{b.Rule, before, then + untilWords(r.Until)})
 	}
 	e.Notes = append(e.Notes, scope.notes(blocked, why)...)
-	e.said = fmt.Sprintf("Blocked %s everywhere, by %s, %s.", printable(ref.Shown), words.Counted(len(blocked), "rule"), untilWords(r.Until))
+	e.notice = fmt.Sprintf("Blocked %s everywhere, by %s, %s.", printable(ref.Shown), words.Counted(len(blocked), "rule"), untilWords(r.Until))
 	return nil
 }

@@ -101,7 +101,7 @@ func (s *server) fail(c *call, err error) {
 		}
 		err = control.Problemf(http.StatusUnauthorized, "Your session has ended: sign in again.")
 	}
-	s.logAway(c, err)
+	s.logUnavailable(c, err)
 	p := control.AsProblem(err)
 	if p == nil {
 		s.Logger.Error("console: rendering a page failed", "path", c.URL.Path, "error", err)
@@ -128,7 +128,7 @@ const changedSince = "Nothing was changed, because someone else has changed this
 // refusal returns the reason for which package control refused a change, in words for the console. It returns other
 // errors unchanged.
 func (c *call) refusal(err error) (*control.Problem, error) {
-	c.s.logAway(c, err)
+	c.s.logUnavailable(c, err)
 	p := control.AsProblem(err)
 	switch {
 	case p == nil:
@@ -141,8 +141,8 @@ func (c *call) refusal(err error) (*control.Problem, error) {
 	return p, nil
 }
 
-// logAway logs that the database has failed.
-func (s *server) logAway(c *call, err error) {
+// logUnavailable logs that the database has failed.
+func (s *server) logUnavailable(c *call, err error) {
 	if errors.Is(err, source.ErrAway) || errors.Is(err, source.ErrNotMigrated) {
 		s.Logger.Warn("console: the database failed", "path", c.URL.Path, "error", err)
 	}

@@ -84,10 +84,10 @@ func (s *server) stream(c *call) error {
 	c.w.Header().Set("X-Accel-Buffering", "no")
 	tick := time.NewTicker(streamTime)
 	defer tick.Stop()
-	told := teller{seen: map[string]string{}}
+	sent := sentUpdates{seen: map[string]string{}}
 	for {
 		_ = out.SetWriteDeadline(time.Now().Add(writeTime))
-		if err := s.tell(c, &told); err != nil {
+		if err := s.sendUpdate(c, &sent); err != nil {
 			return nil // the browser has left
 		}
 		if err := out.Flush(); err != nil {
@@ -108,13 +108,13 @@ func (s *server) stream(c *call) error {
 }
 
 // sentUpdates remembers the updates that were sent to a page.
-type teller struct {
-	seen map[string]string
-	said string
+type sentUpdates struct {
+	seen     map[string]string
+	headline string
 }
 
 // sendUpdate sends the changes to the page.
-func (s *server) tell(c *call, t *teller) error {
+func (s *server) sendUpdate(c *call, t *sentUpdates) error {
 	var err error
 	if c.policy, err = s.Control.InForce(c.caller); err != nil {
 		return err
@@ -132,8 +132,8 @@ func (s *server) tell(c *call, t *teller) error {
 			t.seen[id], u.HTML[id] = html, html
 		}
 	}
-	if about := f.Headline.Level + "\x00" + f.Headline.Rule + "\x00" + f.Headline.Upstream; about != t.said {
-		t.said, u.Say = about, f.Text
+	if about := f.Headline.Level + "\x00" + f.Headline.Rule + "\x00" + f.Headline.Upstream; about != t.headline {
+		t.headline, u.Say = about, f.Text
 	}
 	data, err := json.Marshal(u)
 	if err != nil {

@@ -163,17 +163,17 @@ func estimateWords(c *telemetry.Costs) string {
 	if all == 0 {
 		return ""
 	}
-	said := []string{"Of " + plural(all, "response that reported its cost", "responses that reported their cost")}
+	clauses := []string{"Of " + plural(all, "response that reported its cost", "responses that reported their cost")}
 	if c.High > 0 {
-		said = append(said, plural(c.High, "was", "were")+" charged more than twice the cost before")
+		clauses = append(clauses, plural(c.High, "was", "were")+" charged more than twice the cost before")
 	}
 	if c.Low > 0 {
-		said = append(said, plural(c.Low, "was", "were")+" charged less than the cost before")
+		clauses = append(clauses, plural(c.Low, "was", "were")+" charged less than the cost before")
 	}
-	if len(said) == 1 {
-		return said[0] + ", all were charged the cost or at most twice of it before."
+	if len(clauses) == 1 {
+		return clauses[0] + ", all were charged the cost or at most twice of it before."
 	}
-	return strings.Join(said, ", ") + "."
+	return strings.Join(clauses, ", ") + "."
 }
 
 // unreadWords has an explanation and a remedy for each of [telemetry.UnreadReasons].

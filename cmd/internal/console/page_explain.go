@@ -198,7 +198,7 @@ var requestIDField = regexp.MustCompile(`(?im)^[<\s]*x-request-id:\s*(\S+)`)
 
 // explainText explains the text of a 429, or the decision that a request would get now. It changes nothing. Its
 // route uses POST because header fields may be secrets, which must not be in a URL.
-func (s *server) explainSaid(c *call) error {
+func (s *server) explainText(c *call) error {
 	f := c.PostForm
 	d := &explainShown{Said: f.Get("said"), Request: explainForm{f.Get("method"), strings.TrimSpace(f.Get("url")), strings.TrimSpace(f.Get("from")), f.Get("headers")}}
 	if d.Said == "" {
@@ -273,20 +273,20 @@ func headersOf(text string) (map[string]string, error) {
 }
 
 // maxText is the number of bytes that are read of a text.
-const maxSaid = 64 << 10
+const maxText = 64 << 10
 
 // rulesNamed returns the rules that a text names, either by the name of the rule or by the name of a limit, such as
 // "api-1h".
 func rulesNamed(p *control.InForce, text string) (all []namedRule) {
-	said := map[string]bool{}
-	for _, word := range strings.FieldsFunc(text[:min(len(text), maxSaid)], func(r rune) bool {
+	found := map[string]bool{}
+	for _, word := range strings.FieldsFunc(text[:min(len(text), maxText)], func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 	}) {
-		said[word], said[strings.Trim(word, ".-")] = true, true // the word may be followed by the end of a sentence
+		found[word], found[strings.Trim(word, ".-")] = true, true // the word may be followed by the end of a sentence
 	}
 	for i := range p.Document.Rules {
 		r := &p.Document.Rules[i]
-		if said[r.Name] || slices.ContainsFunc(limitNames(r), func(name string) bool { return name != "" && said[name] }) {
+		if found[r.Name] || slices.ContainsFunc(limitNames(r), func(name string) bool { return name != "" && found[name] }) {
 			all = append(all, namedRule{r.Name, ruleWords(r), keyWords(r), stateOf(r)})
 		}
 	}

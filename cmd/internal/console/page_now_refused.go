@@ -289,7 +289,7 @@ type instanceRow struct {
 const maxInstances = 12
 
 func healthOf(v *telemetry.View) (h health) {
-	var stale, away, differ, evicted int
+	var stale, unavailable, differ, evicted int
 	local := 0.0
 	for i := range v.Instances {
 		one := &v.Instances[i]
@@ -297,7 +297,7 @@ func healthOf(v *telemetry.View) (h health) {
 		h.Instances = append(h.Instances, row)
 		local += row.Local
 		stale += btoi(one.Stale)
-		away += btoi(one.Store.Away > 0)
+		unavailable += btoi(one.Store.Away > 0)
 		differ += btoi(one.Differs && !one.Stale)
 		evicted += btoi(one.Store.Evicted > 0)
 	}
@@ -310,7 +310,7 @@ func healthOf(v *telemetry.View) (h health) {
 		}
 	}
 	say(stale, "bad", "instance does not respond", "instances do not respond")
-	say(away, "bad", "instance has an open circuit to the store", "instances have an open circuit to the store")
+	say(unavailable, "bad", "instance has an open circuit to the store", "instances have an open circuit to the store")
 	say(differ, "bad", "instance has another policy", "instances have another policy")
 	if local > 0 {
 		h.Words = append(h.Words, rate(local)+" decisions a second are made without the store")

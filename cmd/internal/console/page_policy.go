@@ -74,15 +74,15 @@ func (s *server) policyApply(c *call) error {
 	if !d.Plan.Good() { // another change came first
 		return s.showPolicy(c, d.Plan.status(), d)
 	}
-	var said []string
+	var changes []string
 	for _, r := range d.Plan.Changes {
-		said = append(said, r.Name+" "+r.What)
+		changes = append(changes, r.Name+" "+r.What)
 	}
 	var back undo
 	if entry > 0 {
 		back = restoreBefore(entry)
 	}
-	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(said)), back)
+	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(changes)), back)
 }
 
 // status returns the status code of the page that shows a plan with problems.

@@ -274,8 +274,8 @@ func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 		if w.Pointer == nil {
 			continue
 		}
-		place, _, _ := strings.Cut(strings.TrimPrefix(*w.Pointer, "/rules/"), "/")
-		i, err := strconv.Atoi(place)
+		index, _, _ := strings.Cut(strings.TrimPrefix(*w.Pointer, "/rules/"), "/")
+		i, err := strconv.Atoi(index)
 		if err != nil || i < 0 || i >= len(p.Changes) {
 			continue
 		}

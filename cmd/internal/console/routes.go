@@ -34,7 +34,7 @@ func routes() []route {
 		{"GET /shadow", source.Viewer, (*server).shadowPage},
 		{"GET /overrides", source.Viewer, (*server).overridesPage},
 		{"GET /explain", source.Viewer, (*server).explainPage},
-		{"POST /explain", source.Viewer, (*server).explainSaid},
+		{"POST /explain", source.Viewer, (*server).explainText},
 		{"GET /audit", source.Viewer, (*server).auditPage},
 		{"GET /policy", source.Viewer, (*server).policyPage},
 		{"POST /policy/check", source.Admin, (*server).policyCheck},

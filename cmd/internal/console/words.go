@@ -14,11 +14,11 @@ import (
 
 // limitWords returns a limit in words, with the algorithm if it is not the default.
 func limitWords(text, algorithm string) string {
-	said := limitpage.InWords(text, algorithm)
+	out := limitpage.InWords(text, algorithm)
 	if strings.HasPrefix(algorithm, "sliding") {
-		said += ", " + strings.ReplaceAll(algorithm, "_", " ")
+		out += ", " + strings.ReplaceAll(algorithm, "_", " ")
 	}
-	return said
+	return out
 }
 
 // ruleWords describes the effect of a rule.

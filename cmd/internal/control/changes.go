@@ -154,14 +154,14 @@ func (edit *RuleEdit) named() (r policy.Rule, err error) {
 
 // explainChanges converts an error of the database to a problem that points to the failed edits.
 func explainChanges(err error, all []source.RuleChange) error {
-	place := map[string]string{}
+	pointers := map[string]string{}
 	for i := range all {
-		place[all[i].Row.Name] = fmt.Sprintf("/rules/%d", i)
+		pointers[all[i].Row.Name] = fmt.Sprintf("/rules/%d", i)
 	}
 	if conflicts := conflictsIn(err); len(conflicts) > 0 {
 		p := Problemf(http.StatusPreconditionFailed, "another request has changed %s", strings.Join(conflicts, ", "))
 		for _, name := range conflicts {
-			p.add(place[name]+"/etag", "the rule %s has changed since it was read: read it again", name)
+			p.add(pointers[name]+"/etag", "the rule %s has changed since it was read: read it again", name)
 		}
 		return p
 	}
@@ -173,7 +173,7 @@ func explainChanges(err error, all []source.RuleChange) error {
 	for i := range p.Errors {
 		for _, c := range all {
 			if at, ours := pointer(found[i].Path, fmt.Sprintf("rules[%q]", c.Row.Name)); ours {
-				at = place[c.Row.Name] + "/rule" + at
+				at = pointers[c.Row.Name] + "/rule" + at
 				p.Errors[i].Pointer = &at
 			}
 		}

@@ -233,15 +233,15 @@ func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
 
 // respond returns the response that a listener would send.
 func respond(p *policy.Policy, header http.Header, d *policy.Decision, encoder *answer.Encoder) Response {
-	var said answer.Answer
+	var reply answer.Answer
 	out := Response{Header: http.Header{}}
-	encoder.Encode(&said, out.Header, d, answer.Client{Header: header, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()})
+	encoder.Encode(&reply, out.Header, d, answer.Client{Header: header, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()})
 	if d.Allowed {
 		return out
 	}
-	out.Status, out.Body = said.Status, string(said.Body())
-	encoder.Encode(&said, http.Header{}, d, answer.Client{Header: header, Fields: p.Fields()})
-	out.Own = p.Answers().For(said.Status) != nil
+	out.Status, out.Body = reply.Status, string(reply.Body())
+	encoder.Encode(&reply, http.Header{}, d, answer.Client{Header: header, Fields: p.Fields()})
+	out.Own = p.Answers().For(reply.Status) != nil
 	return out
 }
 

@@ -88,23 +88,23 @@ func endOfOverride(o *policy.Override) time.Time {
 	return end
 }
 
-// endPlace orders overrides by end. Overrides that will end come first, the earliest first; then those without an
+// endPosition orders overrides by end. Overrides that will end come first, the earliest first; then those without an
 // end; and last those that have ended, the latest first.
-type endPlace struct {
+type endPosition struct {
 	ended bool
 	end   int64 // seconds; negated if it is past
 	id    string
 }
 
-func placeOf(i *item, now time.Time) endPlace {
+func positionOf(i *item, now time.Time) endPosition {
 	end := endOfOverride(i.Document.(*policy.Override))
 	if !end.After(now) {
-		return endPlace{true, -end.Unix(), i.ID}
+		return endPosition{true, -end.Unix(), i.ID}
 	}
-	return endPlace{false, end.Unix(), i.ID}
+	return endPosition{false, end.Unix(), i.ID}
 }
 
-func (p endPlace) compare(other endPlace) int {
+func (p endPosition) compare(other endPosition) int {
 	if p.ended != other.ended {
 		if p.ended {
 			return 1
@@ -114,29 +114,29 @@ func (p endPlace) compare(other endPlace) int {
 	return cmp.Or(cmp.Compare(p.end, other.end), cmp.Compare(p.id, other.id))
 }
 
-func (p endPlace) String() string { return fmt.Sprintf("%t %d %s", p.ended, p.end, p.id) }
+func (p endPosition) String() string { return fmt.Sprintf("%t %d %s", p.ended, p.end, p.id) }
 
-func parsePlace(text string) (p endPlace, err error) {
+func parsePosition(text string) (p endPosition, err error) {
 	_, err = fmt.Sscanf(text, "%t %d %s", &p.ended, &p.end, &p.id)
 	return p, err
 }
 
 // overridesByEnd returns a page of overrides, ordered by end, with the total number of overrides.
 func (c *Control) overridesByEnd(all []item, f *overrideFilter, after string, n int) (*Page, error) {
-	type placed struct {
-		endPlace
+	type positioned struct {
+		endPosition
 		item *item
 	}
-	var found []placed
+	var found []positioned
 	for i := range all {
 		if f.wants(all[i].Document.(*policy.Override)) {
-			found = append(found, placed{placeOf(&all[i], f.now), &all[i]})
+			found = append(found, positioned{positionOf(&all[i], f.now), &all[i]})
 		}
 	}
-	slices.SortFunc(found, func(x, y placed) int { return x.compare(y.endPlace) })
+	slices.SortFunc(found, func(x, y positioned) int { return x.compare(y.endPosition) })
 	total, first := len(found), 0
 	if after != "" {
-		begin, err := parsePlace(after)
+		begin, err := parsePosition(after)
 		if err != nil {
 			return nil, badCursor()
 		}
@@ -148,7 +148,7 @@ func (c *Control) overridesByEnd(all []item, f *overrideFilter, after string, n 
 		out.Items = append(out.Items, c.listed(p.item, f.veil))
 	}
 	if first+n < total {
-		out.Next = cursorBehind(page[n-1].endPlace.String())
+		out.Next = cursorBehind(page[n-1].endPosition.String())
 	}
 	return out, nil
 }

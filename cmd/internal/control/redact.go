@@ -102,9 +102,9 @@ func (v *veil) item(i *item) Item {
 
 // cursor returns the cursor of the page that follows an item. It contains the name of the item or, if the name is
 // hidden, the item's index.
-func (v *veil) cursor(kind Kind, i *item, place int) string {
+func (v *veil) cursor(kind Kind, i *item, index int) string {
 	if kind == Subjects && v.subjects() {
-		return cursorBehind(strconv.Itoa(place))
+		return cursorBehind(strconv.Itoa(index))
 	}
 	return cursorBehind(i.ID)
 }

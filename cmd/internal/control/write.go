@@ -94,7 +94,7 @@ func (c *Control) Create(ctx context.Context, who Caller, document any, dry bool
 		return nil, err
 	}
 	out, err := c.create(ctx, w)
-	return out, c.because(w, err)
+	return out, c.documentError(w, err)
 }
 
 func (c *Control) create(ctx context.Context, w *writing) (*Written, error) {
@@ -126,12 +126,12 @@ func (c *Control) Put(ctx context.Context, who Caller, id string, document any, 
 		return nil, err
 	}
 	out, err := c.writeIf(ctx, w)
-	return out, c.because(w, err)
+	return out, c.documentError(w, err)
 }
 
 // documentError returns the errors in the document of a failed change, or err if the document has none. They are
 // more useful than errors of the database, because they point into the document.
-func (c *Control) because(w *writing, err error) error {
+func (c *Control) documentError(w *writing, err error) error {
 	if err == nil {
 		return nil
 	}

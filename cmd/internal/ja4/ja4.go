@@ -26,14 +26,14 @@ func Of(hello *tls.ClientHelloInfo) string {
 		name = "d"
 	}
 	counts := fmt.Sprintf("%02d%02d", min(len(ciphers), 99), min(len(extensions), 99))
-	told := slices.DeleteFunc(extensions, func(e uint16) bool { return e == serverName || e == alpn })
+	hashed := slices.DeleteFunc(extensions, func(e uint16) bool { return e == serverName || e == alpn })
 	signatures := make([]uint16, len(hello.SignatureSchemes))
 	for i, s := range hello.SignatureSchemes {
 		signatures[i] = uint16(s)
 	}
 	return "t" + version(hello.SupportedVersions) + name + counts + protocol(hello.SupportedProtos) +
 		"_" + hash(list(sorted(ciphers)), "") +
-		"_" + hash(list(sorted(told)), list(known(signatures)))
+		"_" + hash(list(sorted(hashed)), list(known(signatures)))
 }
 
 // known returns a copy without the values of GREASE (RFC 8701), which are chosen at random.

@@ -135,8 +135,8 @@ func statuses(p *policy.Policy) (all []Meaning) {
 		unavailable = "The service is overloaded, or the limits are unavailable at the moment. Wait for the time in Retry-After."
 	}
 	for _, m := range []struct {
-		status int
-		says   string
+		status  int
+		meaning string
 	}{
 		{http.StatusTooManyRequests, "The request exceeds a limit. Wait for the time in Retry-After; without it, the request needs more than the limit ever allows."},
 		{http.StatusServiceUnavailable, unavailable},
@@ -147,13 +147,13 @@ func statuses(p *policy.Policy) (all []Meaning) {
 		if own := p.Answers().For(status); own != nil && own.Status != 0 {
 			status = own.Status
 		}
-		all = append(all, Meaning{fmt.Sprint(status), m.says})
+		all = append(all, Meaning{fmt.Sprint(status), m.meaning})
 	}
 	return all
 }
 
 // known has the fields of answers. field is the name in an [http.Header].
-var known = []struct{ field, name, says string }{
+var known = []struct{ field, name, meaning string }{
 	{"Ratelimit-Policy", "RateLimit-Policy", "The limits that the request counted for, by name: q units in w seconds. With qu=\"concurrent-requests\", q requests at the same time."},
 	{"Ratelimit", "RateLimit", "The rest of each limit: r units are certainly allowed in the next t seconds, unless other requests use up the same count. More may become available earlier."},
 	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "The amount of the tightest limit per window, or at once if that is more."},
@@ -173,7 +173,7 @@ var known = []struct{ field, name, says string }{
 func meanings(headers ...http.Header) (all []Meaning) {
 	for _, k := range known {
 		if slices.ContainsFunc(headers, func(h http.Header) bool { return h[k.field] != nil }) {
-			all = append(all, Meaning{k.name, k.says})
+			all = append(all, Meaning{k.name, k.meaning})
 		}
 	}
 	return all

@@ -57,7 +57,7 @@ type Meaning struct{ Name, Says string }
 // Of returns the page for a document. p is the compiled document.
 func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, error) {
 	page := &Page{}
-	var told []*policy.Rule
+	var listed []*policy.Rule
 	for i := range doc.Rules {
 		switch r := &doc.Rules[i]; {
 		case r.Exempt || r.Block || r.Shadow || r.Over == "mark" || len(r.Clients) > 0:
@@ -65,11 +65,11 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 		case guards(r):
 			page.Further = true
 		default:
-			told = append(told, r)
+			listed = append(listed, r)
 		}
 	}
-	tiers := page.columns(doc, told)
-	for _, r := range told {
+	tiers := page.columns(doc, listed)
+	for _, r := range listed {
 		page.Limits = append(page.Limits, row(doc, r, tiers))
 		if r.Penalty != (policy.Penalty{}) {
 			page.Lockouts = append(page.Lockouts, page.Limits[len(page.Limits)-1].Name)
@@ -80,15 +80,15 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	}
 	page.Statuses = statuses(p)
 	// The example needs a limit that a fixed number of requests uses up.
-	told = slices.DeleteFunc(told, func(r *policy.Rule) bool { return r.InFlight.Auto || r.OnlyClassifies() })
-	if len(told) == 0 {
+	listed = slices.DeleteFunc(listed, func(r *policy.Rule) bool { return r.InFlight.Auto || r.OnlyClassifies() })
+	if len(listed) == 0 {
 		return page, nil
 	}
-	one := told[0]
-	if i := slices.IndexFunc(told, func(r *policy.Rule) bool {
+	one := listed[0]
+	if i := slices.IndexFunc(listed, func(r *policy.Rule) bool {
 		return len(r.Key) > 0 && r.InFlight == policy.InFlight{} && r.Distinct.Of == ""
 	}); i >= 0 {
-		one = told[i]
+		one = listed[i]
 	}
 	passed, refused, err := happen(ctx, one, answer.Client{Fields: p.Fields(), Answers: p.Answers()})
 	if err != nil {
@@ -96,7 +96,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	}
 	page.Example = refused
 	page.Fields = meanings(passed, refused.Header)
-	if slices.ContainsFunc(told, func(r *policy.Rule) bool { return r.Cost.USD != "" }) {
+	if slices.ContainsFunc(listed, func(r *policy.Rule) bool { return r.Cost.USD != "" }) {
 		page.Fields = append(page.Fields, Meaning{`qu="micro-usd"`, "All numbers of this limit, also in the other fields, are in millionths of a USD."})
 	}
 	page.Members = refused.members()
@@ -116,9 +116,9 @@ func guards(r *policy.Rule) bool {
 
 // columns sets the names of the limit columns, and returns the tier of each column. The first column is for clients
 // without such a tier.
-func (p *Page) columns(doc *policy.Document, told []*policy.Rule) []string {
+func (p *Page) columns(doc *policy.Document, listed []*policy.Rule) []string {
 	all := map[string]bool{}
-	for _, r := range told {
+	for _, r := range listed {
 		for name := range r.Tiers {
 			all[name] = true
 		}
@@ -248,23 +248,23 @@ var partWords = map[string]string{
 func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 	for _, part := range key {
 		kind, name, _ := strings.Cut(part, ":")
-		says, known := partWords[kind]
+		format, known := partWords[kind]
 		switch {
 		case !known:
 			continue // a constant
 		case kind == "client_ip":
-			says = fmt.Sprintf(says, cmp.Or(doc.IPv6Prefix, 64))
+			format = fmt.Sprintf(format, cmp.Or(doc.IPv6Prefix, 64))
 		case kind == "api_key":
 			name, lacking = "X-API-Key", true
 		case kind == "header" && http.CanonicalHeaderKey(name) == "X-Api-Key":
-			says, lacking = "per API key: header %s", true
+			format, lacking = "per API key: header %s", true
 		default:
 			lacking = lacking || name != ""
 		}
 		if len(t) > 0 {
 			t = t.words(" and ")
 		}
-		t = t.say(says, name)
+		t = t.say(format, name)
 	}
 	return t, lacking
 }

@@ -34,7 +34,7 @@ type pass struct {
 	change   Change
 	bounds   [2]Change // from empty and from full counters: see the method bound
 	full     Change    // the change from full counters, without regard to the real decisions
-	rules    map[place]*RuleTrial
+	rules    map[limitSource]*RuleTrial
 	order    map[string]int   // the index of each rule, by name
 	seed     maphash.Seed     // the seed for hashes of keys
 	begin    int64            // the time of the first request, in microseconds since the Unix epoch
@@ -46,10 +46,10 @@ type pass struct {
 }
 
 // limitSource is a rule and the source of its limits.
-type place struct{ rule, from string }
+type limitSource struct{ rule, from string }
 
 func (t *trial) newPass() (*pass, error) {
-	p := &pass{trial: t, rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, seed: maphash.MakeSeed(), begin: max(t.since, t.oldest()), show: t.showKeys()}
+	p := &pass{trial: t, rules: map[limitSource]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, seed: maphash.MakeSeed(), begin: max(t.since, t.oldest()), show: t.showKeys()}
 	docs := [2]policy.Document{t.judges[0].judged(t.left), t.judges[1].judged(t.left)}
 	p.changed = changedRules(&docs[0], &docs[1])
 	p.exact = t.fresh && len(t.left) == 0 || len(p.changed) == 0
@@ -227,7 +227,7 @@ func (p *pass) note(s *side, count func(*Change)) {
 }
 
 func (p *pass) of(f *refusal) *RuleTrial {
-	at := place{f.rule, f.from}
+	at := limitSource{f.rule, f.from}
 	if p.rules[at] == nil {
 		p.rules[at] = &RuleTrial{Rule: f.rule, From: f.from}
 	}

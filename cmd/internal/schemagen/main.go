@@ -40,11 +40,11 @@ func main() {
 
 // generate returns the schema with the comments in the source files of dir.
 func generate(dir string) ([]byte, error) {
-	said, err := readComments(dir)
+	comments, err := readComments(dir)
 	if err != nil {
 		return nil, err
 	}
-	g := &generator{said: said, defs: object{"text": text(), "texts": texts(1)}}
+	g := &generator{comments: comments, defs: object{"text": text(), "texts": texts(1)}}
 	root := g.structure(reflect.TypeFor[policy.Document]())
 	properties := root["properties"].(object)
 	properties["version"] = object{"description": "1.", "enum": []any{1, "1"}}
@@ -116,8 +116,8 @@ var short = map[reflect.Type]object{
 
 // generator makes schemas of types. The schemas of named types are in defs.
 type generator struct {
-	said map[string]string
-	defs object
+	comments map[string]string
+	defs     object
 }
 
 func (g *generator) of(t reflect.Type, field string) object {
@@ -172,8 +172,8 @@ func (g *generator) structure(t reflect.Type) object {
 	properties := object{}
 	g.fields(t, properties)
 	o := object{"type": "object", "properties": properties, "additionalProperties": false}
-	if says := g.said[t.Name()]; says != "" {
-		o["description"] = says
+	if comment := g.comments[t.Name()]; comment != "" {
+		o["description"] = comment
 	}
 	switch t.Name() {
 	case "Rule":
@@ -208,8 +208,8 @@ func (g *generator) fields(t reflect.Type, properties object) {
 		}
 		field := t.Name() + "." + f.Name
 		s := g.of(f.Type, field)
-		if says := g.said[field]; says != "" {
-			s["description"] = says
+		if comment := g.comments[field]; comment != "" {
+			s["description"] = comment
 		}
 		properties[cmp.Or(name, f.Name)] = s
 	}
@@ -221,7 +221,7 @@ func readComments(dir string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	said := map[string]string{}
+	comments := map[string]string{}
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -241,20 +241,20 @@ func readComments(dir string) (map[string]string, error) {
 				if s == nil || !t.Name.IsExported() {
 					continue
 				}
-				said[t.Name.Name] = plain(declared.Doc)
+				comments[t.Name.Name] = plain(declared.Doc)
 				for _, f := range s.Fields.List {
 					comment := f.Doc
 					if comment == nil {
 						comment = f.Comment
 					}
 					for _, n := range f.Names {
-						said[t.Name.Name+"."+n.Name] = plain(comment)
+						comments[t.Name.Name+"."+n.Name] = plain(comment)
 					}
 				}
 			}
 		}
 	}
-	return said, nil
+	return comments, nil
 }
 
 // link matches a link in a Go comment.

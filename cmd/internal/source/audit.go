@@ -33,7 +33,7 @@ func (d *Database) Audit(ctx context.Context, before int64, n int) (all []Entry,
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	all, err = readEntries(ctx, d.read, d.dialect.text(text), cmp.Or(before, math.MaxInt64), n)
-	return all, d.away(err)
+	return all, d.unavailable(err)
 }
 
 // readEntries reads the entries of a query, which must select the fields of an Entry in order.
@@ -69,15 +69,15 @@ func (d *Database) Record(ctx context.Context, actor, action, kind, target, afte
 	defer cancel()
 	tx, err := d.write.BeginTx(ctx, nil)
 	if err != nil {
-		return d.away(err)
+		return d.unavailable(err)
 	}
 	defer func() { _ = tx.Rollback() }()
 	t := &Tx{d: d, ctx: ctx, tx: tx, actor: actor, at: time.Now().UTC()}
 	if err := t.audit(action, kind, target, nil, &after); err != nil {
-		return d.away(err)
+		return d.unavailable(err)
 	}
 	if err := do(); err != nil {
 		return err
 	}
-	return d.away(tx.Commit())
+	return d.unavailable(tx.Commit())
 }

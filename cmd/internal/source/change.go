@@ -87,21 +87,21 @@ func (d *Database) change(ctx context.Context, actor string, fn func(*Tx) error,
 	defer cancel()
 	tx, err := d.write.BeginTx(ctx, nil)
 	if err != nil {
-		return nil, nil, d.away(err)
+		return nil, nil, d.unavailable(err)
 	}
 	defer func() { _ = tx.Rollback() }()
 	if before, err = d.contents(ctx, tx, d.base(), d.dialect.lock()); err != nil {
-		return nil, nil, d.away(err)
+		return nil, nil, d.unavailable(err)
 	}
 	t := &Tx{d: d, ctx: ctx, tx: tx, actor: actor, at: time.Now().UTC(), before: before}
 	if err := fn(t); t.err == nil && err != nil {
 		return nil, nil, err
 	}
 	if t.err != nil {
-		return nil, nil, d.away(t.err)
+		return nil, nil, d.unavailable(t.err)
 	}
 	if after, err = d.contents(ctx, tx, before, ""); err != nil {
-		return nil, nil, d.away(err)
+		return nil, nil, d.unavailable(err)
 	}
 	if !after.SamePolicy(before) {
 		err = d.Check(after)
@@ -110,7 +110,7 @@ func (d *Database) change(ctx context.Context, actor string, fn func(*Tx) error,
 		return before, after, err
 	}
 	if err := tx.Commit(); err != nil {
-		return nil, nil, d.away(err)
+		return nil, nil, d.unavailable(err)
 	}
 	d.remember(after)
 	d.wake()
@@ -248,9 +248,9 @@ func (k *kind[R]) matches(old *R, found bool, r *R, match Match) error {
 // same reports whether r has the same contents as old, and old is readable. If r has no author, it ignores the
 // author of old.
 func (k *kind[R]) same(old, r *R) (bool, error) {
-	said := *r
-	k.sign(&said, k.maker(old))
-	is, err := k.values(&said)
+	signed := *r
+	k.sign(&signed, k.author(old))
+	is, err := k.values(&signed)
 	if err != nil || k.meta(old).fault != "" {
 		return false, err
 	}

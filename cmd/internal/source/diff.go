@@ -46,8 +46,8 @@ func diff[R any](k *kind[R], before, after []R) (all []Difference) {
 
 // content returns a row as JSON, without the time and the actor of the last change.
 func (k *kind[R]) content(r *R) string {
-	said := *r
-	*k.meta(&said) = Meta{}
-	text, _ := encode(said)
+	row := *r
+	*k.meta(&row) = Meta{}
+	text, _ := encode(row)
 	return text
 }

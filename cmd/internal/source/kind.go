@@ -36,7 +36,7 @@ type kind[R any] struct {
 }
 
 // author returns the author of a row, or "" if the kind does not store authors.
-func (k *kind[R]) maker(r *R) string {
+func (k *kind[R]) author(r *R) string {
 	if k.by == nil {
 		return ""
 	}

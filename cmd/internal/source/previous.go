@@ -25,7 +25,7 @@ func (d *Database) LastChange(ctx context.Context) ([]Entry, error) {
 	if err == errLarge {
 		return nil, err
 	}
-	return all, d.away(err)
+	return all, d.unavailable(err)
 }
 
 func (d *Database) lastChange(ctx context.Context, q query) (all []Entry, err error) {
@@ -72,14 +72,14 @@ func onlyShadow(e *Entry) bool {
 	if e.Before != "" && decode([]byte(e.Before), &was) != nil || e.After != "" && decode([]byte(e.After), &is) != nil {
 		return false
 	}
-	return was.saysBeside() == is.saysBeside()
+	return was.withoutShadow() == is.withoutShadow()
 }
 
 // withoutShadow returns the settings as text, without the shadow mode of the whole policy.
-func (r *SettingsRow) saysBeside() string {
-	said := *r
-	said.Document.Shadow, said.Document.Rules = "", nil
-	return settingsKind.content(&said)
+func (r *SettingsRow) withoutShadow() string {
+	row := *r
+	row.Document.Shadow, row.Document.Rules = "", nil
+	return settingsKind.content(&row)
 }
 
 // Restore undoes the last change of rules, tiers or settings. last is the ID of the change's last entry in the
@@ -152,7 +152,7 @@ func (tx *Tx) restoreSettings(e *Entry) error {
 		return err
 	}
 	now := &tx.before.Settings
-	if now.saysBeside() != is.saysBeside() {
+	if now.withoutShadow() != is.withoutShadow() {
 		return &Conflict{settingsKind.name, e.Target, now.Version}
 	}
 	doc := was.Document

@@ -86,12 +86,12 @@ func (tx *Tx) DeleteSettings(match Match) error {
 
 // PutRule creates or replaces the rule with the name of r.
 func (tx *Tx) PutRule(r RuleRow, match Match) (RuleRow, error) {
-	return put(tx, ruleKind, r, match, tx.place)
+	return put(tx, ruleKind, r, match, tx.setPosition)
 }
 
 // setPosition sets the position of a rule that has none. An existing rule keeps its position, and a new one comes
 // after all others.
-func (tx *Tx) place(r, old *RuleRow, found bool) error {
+func (tx *Tx) setPosition(r, old *RuleRow, found bool) error {
 	switch {
 	case r.Position != 0:
 	case found:

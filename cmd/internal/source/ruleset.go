@@ -52,7 +52,7 @@ func (tx *Tx) ChangeRules(all []RuleChange) (entry int64, err error) {
 			}
 			_, err := put(tx, ruleKind, c.Row, c.Match, func(r, old *RuleRow, found bool) error {
 				r.Disabled = found && old.Disabled
-				return tx.place(r, old, found)
+				return tx.setPosition(r, old, found)
 			})
 			errs = append(errs, err)
 		}
@@ -125,7 +125,7 @@ func (e *Entry) parts() ([]Entry, error) {
 		return []Entry{*e}, nil
 	}
 	var all []Entry
-	place := map[string]int{}
+	index := map[string]int{}
 	of := func(list Row, set func(*Entry, Row)) error {
 		if list == "" {
 			return nil
@@ -139,10 +139,10 @@ func (e *Entry) parts() ([]Entry, error) {
 			if err := decode(row, &r); err != nil {
 				return err
 			}
-			i, known := place[r.Name]
+			i, known := index[r.Name]
 			if !known {
 				i = len(all)
-				place[r.Name] = i
+				index[r.Name] = i
 				all = append(all, Entry{ID: e.ID, At: e.At, Actor: e.Actor, Action: e.Action, Kind: ruleKind.name, Target: r.Name})
 			}
 			set(&all[i], Row(row))

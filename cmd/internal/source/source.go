@@ -142,11 +142,11 @@ func (d *Database) Close() error {
 // missing SQLite file. Several instances may migrate at once.
 func (d *Database) Migrate(ctx context.Context) (steps int, err error) {
 	steps, err = d.dialect.migrate(ctx, d.write)
-	return steps, d.away(err)
+	return steps, d.unavailable(err)
 }
 
 // unavailable converts an error of the database to one that matches [ErrAway].
-func (d *Database) away(err error) error {
+func (d *Database) unavailable(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -180,9 +180,9 @@ func (d *Database) snapshot(ctx context.Context, old *Contents) (*Contents, erro
 	defer cancel()
 	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
-		return nil, d.away(err)
+		return nil, d.unavailable(err)
 	}
 	defer func() { _ = tx.Rollback() }()
 	c, err := d.contents(ctx, tx, old, "")
-	return c, d.away(err)
+	return c, d.unavailable(err)
 }

@@ -93,7 +93,7 @@ func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Conte
 	v, err := d.versions(looking, d.read, "")
 	switch known := d.known.Load(); {
 	case err != nil:
-		return nil, d.away(err)
+		return nil, d.unavailable(err)
 	case v == old.versions:
 		return nil, nil
 	case known != nil && known.versions == v:

@@ -24,11 +24,11 @@ func healthcheckCommand() *cobra.Command {
 			"not answer within 5 s. This is for health checks of containers, which may lack curl." + Help,
 		Args: command.FlagsOnly, PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, _ []string) error {
-			said, err := a.ready(c.Context())
+			text, err := a.ready(c.Context())
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), said)
+			_, err = fmt.Fprintln(c.OutOrStdout(), text)
 			return command.Failed(err)
 		},
 	}
@@ -48,9 +48,9 @@ func (a *Client) ready(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	said := strings.TrimSpace(string(answer.body))
-	if answer.status != http.StatusOK || said != "ready" {
-		return "", command.Failed(fmt.Errorf("%s: %d %s: %.200q", a.url, answer.status, http.StatusText(answer.status), said))
+	text := strings.TrimSpace(string(answer.body))
+	if answer.status != http.StatusOK || text != "ready" {
+		return "", command.Failed(fmt.Errorf("%s: %d %s: %.200q", a.url, answer.status, http.StatusText(answer.status), text))
 	}
-	return said, nil
+	return text, nil
 }

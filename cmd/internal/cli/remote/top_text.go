@@ -169,15 +169,15 @@ func printInstances(w io.Writer, stats *control.Stats) {
 	policies := map[string]bool{}
 	for _, i := range stats.Instances {
 		policies[i.Policy] = true
-		away, stale := fmt.Sprintf("%d/%d", i.Store.Away, i.Store.Shards), ""
+		unavailable, stale := fmt.Sprintf("%d/%d", i.Store.Away, i.Store.Shards), ""
 		if i.Store.Kind == "memory" {
-			away = "-"
+			unavailable = "-"
 		}
 		if i.Stale {
 			stale = "  no data for " + ago(stats.At.Sub(i.Seen))
 		}
 		printRow(w, format, printable.Text(i.Name, 23), humanize.Comma(int64(i.Took.Count)), took(i.Took.P99),
-			i.Store.Kind, took(i.Store.Took.P99), away, humanize.Comma(int64(i.Store.Local)), humanize.Comma(int64(i.Store.Keys)), stale)
+			i.Store.Kind, took(i.Store.Took.P99), unavailable, humanize.Comma(int64(i.Store.Local)), humanize.Comma(int64(i.Store.Keys)), stale)
 	}
 	if len(policies) > 1 {
 		fmt.Fprintln(w, "Instances have different policies.")

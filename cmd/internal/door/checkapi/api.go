@@ -32,7 +32,7 @@ type operation struct {
 	// places applies the operation to a place. A place is a text from an earlier answer that identifies the permits
 	// and the turns in queues of a request.
 	places func(*policy.Engine, context.Context, string) (bool, error)
-	said   string // the name of the answer's member with the result of places
+	member string // the name of the answer's member with the result of places
 }
 
 var operations = map[string]*operation{
@@ -40,8 +40,8 @@ var operations = map[string]*operation{
 	"/v1/peek":   {mode: policy.Peek, takes: aboutAll},
 	"/v1/refund": {mode: policy.GiveBack, takes: aboutAll},
 	"/v1/settle": {takes: aboutOne | 1<<inOutcome | 1<<inAt, settle: true},
-	"/v1/hold":   {takes: 1 << inPlace, places: (*policy.Engine).HoldPlace, said: "held"},
-	"/v1/release": {takes: 1 << inPlace, said: "released", places: func(e *policy.Engine, ctx context.Context, place string) (bool, error) {
+	"/v1/hold":   {takes: 1 << inPlace, places: (*policy.Engine).HoldPlace, member: "held"},
+	"/v1/release": {takes: 1 << inPlace, member: "released", places: func(e *policy.Engine, ctx context.Context, place string) (bool, error) {
 		err := e.ReleasePlace(ctx, place)
 		return err == nil, err
 	}},

@@ -180,7 +180,7 @@ func (c *call) places(place string) *problem {
 	case err != nil:
 		return unavailable("the shared store is unavailable: try again")
 	}
-	return c.report(c.operation.said, done)
+	return c.report(c.operation.member, done)
 }
 
 // report sends the response of an operation. Its only member is whether the operation was done.

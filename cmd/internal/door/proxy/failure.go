@@ -49,7 +49,7 @@ func (p *problem) write(w http.ResponseWriter) {
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	closeAfter(w.Header(), r)
 	x := exchange.Join(w, r, nil, nil) // returns the exchange of ServeHTTP
-	if !unheard(err) {
+	if !notReceived(err) {
 		x.Lost = r.Context().Err() != nil || timedOut(err) // the upstream may still be working on the request
 		httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
 	}
@@ -92,7 +92,7 @@ func kindOf(r *http.Request, err error) telemetry.UpstreamError {
 	switch {
 	case r.Context().Err() != nil || blameClient(err) != nil:
 		return telemetry.CanceledError
-	case unheard(err):
+	case notReceived(err):
 		return telemetry.ConnectError
 	case is(http.ErrSchemeMismatch) || contains("tls: ", "TLS handshake"):
 		return telemetry.TLSError
@@ -112,7 +112,7 @@ func timedOut(err error) bool {
 }
 
 // notReceived reports whether the upstream certainly did not receive the request.
-func unheard(err error) bool {
+func notReceived(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }

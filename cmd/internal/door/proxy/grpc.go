@@ -43,15 +43,15 @@ func (b *clientBody) Take(body []byte) {
 	if b.status == 0 {
 		return
 	}
-	var said struct{ Detail string }
-	if json.Unmarshal(body, &said) != nil || said.Detail == "" {
-		said.Detail = http.StatusText(b.status)
+	var answer struct{ Detail string }
+	if json.Unmarshal(body, &answer) != nil || answer.Detail == "" {
+		answer.Detail = http.StatusText(b.status)
 	}
 	h := b.exchange.Header()
 	h.Del("Content-Length")
 	h.Set("Content-Type", "application/grpc")
 	h.Set("Grpc-Status", strconv.Itoa(grpcStatus(b.status)))
-	h.Set("Grpc-Message", grpcMessage(said.Detail))
+	h.Set("Grpc-Message", grpcMessage(answer.Detail))
 	if wait, err := strconv.ParseUint(h.Get("Retry-After"), 10, 32); err == nil {
 		h.Set("Grpc-Retry-Pushback-Ms", strconv.FormatUint(wait*1000, 10))
 	}

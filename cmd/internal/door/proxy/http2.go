@@ -39,7 +39,7 @@ func malformed(r *http.Request) *problem {
 		return bad("The :path must not contain spaces.")
 	case !oneHost(r):
 		return bad("Host and :authority must be the same.")
-	case !saysLength(r):
+	case !rightLength(r):
 		return bad("The Content-Length must be a single number, and equal the length of the body.")
 	}
 	for _, values := range r.Header {
@@ -64,9 +64,9 @@ func oneHost(r *http.Request) bool {
 }
 
 // rightLength reports whether the Content-Length, if any, equals the length that net/http uses.
-func saysLength(r *http.Request) bool {
-	said, ok := r.Header["Content-Length"]
-	return !ok || len(said) == 1 && said[0] == strconv.FormatInt(r.ContentLength, 10)
+func rightLength(r *http.Request) bool {
+	lengths, ok := r.Header["Content-Length"]
+	return !ok || len(lengths) == 1 && lengths[0] == strconv.FormatInt(r.ContentLength, 10)
 }
 
 var errUnread = errors.New("the client does not read its answer")

@@ -53,9 +53,9 @@ func (c *conn) decide() {
 	c.server.Engine.DecideEach(c.server.Context(), b.requests[:n], b.decisions[:n])
 	for i, q := range b.questions {
 		if q.limit != nil {
-			c.tellThrottled(q, &b.decisions[i])
+			c.replyThrottled(q, &b.decisions[i])
 		} else {
-			c.tellChecked(&b.decisions[i])
+			c.replyChecked(&b.decisions[i])
 		}
 		*b.requests[i] = policy.Request{}
 	}

@@ -88,7 +88,7 @@ func (c *conn) resetSubject(args [][]byte) {
 func failure(err error) string { return "ERR " + door.Reason(err) }
 
 // replyChecked appends the reply to SLUICE.CHECK and SLUICE.PEEK.
-func (c *conn) tellChecked(d *policy.Decision) {
+func (c *conn) replyChecked(d *policy.Decision) {
 	var rule string
 	var limit, remaining int64
 	var r sluice.Decision
@@ -111,10 +111,10 @@ func (c *conn) tellChecked(d *policy.Decision) {
 	c.pair("reset_after", door.Seconds(r.ResetAfter))
 	c.pair("delay_ms", int64((d.Delay+time.Millisecond-1)/time.Millisecond))
 	c.bulk("limits")
-	c.tellLimits(results)
+	c.replyLimits(results)
 }
 
-func (c *conn) tellLimits(results []policy.Result) {
+func (c *conn) replyLimits(results []policy.Result) {
 	c.array(len(results))
 	for i := range results {
 		r := &results[i]

@@ -30,7 +30,7 @@ func init() { // in init, because the command COMMAND refers to commands
 
 		"AUTH":    {run: (*conn).auth, least: 2, most: 3, open: true},
 		"CLIENT":  {run: (*conn).client, least: 2},
-		"COMMAND": {run: (*conn).tellCommands, least: 1},
+		"COMMAND": {run: (*conn).listCommands, least: 1},
 		"CONFIG":  {run: (*conn).config, least: 2},
 		"ECHO":    {run: func(c *conn, args [][]byte) { c.bulk(string(args[1])) }, least: 2, most: 2},
 		"HELLO":   {run: (*conn).hello, least: 1, open: true},
@@ -147,7 +147,7 @@ func (c *conn) config(args [][]byte) {
 }
 
 // listCommands executes COMMAND, which lists the commands and the positions of their keys.
-func (c *conn) tellCommands(args [][]byte) {
+func (c *conn) listCommands(args [][]byte) {
 	switch {
 	case len(args) == 1:
 		c.array(len(commands))

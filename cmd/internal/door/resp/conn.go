@@ -32,11 +32,11 @@ type conn struct {
 	decoder    decoder
 	asked      *batch // the pending batch, or nil
 
-	heard   bool // data has arrived since wait set the deadline
-	ran     bool // a command has run since wait set the deadline
-	begun   bool // the first command has run, so the deadline for new clients no longer applies
-	half    bool // the deadline is for the rest of a command
-	leaving bool // close the connection after the pending replies
+	received bool // data has arrived since wait set the deadline
+	ran      bool // a command has run since wait set the deadline
+	begun    bool // the first command has run, so the deadline for new clients no longer applies
+	half     bool // the deadline is for the rest of a command
+	leaving  bool // close the connection after the pending replies
 
 	draining atomic.Int64 // the end of reading commands, in nanoseconds since 1970; 0: none
 
@@ -122,7 +122,7 @@ func (c *conn) fill() bool {
 		n, err := c.socket.Read(c.in[c.end:])
 		if n > 0 {
 			c.end += n
-			c.heard = true
+			c.received = true
 			return true
 		}
 		if err != nil && !(errors.Is(err, os.ErrDeadlineExceeded) && c.mayBeIdle()) {
@@ -153,7 +153,7 @@ func (c *conn) makeRoom() {
 // mayBeIdle reports whether a client may stay connected after a deadline has passed: it may if data has arrived
 // since the deadline was set. It sets the next deadline.
 func (c *conn) mayBeIdle() bool {
-	if !c.heard || !c.begun || c.half || c.draining.Load() != 0 {
+	if !c.received || !c.begun || c.half || c.draining.Load() != 0 {
 		return false
 	}
 	c.wait(c.server.Idle)
@@ -177,7 +177,7 @@ func (c *conn) await() {
 
 // wait sets the deadline of the next reads.
 func (c *conn) wait(d time.Duration) {
-	c.heard, c.ran = false, false
+	c.received, c.ran = false, false
 	_ = c.socket.SetReadDeadline(time.Now().Add(d)) // on a closed connection, the next read also fails
 	if until := c.draining.Load(); until != 0 {
 		_ = c.socket.SetReadDeadline(time.Unix(0, until))

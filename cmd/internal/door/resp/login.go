@@ -101,10 +101,10 @@ func (c *conn) hello(args [][]byte) {
 		return
 	}
 	c.proto, c.name = proto, name
-	c.tellHello()
+	c.replyHello()
 }
 
-func (c *conn) tellHello() {
+func (c *conn) replyHello() {
 	c.pairs(7)
 	c.textPair("server", "sluice")
 	c.textPair("version", speaks)

@@ -53,7 +53,7 @@ func (c *conn) throttle(args [][]byte) {
 }
 
 // replyThrottled appends the reply to CL.THROTTLE.
-func (c *conn) tellThrottled(q question, d *policy.Decision) {
+func (c *conn) replyThrottled(q question, d *policy.Decision) {
 	limited, retry := int64(0), int64(-1)
 	if !d.Allowed && !q.looks {
 		limited = 1

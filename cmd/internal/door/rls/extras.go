@@ -30,17 +30,17 @@ func (c *call) appendAnswer(b []byte, over bool) []byte {
 	if over {
 		all.RetryAfter = max(all.RetryAfter, c.quotaWait())
 	}
-	var said answer.Answer
+	var gateway answer.Answer
 	header := make(http.Header)
 	p := c.Engine.Policy()
-	c.encoder.Encode(&said, header, &all, answer.Client{Fields: p.Fields(), Answers: p.Answers()})
+	c.encoder.Encode(&gateway, header, &all, answer.Client{Fields: p.Fields(), Answers: p.Answers()})
 	header.Del("Content-Length") // Envoy sets it
 	for _, key := range slices.Sorted(maps.Keys(header)) {
 		for _, v := range header[key] {
 			b = appendHeader(b, responseHeader, key, v)
 		}
 	}
-	return appendText(b, 5, string(said.Body()))
+	return appendText(b, 5, string(gateway.Body()))
 }
 
 // join adds the decision d to all, the decision about the whole request.

@@ -63,13 +63,13 @@ func (c *call) status(i int) (s status) {
 	case p.limit != nil && p.limit.unlimited && !p.over:
 		s.remaining = math.MaxUint32
 	default:
-		c.tell(&s, p, d)
+		c.addLimit(&s, p, d)
 	}
 	return s
 }
 
 // addLimit adds the state of a descriptor's most restrictive limit.
-func (c *call) tell(s *status, p *part, d *policy.Decision) {
+func (c *call) addLimit(s *status, p *part, d *policy.Decision) {
 	r := nearest(d, p.limit)
 	switch {
 	case r != nil:

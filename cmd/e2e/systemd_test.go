@@ -157,7 +157,7 @@ func TestSystemdSocketElsewhere(t *testing.T) {
 		fds  string
 		want string
 	}{
-		"untaken":   {"1", "systemd passed a socket at " + addr},
+		"untaken":   {"1", "systemd passed a socket for " + addr},
 		"no number": {"one", `LISTEN_FDS="one" is not a number`},
 	} {
 		c := exec.CommandContext(t.Context(), asSystemd[0], append(slices.Clip(asSystemd[1:]), testkit.Binary(t), "serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)

@@ -202,14 +202,14 @@ func TestFirstPageAnswers(t *testing.T) {
 	}{
 		"new": {page(&telemetry.View{At: now, Since: now}, ""), []string{"No request has come yet", "curl -i http://localhost:8099/"}, []string{`id="tiles"`}},
 		"attack": {page(attack(now), ""), []string{
-			"One subject, far above the limit.", `data-rule="login-address"`, "203.0.113.7", "▲ more", "another one", "just before it began",
-			"has all of its limit again", "override ends", "shadow rules would have denied", "/act/block?id=", ">gold<", "10 per minute",
+			"One subject, far above the limit.", `data-rule="login-address"`, "203.0.113.7", "▲ more", "another policy", "just before it began",
+			"has its full limit again", "override ends", "shadow rules would have denied", "/act/block?id=", ">gold<", "10 per minute",
 		}, []string{"No request has come yet", "/act/shadow", "No requests were denied"}},
 		"enforced": {page(enforced, ""), []string{">2 shadow rules would have denied 14 subjects today."}, nil},
 		"tried":    {page(tried, ""), []string{">2 shadow rules denied, or would have denied, 14 subjects today."}, nil},
 		"quiet":    {page(quiet(now), ""), []string{"denied in the last hour", "No requests were denied.", "No customer is hurt.", "No problems", "No data about an upstream."}, []string{"▲ more", "/act/"}},
 		"outage":   {page(outage(now), ""), []string{"silent since", "circuit open: 1 of 3", "decisions a second are made without the store"}, nil},
-		"unused":   {page(quiet(now), "?rule=exports"), []string{"No request has met", "GET /export", "sluice check"}, nil},
+		"unused":   {page(quiet(now), "?rule=exports"), []string{"No request has matched", "GET /export", "sluice check"}, nil},
 		"narrow":   {page(quietSince(now), fmt.Sprintf("?from=%d&to=%d", now.Add(-50*time.Minute).Unix(), now.Add(-49*time.Minute).Unix())), []string{"No requests between", "Show the whole time range"}, nil},
 		"balancer": {page(private, "?rule=login-address"), []string{"Nearly all requests come from", "trusted_proxies"}, nil},
 	} {

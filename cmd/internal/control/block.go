@@ -66,7 +66,7 @@ func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.
 		o.Key = s.Values() // the key of an override has the values
 	}
 	if part, all := anyValue(o.Key); all {
-		return nil, BadField(PointerTo("key", part), "in an override, \"*\" matches every value and would block other subjects: block this one by a rule")
+		return nil, BadField(PointerTo("key", part), "in an override, \"*\" matches every value and would block other subjects: block this subject by a rule")
 	}
 	if held, found := s.Override(); found && c.alone(s, &held) {
 		o.Key = held.Key

@@ -71,7 +71,7 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 	}
 	maps.DeleteFunc(own, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
 	if part, stands := anyValue(own); stands {
-		return nil, BadField(PointerTo("key", part), "in an override, \"*\" matches every value and would block others: block this one by a rule")
+		return nil, BadField(PointerTo("key", part), "in an override, \"*\" matches every value and would block other subjects: block this subject by a rule")
 	}
 	rules := c.policy.now().document.Rules
 	for i := range rules {

@@ -244,7 +244,7 @@ func (r *RefundRequest) units() (int64, error) {
 	micro, err := printable.ParseDecimal(r.USD)
 	switch {
 	case r.Units != 0:
-		return 0, BadField("/usd", "write units or usd, and not both")
+		return 0, BadField("/usd", "write either units or usd")
 	case err != nil:
 		return 0, BadField("/usd", "%v", err)
 	case micro < 1 || micro > maxUnits:

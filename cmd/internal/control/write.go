@@ -202,7 +202,7 @@ func signed(document any, id, actor string) (signed any, own, field string) {
 		o.By = actor
 		return &o, source.OverrideName(o.Rule, o.Key), "/key"
 	}
-	panic(fmt.Sprintf("control: %T is no item", document))
+	panic(fmt.Sprintf("control: %T is not an item", document))
 }
 
 // look sets w.before to the present item. For subjects and overrides, it searches the whole list only if list is

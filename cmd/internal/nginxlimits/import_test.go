@@ -104,7 +104,7 @@ func TestIncludeEndless(t *testing.T) {
 		t.Skip(err)
 	}
 	for _, name := range []string{"/dev/zero", pipe, t.TempDir()} {
-		if _, err := importText("\ninclude " + name + ";"); err == nil || !strings.HasPrefix(err.Error(), "a.conf:2: include: "+name+" is no regular file") {
+		if _, err := importText("\ninclude " + name + ";"); err == nil || !strings.HasPrefix(err.Error(), "a.conf:2: include: "+name+" is not a regular file") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -215,19 +215,19 @@ components: {securitySchemes: {key: {type: apiKey, in: header, name: X-Key}}}
 func TestComments(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
-		"petstore.yaml": {"# It also counts GET /pet/findByStatus: all rules that match apply.", "# GET /pet/{petId} (line ", "# Each token of petstore_auth has a count of its own"},
+		"petstore.yaml": {"# It also counts GET /pet/findByStatus, because all matching rules apply.", "# GET /pet/{petId} (line ", "# Each token of petstore_auth has a count of its own"},
 		"kong.yaml":     {"# Extensions switch limits off for GET /health."},
-		"kuadrant.yaml": {`# It has conditions under "when", which a policy does not support`},
+		"kuadrant.yaml": {`# It has conditions in "when", which a policy does not support`},
 		"endpoints.yaml": {
-			"# Operations of the metric write-requests that cost 10. From x-google-management.",
-			"# Operations of another cost have a rule and a count of their own",
+			"# Operations that cost 10 of the metric write-requests. From x-google-management.",
+			"# Operations with another cost have a rule and a count of their own",
 		},
 		"products.yaml": {
 			`# Not read from x-throttling-tier: the tier "Gold" is defined elsewhere.`,
 			`# Not read from x-rate-limits: Sluice does not read "Enterprise, unlimited" as a limit.`,
-			"# It has no period that Sluice reads; a minute is assumed", "# Operations with this policy share a count",
+			"# Sluice found no period in it; the rule uses a minute", "# Operations with this policy share a count",
 		},
-		"odd.yaml": {"# A wildcard of a pattern is a whole segment, and", "# A pattern sees no query"},
+		"odd.yaml": {"# A wildcard in a pattern is a whole segment, but", "# A pattern ignores the query"},
 	} {
 		data, err := os.ReadFile("testdata/" + name)
 		if err != nil {
@@ -285,12 +285,12 @@ func TestMistakes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, text, want string }{
 		{"a.yaml", "", "a.yaml:1: the document is empty"},
-		{"a.yaml", "# none\n\nrules: []\n", "a.yaml:3: this is no OpenAPI document: it names no version"},
-		{"a.yaml", "- a\n", "a.yaml:1: this is no OpenAPI document"},
+		{"a.yaml", "# none\n\nrules: []\n", "a.yaml:3: this is not an OpenAPI document: the version is missing"},
+		{"a.yaml", "- a\n", "a.yaml:1: this is not an OpenAPI document"},
 		{"a.yaml", "info: {}\nopenapi: 4.0.0\npaths: {}\n", `a.yaml:2: version "4.0.0" of OpenAPI is not supported`},
 		{"a.yaml", "swagger: 1.2\n", `a.yaml:1: version "1.2" of Swagger is not supported`},
 		{"a.yaml", "openapi: 3.1.0\nwebhooks: {}\n", "a.yaml:1: the document has no paths"},
-		{"a.yaml", "openapi: 3.1.0\n\npaths: [a]\n", "a.yaml:3: paths is no mapping"},
+		{"a.yaml", "openapi: 3.1.0\n\npaths: [a]\n", "a.yaml:3: paths is not a mapping"},
 		{"a.yaml", "openapi: 3.1.0\npaths:\n\t/a: {}\n", "a.yaml:3: this is not YAML"},
 		{"a.json", "{\n\"openapi\": \"3.1.0\",\n\"paths\": {]\n}", "a.json:3: this is not JSON"},
 	} {

@@ -199,7 +199,7 @@ func (m *merged) mergeSubjects(file []policy.TierSubject, rows []SubjectRow) {
 func overrideKey(o *policy.Override) string {
 	named := maps.Clone(o.Key)
 	maps.DeleteFunc(named, func(_, v string) bool { return v == "*" })
-	key, _ := encode(named) // a map of texts
+	key, _ := encode(named) // encoding cannot fail for a map of texts
 	return o.Rule + " " + key
 }
 

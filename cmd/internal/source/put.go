@@ -147,7 +147,7 @@ func (tx *Tx) PutOverride(r OverrideRow, match Match) (OverrideRow, error) {
 }
 
 func (r *OverrideRow) check() error {
-	key, _ := encode(r.Key) // a map of texts
+	key, _ := encode(r.Key) // encoding cannot fail for a map of texts
 	if err := checkTexts("rule", r.Rule, "key", key, "reason", r.Reason, "by", r.By); err != nil {
 		return err
 	}

@@ -1,13 +1,13 @@
-// The effect of an act follows its form; lists are filtered as one types.
+// Shows the effect of an act while its form is edited, and filters lists while the filter is typed.
 (() => {
   'use strict';
-  const waiting = new WeakMap(); // forms whose effect is asked for
+  const waiting = new WeakMap(); // the running request for the effect of each form
 
   function ask(form, wait) {
     clearTimeout(waiting.get(form)?.timer);
     waiting.get(form)?.stop.abort();
     const button = form.querySelector('#act-do');
-    if (button) button.disabled = true; // until the effect is that of what is written now
+    if (button) button.disabled = true; // until the page shows the effect of the present fields
     const stop = new AbortController();
     const timer = setTimeout(() => refresh(form, stop.signal), wait);
     waiting.set(form, { timer, stop });
@@ -23,9 +23,9 @@
       const answer = await fetch(form.action, { method: 'POST', body: sent, headers: { Accept: 'text/html' }, signal });
       const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
       const fresh = page.querySelector('#effect');
-      if (!fresh) { // the session has ended, or the subject has gone
-        const said = page.querySelector('main p');
-        place.textContent = said ? said.textContent : 'The effect cannot be told now.';
+      if (!fresh) { // the session has ended, or the subject is unknown now
+        const message = page.querySelector('main p');
+        place.textContent = message ? message.textContent : 'The effect is unknown at the moment.';
       } else {
         place.replaceChildren(...fresh.childNodes);
         if (button) button.disabled = page.querySelector('#act-do')?.disabled ?? true;
@@ -33,7 +33,7 @@
       }
     } catch (e) {
       if (e.name === 'AbortError') return;
-      place.textContent = 'Sluice does not answer, so the effect cannot be told now.';
+      place.textContent = 'Sluice does not respond, so the effect is unknown.';
     }
     place.removeAttribute('aria-busy');
   }
@@ -48,10 +48,10 @@
     if (e.submitter?.name === 'preview') { e.preventDefault(); ask(form, 0); return; }
     const button = form.querySelector('#act-do');
     if (button?.disabled) { e.preventDefault(); return; }
-    if (button) setTimeout(() => { button.disabled = true; }); // one click is one act
+    if (button) setTimeout(() => { button.disabled = true; }); // a second click does not repeat the act
   });
 
-  // The rows that are there are filtered at once; Enter asks the server for all.
+  // Filters the rows on the page while the filter is typed. Enter sends the filter to the server.
   const filter = document.querySelector('input[data-filter]');
   const table = filter && document.getElementById(filter.dataset.filter);
   filter?.addEventListener('input', () => {

@@ -1,10 +1,10 @@
-// What all pages have: times in the reader's zone, keys, dark and light, dialogs, the undo button.
+// The parts of all pages: times in the reader's zone, keys, dark and light theme, dialogs, and the undo button.
 (() => {
   'use strict';
   const root = document.documentElement;
   const two = n => String(n).padStart(2, '0');
 
-  // Times are written on the server in UTC, which stays in their titles.
+  // The server writes times in UTC. The title of a time keeps the UTC form.
   function times(within) {
     const now = new Date();
     for (const t of within.querySelectorAll('time[data-clock]')) {
@@ -28,8 +28,8 @@
   times(document);
   setInterval(() => { if (!document.hidden) times(document); }, 10000);
 
-  // A part with data-again is loaded again every so many seconds, unless the reader has selected text. The element
-  // named in data-lost appears while the server does not answer.
+  // A part with data-again is reloaded at that interval, in seconds, unless the reader has selected text. The element
+  // named in data-lost is shown while the server does not respond.
   for (const part of document.querySelectorAll('[data-again]')) {
     setInterval(async () => {
       if (document.hidden || !getSelection().isCollapsed) return;
@@ -49,10 +49,10 @@
     }, part.dataset.again * 1000);
   }
 
-  // The page that this is may be beyond the edge of a phone.
+  // On a narrow screen, the tab of the current page may be out of view.
   document.querySelector('.tabs [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
 
-  // Says something in passing.
+  // toast shows a message for a few seconds.
   function toast(text) {
     const t = document.createElement('div');
     t.className = 'toast';
@@ -64,18 +64,18 @@
   document.getElementById('theme')?.addEventListener('click', () => {
     const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
     root.dataset.theme = dark ? 'light' : 'dark';
-    try { localStorage.setItem('sluice-theme', root.dataset.theme); } catch { /* for this page only, then */ }
+    try { localStorage.setItem('sluice-theme', root.dataset.theme); } catch { /* the choice is for this page only */ }
     dispatchEvent(new Event('themechange'));
   });
 
   const main = document.querySelector('main');
-  let before; // what had the focus before the search
+  let before; // the element that had the focus before the search
 
   addEventListener('keydown', e => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
     const typing = e.target.closest?.('input, textarea, select, [contenteditable]');
     if (e.key === 'Escape') {
-      if (document.querySelector('dialog[open]')) return; // which closes by itself
+      if (document.querySelector('dialog[open]')) return; // the browser closes it
       if (typing) { typing.blur(); (before?.isConnected ? before : main)?.focus({ preventScroll: true }); return; }
       const back = document.querySelector('[data-back]');
       if (back) back.click(); else if (location.pathname !== '/') history.length > 1 ? history.back() : location.assign('/');
@@ -92,14 +92,14 @@
     }
   });
 
-  // same returns a selector for what stands in the place of an element once its part of the page is made anew.
+  // same returns a selector for the element that replaces el when a part of the page is reloaded.
   function same(el) {
     if (el.id) return '#' + CSS.escape(el.id);
     const href = el.getAttribute('href');
     return href ? 'a[href="' + CSS.escape(href) + '"]' : null;
   }
 
-  // A link with data-dialog leads to a page that has a form. It is shown here instead.
+  // The page of a link with data-dialog, which has a form, is shown as a dialog.
   addEventListener('click', async e => {
     const close = e.target.closest('[data-close]');
     if (close && close.closest('dialog')) { close.closest('dialog').close(); e.preventDefault(); return; }
@@ -136,17 +136,17 @@
     dialog.append(head, body);
     const again = same(link);
     dialog.addEventListener('close', () => {
-      dialog.remove(); // the page may have been brought up to date meanwhile, with another such link
+      dialog.remove(); // an update of the page may have replaced the link
       (link.isConnected ? link : (again && document.querySelector(again)) || main)?.focus();
     });
     document.body.append(dialog);
     times(dialog);
     dialog.showModal();
-    // What is asked comes first, not the way out.
+    // Focus the first field, or else a button.
     (body.querySelector('input:not([type=hidden]), select, textarea') || body.querySelector('#act-do:enabled, [data-copy], [data-close]'))?.focus();
   });
 
-  // The seconds in which something can be undone.
+  // Counts down the seconds in which an act can be undone.
   const undo = document.getElementById('undo');
   if (undo) {
     let left = Number(undo.dataset.left);
@@ -155,11 +155,11 @@
       undo.querySelector('.left').textContent = '(' + left + ' s)';
     }, 1000);
   }
-  // The address without what was done, so that it can be kept and sent.
+  // Removes the notice from the address, so that the address can be bookmarked or shared.
   const here = new URL(location);
   if (here.searchParams.delete('done'), here.href !== location.href) history.replaceState(history.state, '', here);
 
-  // Whoever comes by a link from elsewhere has no cookie yet, though he may have signed in.
+  // After a link from another site, the browser sends no cookie, although the reader may have signed in.
   if (document.getElementById('sign-in') && !document.getElementById('sign-in-said')) {
     fetch('/sign-in', { method: 'HEAD', redirect: 'manual' }).then(a => {
       if (a.type === 'opaqueredirect') location.replace(document.querySelector('[name=next]').value);

@@ -1,4 +1,4 @@
-// The policy is checked as one types; the lines that are wrong are marked.
+// Checks the policy while it is edited, and marks wrong lines.
 (() => {
   'use strict';
   const form = document.getElementById('editor');
@@ -51,16 +51,16 @@
       const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
       const plan = page.getElementById('plan');
       if (!plan) {
-        const said = page.querySelector('main p');
-        state.textContent = said ? said.textContent : 'It could not be checked.';
+        const message = page.querySelector('main p');
+        state.textContent = message ? message.textContent : 'The policy could not be checked.';
         return;
       }
       mark(plan);
       if (apply) apply.disabled = page.getElementById('apply')?.disabled ?? true;
       document.getElementById('plan').replaceChildren(...plan.childNodes);
-      state.textContent = wrong.size || document.querySelector('#plan .callout-bad, #problems') ? 'Not good yet.' : 'Checked.';
+      state.textContent = wrong.size || document.querySelector('#plan .callout-bad, #problems') ? 'The policy has problems.' : 'Checked.';
     } catch (e) {
-      if (e.name !== 'AbortError') state.textContent = 'Sluice does not answer: it is not checked.';
+      if (e.name !== 'AbortError') state.textContent = 'Sluice does not respond, so the policy is not checked.';
     }
   }
 
@@ -70,7 +70,6 @@
     clearTimeout(timer);
     timer = setTimeout(check, 350);
   });
-  // Tab leaves the field, so that the keyboard gets on.
   form.addEventListener('submit', e => {
     if (e.submitter?.id === 'check') { e.preventDefault(); clearTimeout(timer); check(); return; }
     if (e.submitter?.id !== 'download') sent = true;

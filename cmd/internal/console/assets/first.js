@@ -1,4 +1,4 @@
-// The first page as it happens: what the server says every two seconds, and the chart.
+// The live parts of the first page: updates from the server every two seconds, and the chart.
 (() => {
   'use strict';
   const root = document.documentElement;
@@ -18,7 +18,7 @@
 
   let stream, last = 0, plot, data, failures = 0, retry;
 
-  // --- what the server says
+  // --- updates from the server
 
   function query() { return location.search.replace(/[?&]done=[^&]*/, ''); }
 
@@ -29,7 +29,7 @@
     stream.addEventListener('view', e => { failures = 0; told(JSON.parse(e.data)); });
     stream.addEventListener('ended', () => { close(); location.reload(); });
     stream.onerror = () => {
-      // A browser tries again by itself, but not after an answer that is no stream.
+      // A browser reconnects automatically, but not after an answer that is not a stream.
       if (stream && stream.readyState === EventSource.CLOSED) {
         close();
         retry = setTimeout(open, Math.min(60000, 5000 * 2 ** failures++));
@@ -52,7 +52,7 @@
     age();
   }
 
-  // Puts a part in place of what it was, unless somebody is about to copy from it, and keeps the focus.
+  // Replaces a part of the page, unless the reader has selected text in it, and keeps the focus.
   function put(id, html) {
     const part = document.getElementById(id);
     if (!part) return;
@@ -76,7 +76,7 @@
     const stale = s > 10;
     state.dataset.state = stale ? 'stale' : 'live';
     root.classList.toggle('is-stale', stale);
-    words.textContent = stale ? 'No news for ' + window.sluice.span(s) + ': what you see is of ' + exactly(last / 1000) : 'Live';
+    words.textContent = stale ? 'No update for ' + window.sluice.span(s) + ': the page shows the state of ' + exactly(last / 1000) : 'Live';
     words.title = new Date(last).toISOString();
   }
   setInterval(() => { if (!document.hidden) age(); }, 1000);
@@ -84,7 +84,7 @@
   addEventListener('pagehide', close);
   addEventListener('pageshow', e => { if (e.persisted) open(); });
 
-  // --- filters: the same links as without a script, without loading the page again
+  // --- filters: follow links without reloading the page
 
   function go(href) {
     history.pushState(null, '', href);
@@ -110,7 +110,7 @@
 
   if (!place || !window.uPlot) { open(); return; }
 
-  // Legend entries become switches.
+  // Makes the entries of the legend switches.
   for (const entry of document.querySelectorAll('#chart-legend [data-series]')) {
     const i = order.indexOf(entry.dataset.series);
     if (i < 0 && entry.dataset.series !== 'yesterday') continue;
@@ -145,7 +145,7 @@
     return c.fillStyle + Math.round(alpha * 255).toString(16).padStart(2, '0');
   }
 
-  // stack returns the x values and, from the top of the stack down, the upper edge of each outcome.
+  // stack returns the x values and the upper edge of each outcome, from the top of the stack to the bottom.
   function stack(d) {
     const edges = [], sum = new Array(d.at.length).fill(0);
     order.forEach((name, i) => {
@@ -184,7 +184,7 @@
         x: { time: true, auto: false, range: (u, min, max) => [min, max] },
         y: { range: (u, min, max) => [0, max > 0 ? max * 1.08 : 1] },
       },
-      // One line of times, and none so near the left end that it would meet the numbers of the other axis.
+      // One line of times. A time near the left end is omitted, because it would overlap the numbers of the other axis.
       axes: [
         { ...axis, size: 26, gap: 4, space: 70, values: (u, at) => at.map(s => s - u.scales.x.min < (u.scales.x.max - u.scales.x.min) * 0.02 ? '' : clock(s)) },
         { ...axis, size: 44, gap: 4, space: 40, values: (u, all) => all.map(rate) },
@@ -196,14 +196,15 @@
     plot.setScale('x', { min: d.from, max: d.to });
     const canvas = plot.root.querySelector('canvas');
     canvas.setAttribute('role', 'img');
-    canvas.setAttribute('aria-label', 'Requests a second by outcome over time: the same numbers are in the table below');
+    canvas.setAttribute('aria-label', 'Requests per second by outcome over time: the table below has the numbers');
     place.dataset.points = d.at.length;
     place.dataset.last = d.at.at(-1) || '';
     mark();
   }
   const pad = el => { const s = getComputedStyle(el); return parseFloat(s.paddingLeft) + parseFloat(s.paddingRight); };
 
-  // marks draws events as dashed lines. Many would cover what is drawn, and have only their heads.
+  // marks draws events as dashed lines. If there are many, it draws only the heads of the lines, which would cover the
+  // chart otherwise.
   const maxLines = 8;
   function marks(u) {
     if (!data) return;
@@ -225,7 +226,7 @@
     g.restore();
   }
 
-  // mark shows the part that is chosen, while nobody chooses another.
+  // mark shows the selected part of the chart, unless the reader is selecting another.
   function mark() {
     const [from, to] = data.chosen;
     if (document.querySelector('.chart .u-over')?.matches(':active')) return;

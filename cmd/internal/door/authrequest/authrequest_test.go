@@ -186,15 +186,15 @@ func TestParseAsker(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"apache":      `there is no proxy kind "apache": there are nginx, nginx-accel, caddy, traefik, envoy`,
-		"":            `there is no proxy kind ""`,
-		"nginx+body":  "ask as nginx-accel does",
-		"caddy+body":  "forward_auth asks without the body",
+		"apache":      `unknown proxy kind "apache": use one of nginx, nginx-accel, caddy, traefik, envoy`,
+		"":            `unknown proxy kind ""`,
+		"nginx+body":  "use the configuration of nginx-accel",
+		"caddy+body":  "forward_auth does not send the body",
 		"traefik+id":  "a client could choose it",
-		"nginx+x":     `there is no "+x"`,
-		"nginx+id+":   `there is no "+"`,
-		"NGINX":       "there is no proxy kind",
-		"nginx+id,++": "there is no",
+		"nginx+x":     `unknown option "+x"`,
+		"nginx+id+":   `unknown option "+"`,
+		"NGINX":       "unknown proxy kind",
+		"nginx+id,++": "unknown option",
 	} {
 		if a, err := ParseAsker(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v, want %s", name, a.kind, err, want)

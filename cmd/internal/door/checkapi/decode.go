@@ -201,7 +201,7 @@ func (d *decoder) complete(seen memberSet) bool {
 	case seen.has(inChecks):
 		return seen == 1<<inChecks || d.fail("\"checks\" must be the only member: write other members into each check")
 	case d.operation.places != nil:
-		return seen.has(inPlace) || d.fail("write \"place\", from the answer to the check")
+		return seen.has(inPlace) || d.fail("write the \"place\" from the answer to the check")
 	case seen.has(inRequest) == seen.has(inRule):
 		return d.fail("write \"request\", or \"rule\" and \"key\"")
 	case seen.has(inKey) && !seen.has(inRule):

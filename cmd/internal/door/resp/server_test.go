@@ -276,7 +276,7 @@ func TestPipelined(t *testing.T) {
 				want = append(want, strconv.Quote(strconv.Itoa(i)))
 			case 3: // behind decisions that have not been asked for yet
 				sent = append(sent, request("CL.THROTTLE", "k", "x", "1", "1")...)
-				want = append(want, `-ERR CL.THROTTLE: max_burst is "x": it is a whole number from 0 to 9223372036854775806`)
+				want = append(want, `-ERR CL.THROTTLE: max_burst is "x": it must be a whole number from 0 to 9223372036854775806`)
 			default:
 				sent = append(sent, request("CL.THROTTLE", "k", "99", "1", "100")...)
 				n := i/5*3 + i%5 - i%5/4

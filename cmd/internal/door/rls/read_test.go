@@ -18,7 +18,7 @@ func TestReadDirDevice(t *testing.T) {
 	if err := os.Symlink(os.DevNull, name); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rls.ReadDir(filepath.Dir(name)); err == nil || !strings.HasPrefix(err.Error(), name+": it is no file") {
+	if _, err := rls.ReadDir(filepath.Dir(name)); err == nil || !strings.HasPrefix(err.Error(), name+": not a regular file") {
 		t.Error(err)
 	}
 }

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Every change makes value greater, and with it the version of its kind and of each row that it
--- changes, whoever makes it and by whatever way: triggers do it.
+-- Every change increases value. Triggers set the version of the changed kind and of each changed row
+-- to value, also for changes that are made by SQL.
 CREATE TABLE sluice_version (
   id INTEGER PRIMARY KEY DEFAULT 1 CHECK (id = 1),
   value INTEGER NOT NULL DEFAULT 0,
@@ -14,7 +14,7 @@ CREATE TABLE sluice_version (
 );
 INSERT INTO sluice_version (id) VALUES (1);
 
--- Everything of a policy but its rules, tiers, subjects and overrides: at most one row.
+-- The settings of a policy: everything except rules, tiers, subjects and overrides. At most one row.
 CREATE TABLE sluice_settings (
   id INTEGER PRIMARY KEY DEFAULT 1 CHECK (id = 1),
   document TEXT NOT NULL CHECK (json_valid(document)),
@@ -23,9 +23,9 @@ CREATE TABLE sluice_settings (
   updated_by TEXT NOT NULL DEFAULT ''
 );
 
--- A rule is the document that a policy file has, under its name. What follows the document is
--- made of it, to search by: the parts of the key, and the limit if the rule has one of a fixed
--- window in seconds; "tiers" are the names of its own.
+-- Rules by name. The document is that of a policy file. The columns after the document are derived from
+-- it, for searches: the parts of the key, the count and the window of a single limit with a window in
+-- seconds, and the names of the tiers for which the rule has limits.
 CREATE TABLE sluice_rules (
   name TEXT NOT NULL PRIMARY KEY,
   position INTEGER NOT NULL DEFAULT 0,
@@ -41,7 +41,7 @@ CREATE TABLE sluice_rules (
 );
 CREATE INDEX sluice_rules_version ON sluice_rules (version);
 
--- Limits by the name of a rule, for requests of a tier.
+-- The limits of tiers, by the names of rules.
 CREATE TABLE sluice_tiers (
   name TEXT NOT NULL PRIMARY KEY,
   description TEXT NOT NULL DEFAULT '',
@@ -51,7 +51,7 @@ CREATE TABLE sluice_tiers (
   updated_by TEXT NOT NULL DEFAULT ''
 );
 
--- Who is in which tier: by the value of the part that tiers.subject names.
+-- The tiers of subjects. A subject is a value of the key part that tiers.subject names.
 CREATE TABLE sluice_subjects (
   subject TEXT NOT NULL PRIMARY KEY,
   tier TEXT NOT NULL,
@@ -64,8 +64,9 @@ CREATE TABLE sluice_subjects (
 );
 CREATE INDEX sluice_subjects_version ON sluice_subjects (version);
 
--- Limits, a block or an exemption for one subject of a rule: key is an object of the parts and
--- their values, limits a list. The entity is made of the key, and the limit of limits.
+-- Overrides: limits, a block or an exemption for one subject of a rule. key is an object with the key
+-- parts and their values, and limits is a list. The columns entity_type and entity_id are derived from
+-- key; requests_limit and window_seconds are derived from limits.
 CREATE TABLE sluice_overrides (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   rule TEXT NOT NULL,
@@ -88,7 +89,7 @@ CREATE TABLE sluice_overrides (
 CREATE INDEX sluice_overrides_entity ON sluice_overrides (entity_type, entity_id);
 CREATE INDEX sluice_overrides_version ON sluice_overrides (version);
 
--- Bearer tokens, as SHA-256.
+-- Bearer tokens. hash is the SHA-256 of the token.
 CREATE TABLE sluice_tokens (
   name TEXT NOT NULL PRIMARY KEY,
   hash TEXT NOT NULL UNIQUE,
@@ -100,7 +101,7 @@ CREATE TABLE sluice_tokens (
   updated_by TEXT NOT NULL DEFAULT ''
 );
 
--- Who changed what, and what was there before and after.
+-- The audit log: the actor of each change, and the row before and after it.
 CREATE TABLE sluice_audit (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   at TEXT NOT NULL,

@@ -61,9 +61,9 @@ type CORS struct {
 	Preflights string `json:"preflights,omitempty"`
 }
 
-// Tiers is where the tier of a request is found: in the subjects of the document, else in the part From, else it is
-// the default. A client that can set the part From chooses its own tier, and a client that can send the name of
-// another subject gets that subject's tier: set or verify both parts in front of Sluice.
+// Tiers sets how the tier of a request is found: from the subjects of the document, else from the part From.
+// Otherwise, Default is the tier. A client that can set the part From chooses its own tier, and a client that can
+// send the name of another subject gets that subject's tier: set or verify both parts in front of Sluice.
 type Tiers struct {
 	From    string `json:"from,omitempty"`    // the key part with the tier: see [Rule]
 	Subject string `json:"subject,omitempty"` // the key part to look up in the subjects
@@ -72,9 +72,9 @@ type Tiers struct {
 
 // TierSubject puts a subject into a tier. If a rule has no limits for the tier, its own limits apply.
 type TierSubject struct {
-	// Subject is a value of the key part that Subject of [Tiers] names. It is normalized in the same way as values
-	// of requests. For client_ip it may be a network; addresses take precedence over networks, and smaller networks
-	// over larger ones.
+	// Subject is a value of the key part named by the Subject of [Tiers]. It is normalized in the same way as
+	// values of requests. For client_ip it may be a network; addresses take precedence over networks, and smaller
+	// networks over larger ones.
 	Subject string `json:"subject,omitempty"`
 	Tier    string `json:"tier,omitempty"`
 	Until   string `json:"until,omitempty"`  // see [Override]; afterwards, the entry has no effect

@@ -38,13 +38,13 @@ func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
 	return true
 }
 
-// sampleSize is the number of summaries that a search reads. If these have only records from overHalf on, the
-// search reads all summaries.
+// sampleSize is the number of summaries that a search reads. If all of their records have at least the priority
+// overHalf, the search reads all summaries.
 const sampleSize = 64
 
 // victimStripe returns the stripe with the overflow of the lowest priority, and that priority as far as it is known
-// without locks. It reads the summaries of some stripes. If all records there have used more than half of their
-// limits, it reads all summaries, so that such records are evicted only if the store has no others.
+// without locks. It reads the summaries of some stripes. If all records of these stripes have used more than half
+// of their limits, it reads all summaries, so that such records are evicted only if the store has no others.
 func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 	summaries := s.overflow.summaries
 	first := int(s.overflow.hand.Add(1) % uint64(len(summaries)))

@@ -8,10 +8,10 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// priority orders states by what would be lost with them; the lowest is evicted first. First comes how much of the
-// limit is used, in steps of a factor of two. Among states that have used more than half, the first to drain is
-// evicted first. Otherwise a limit of one a second, which a single request uses up, could outlast a limit of an
-// hour. Among the others, the least recently used is evicted first, if that is known.
+// priority orders states by what would be lost with them; the lowest is evicted first. The first criterion is how
+// much of the limit is used, in steps of a factor of two. Among states that have used more than half, the first to
+// drain is evicted first. Otherwise a limit of one a second, which a single request uses up, could outlast a limit
+// of an hour. Among the others, the least recently used is evicted first, if that is known.
 //
 // From the highest bit: 4 bits for the step, 52 for the time in microseconds, 7 for the fraction within the step.
 type priority int64
@@ -32,8 +32,8 @@ const (
 	overHalf priority = 10 << stepShift
 )
 
-// time returns the time in a priority. If the priority is at least overHalf, it is when the state will be empty, or
-// the end of a penalty.
+// time returns the time in a priority. If the priority is at least overHalf, this is the time when the state will
+// be empty, or the end of a penalty.
 func (p priority) time() int64 { return int64(p>>timeShift) & latest }
 
 // priorityOf returns the priority of a state, and when it will be empty. r is a receipt for the state, and asked is

@@ -120,8 +120,8 @@ func (c Config) New() *Store {
 	return s
 }
 
-// stripesFor returns the number of stripes for size bytes. The number of buckets of a table is then just below a
-// power of two: in between, linear hashing fills tables less evenly.
+// stripesFor returns the number of stripes for size bytes. With this number, the number of buckets of a table is
+// just below a power of two: between powers of two, linear hashing fills tables less evenly.
 func stripesFor(size int64) int {
 	each := int64(stripeBytes)
 	for size > each*maxStripes {

@@ -56,7 +56,8 @@ func (a *allocations) beside(in *input, c *charges) {
 	}
 }
 
-// ask gets the terms of the tenant from the cap of the limit. With takes, the cap counts the request as demand.
+// ask gets the terms of the tenant from the cap of the limit. If takes is true, the cap counts the request as
+// demand.
 func (t *tenant) ask(s *shares, limit *sluice.Charge, takes bool, now int64) {
 	t.cap = s.Of(limit.Key, t.rule.own.limits[0].plan, now)
 	if t.cap == nil {
@@ -92,7 +93,7 @@ func (t *tenant) plan() *sluice.Plan {
 	return turnPlan(max(ahead, int64(lo)))
 }
 
-// takes returns how much of a tenant's time units take, at most the capacity of the plan.
+// takes returns the amount of the tenant's time that a number of units takes, at most the capacity of the plan.
 func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
 	switch each := t.terms.Each; {
 	case units == 1 && each <= p.Capacity:

@@ -142,8 +142,8 @@ func (s *Settlement) Amounts() (reserved, settled int64) {
 	return s.Limit.Value(s.Estimate), s.Limit.Value(s.Cost)
 }
 
-// ObserveSettled registers f to be called with each change by an outcome, on the goroutine that settles, which
-// waits for f to return. Call it before the first decision.
+// ObserveSettled registers f to be called with each change that an outcome causes, on the goroutine that settles,
+// which waits for f to return. Call it before the first decision.
 func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
 	e.settled = append(e.settled, f)
 }
@@ -166,7 +166,7 @@ func (d *Decision) Track(id uint64) {
 	}
 }
 
-// bill has the changes by an outcome.
+// bill has the changes that an outcome causes.
 type bill struct {
 	charges []sluice.Charge
 	first   int                  // index of the charges of items; if a charge before it does not fit, the bill was settled before

@@ -92,9 +92,9 @@ func (s *Store) refresh(i int, now int64) priority {
 	return r
 }
 
-// evictRecord evicts a stripe's record of lowest priority. It reports false if that priority is not lower than
-// below. If the priority is higher than expected, the record stays, because another stripe may now have a lower
-// one.
+// evictRecord evicts a stripe's record of lowest priority. It reports false if that priority is not lower than the
+// bound, below. If the priority is higher than expected, the record stays, because another stripe may now have a
+// lower one.
 func (s *Store) evictRecord(i int, expected, below priority, now int64) bool {
 	st := &s.stripes[i]
 	st.mu.Lock()

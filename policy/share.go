@@ -239,9 +239,9 @@ func (s *SharedLimit) Whole() string {
 }
 
 // Part returns the part of the limit that a tenant gets, such as "83.3/second". weight is the weight of the tenant,
-// and of is the sum of all weights.
-func (s *SharedLimit) Part(weight, of int64) string {
-	return rateText(float64(s.Limit.Count) * float64(weight) / float64(of) / s.Limit.Period.Seconds())
+// and total is the sum of all weights.
+func (s *SharedLimit) Part(weight, total int64) string {
+	return rateText(float64(s.Limit.Count) * float64(weight) / float64(total) / s.Limit.Period.Seconds())
 }
 
 // rateText formats a rate in units a second with three digits, in the shortest period that has at least one unit.

@@ -67,14 +67,14 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	return s, nil
 }
 
-// spell keeps the original spelling of the subject's names. of returns the original value of part i, in the form of
-// a key.
-func (s *Subject) spell(of func(i int) string) {
+// spell keeps the original spelling of the subject's names. original(i) returns the original value of part i, in
+// the form of a key.
+func (s *Subject) spell(original func(i int) string) {
 	for i := range s.rule.key {
 		if !s.rule.key[i].Folds() {
 			continue
 		}
-		if given := of(i); given != s.values[i] {
+		if given := original(i); given != s.values[i] {
 			if s.spelled == nil {
 				s.spelled = slices.Clone(s.values)
 			}

@@ -91,7 +91,7 @@ func (o *others) of(id uint64) int64 {
 }
 
 // elsewhere calls want for each tenant that has demand only on other processes, and for the sum of the tenants
-// without a name. A tenant has demand on this process if the method of was called for it since the last call of
+// without a name. A tenant has demand on this process if others.of was called for it since the last call of
 // elsewhere.
 func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	if o == nil {

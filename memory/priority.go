@@ -66,14 +66,15 @@ func priorityOfPermits(p *sluice.Plan, r *sluice.Receipt, lastUsed int64) (_ pri
 	return newPriority(r.Used, p.Capacity, lastUsed, r.Now+p.Span), min(r.Now+p.Lifetime(), latest)
 }
 
-// newPriority returns the priority of a state with used units of a capacity.
-func newPriority(used, capacity, lastUsed, until int64) priority {
+// newPriority returns the priority of a state with used units of a capacity, last used at a time and empty at
+// until.
+func newPriority(used, capacity, at, until int64) priority {
 	share := min(max(1, used<<10/capacity), 1<<10) - 1 // in 1024ths, from 0 to 1023
 	step := bits.Len64(uint64(share))                  // from 0 to 10
 	if priority(step)<<stepShift >= overHalf {
-		lastUsed = min(until, latest)
+		at = min(until, latest)
 	}
-	return max(1, priority(int64(step)<<stepShift|lastUsed<<timeShift|share<<(10-step)>>2&(1<<timeShift-1)))
+	return max(1, priority(int64(step)<<stepShift|at<<timeShift|share<<(10-step)>>2&(1<<timeShift-1)))
 }
 
 // priority returns the priority of a word in a cell. A busy cell is in use, and must stay.

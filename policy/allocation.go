@@ -314,8 +314,9 @@ func (s *shares) time(t time.Time) int64 {
 }
 
 // Demand returns the demand of the tenants of shared limits on this engine in the last seconds, or nil without
-// demand. Pass it to [Engine.HearDemand] of the other engines over the same store, about four times a second. It
-// lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of the others: some 12 KiB.
+// demand. Pass it to [Engine.HearDemand] of the other engines over the same store, about four times a second. The
+// result lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of all other
+// tenants. It takes some 12 KiB.
 func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }

@@ -101,8 +101,8 @@ type Rule struct {
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Body maps fields of the body to the values that they must have, as in {method: tools/call, "params[name]":
 	// search}. Fields are named and values are compared as for the key part body:FIELD. A "*" at the end of a value
-	// matches any ending, and "*" alone any value. If servers may read a field in several ways, a limit follows
-	// Ambiguous, a block applies, and an exemption does not.
+	// matches any ending, and "*" alone matches any value. If servers may read a field in several ways, a limit
+	// follows Ambiguous, a block applies, and an exemption does not.
 	Body map[string]string `json:"body,omitempty"`
 	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists; one of them has to contain the
 	// client, and none of NotClients may contain it. The client is found by the trusted proxies. Its whole address
@@ -213,10 +213,10 @@ type Rule struct {
 }
 
 // Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit, Limits, InFlight,
-// Block and Exempt. A subject without an override has the limits of its tier, or else the rule's; [Result] has
-// their source. Limits that count alike, such as buckets of the same rate or windows of the same length, share
-// their counts; a limit of another kind starts from zero. So does a sliding_window_log when its count changes from
-// at most 1,024 to more, or back.
+// Block and Exempt. A subject without an override has the limits of its tier, or else the limits of the rule; a
+// [Result] contains the source of the limit. Limits that count alike, such as buckets of the same rate or windows
+// of the same length, share their counts; a limit of another kind starts from zero. So does a sliding_window_log
+// when its count changes from at most 1,024 to more, or back.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key maps parts of the rule's key to values. A part that is left out or "*" stands for every value. A
@@ -364,11 +364,11 @@ func ParseUntil(text string) (time.Time, error) {
 	return t.AddDate(0, 0, 1), nil
 }
 
-// Terms returns the end, the reason and the maker of the override in words. The text starts with a space or a
-// comma, because it follows other text. It is empty if end, reason and maker are unknown.
+// Terms returns the end, the reason and the author of the override in words. The text starts with a space or a
+// comma, because it follows other text. It is empty if end, reason and author are unknown.
 func (o *Override) Terms() string { return terms(o.Until, o.Reason, o.By) }
 
-// Terms returns the end, the reason and the maker of the entry, as [Override.Terms] does.
+// Terms returns the end, the reason and the author of the entry, as [Override.Terms] does.
 func (t *TierSubject) Terms() string { return terms(t.Until, t.Reason, t.By) }
 
 func terms(until, reason, by string) (text string) {

@@ -231,8 +231,8 @@ func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err er
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !r.Fits }), nil
 }
 
-// ReleasePlace ends the request of a text of [Engine.Place]: see [Engine.Release]. If this engine gave the request
-// a turn that has yet to come, ReleasePlace gives the turn up: see [Engine.LeaveQueue].
+// ReleasePlace ends the request for which [Engine.Place] returned the text place: see [Engine.Release]. If this
+// engine gave the request a turn that has yet to come, ReleasePlace gives the turn up: see [Engine.LeaveQueue].
 func (e *Engine) ReleasePlace(ctx context.Context, place string) error {
 	place, turn, err := cutTurn(place)
 	if err != nil {

@@ -119,7 +119,8 @@ type Outage struct {
 }
 
 // Outages returns the behaviour of each rule during an outage of the store, in the order of the document. A default
-// follows from words in match and hosts, so a change of a path can change it: compare both policies, or set on_error.
+// follows from words in match and hosts, so a change of a path can change the default: compare both policies, or
+// set on_error.
 func (p *Policy) Outages() []Outage {
 	all := make([]Outage, len(p.rules))
 	for i := range p.rules {

@@ -38,7 +38,7 @@ type Subject struct {
 	shadow  bool     // the rule is a shadow for the subject
 }
 
-// ErrStoreAway is returned if the shared store did not answer. If just its answer was lost, the store has made the
+// ErrStoreAway is returned if the shared store did not answer. If just the answer was lost, the store has made the
 // change nevertheless.
 var ErrStoreAway = errors.New("policy: the shared store is unavailable, and the change may or may not have been made")
 

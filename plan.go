@@ -92,7 +92,7 @@ func (p *Plan) WithMost(units int64) (*Plan, error) {
 	return q, nil
 }
 
-// compile returns the plan of a limit. Its Most is at least most.
+// compile returns the plan of a limit. The Most of the plan is at least the parameter most.
 func compile(l Limit, most int64) (*Plan, error) {
 	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("limit %v: %w", l, err)
@@ -116,11 +116,11 @@ func compile(l Limit, most int64) (*Plan, error) {
 	return &Plan{Plan: p, Limit: l}, nil
 }
 
-// moneyFingerprint returns the Fingerprint of a limit in USD. of is the Fingerprint of the same numbers as a limit
-// without money. It differs because counts in one unit mean nothing in another.
-func moneyFingerprint(of uint64, money int64) uint64 {
+// moneyFingerprint returns the Fingerprint of a limit in USD. base is the Fingerprint of the same numbers as a
+// limit without money. The two differ because counts in one unit mean nothing in another.
+func moneyFingerprint(base uint64, money int64) uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, "USD ", of, money)
+	fmt.Fprint(h, "USD ", base, money)
 	return h.Sum64()
 }
 

@@ -175,12 +175,12 @@ func (t *Turns) retake(ctx context.Context, store Store, charges []Charge, recei
 	return err
 }
 
-// undo gives back what was taken for all charges except those at the indexes not.
-func (t *Turns) undo(ctx context.Context, store Store, charges []Charge, receipts []Receipt, not []int) {
+// undo gives back what was taken for all charges, except for charges with an index in except.
+func (t *Turns) undo(ctx context.Context, store Store, charges []Charge, receipts []Receipt, except []int) {
 	back := make([]Charge, 0, len(charges))
 	var indexes []int
 	for i := range charges {
-		if c := &charges[i]; c.Cost != 0 && c.Plan.Kernel != kernel.Lock && !slices.Contains(not, i) {
+		if c := &charges[i]; c.Cost != 0 && c.Plan.Kernel != kernel.Lock && !slices.Contains(except, i) {
 			back, indexes = append(back, c.Undo(&receipts[i])), append(indexes, i)
 		}
 	}

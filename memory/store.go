@@ -9,8 +9,8 @@
 // parts differ by less than a factor of two may count as equal. Of equal keys, the one that was least recently used
 // is evicted, if the store knows which. Keys that have used more than half of their limit are evicted last, in the
 // order in which they drain. So a flood of new keys, under any limits, never evicts a key that is being limited,
-// unless such keys fill seven tenths of the memory. If they do, [Stats] counts the evicted ones; with RefuseNew in
-// [Config], new keys are refused instead. A client that sends enough new keys to fill the store makes it forget
+// unless limited keys fill seven tenths of the memory. If they do, [Stats] counts the evicted keys; with RefuseNew
+// in [Config], new keys are refused instead. A client that sends enough new keys to fill the store makes it forget
 // keys that have used hardly anything. So if clients can invent keys, limit by address as well.
 //
 // A Store keeps only a hash of each key, with a random seed: 58 bits in a store of the default size. The
@@ -120,8 +120,8 @@ func (c Config) New() *Store {
 	return s
 }
 
-// stripesFor returns the number of stripes for size bytes. The number of buckets of a table is then just below a
-// power of two: in between, linear hashing fills tables less evenly.
+// stripesFor returns the number of stripes for size bytes. With this number, the number of buckets of a table is
+// just below a power of two: between powers of two, linear hashing fills tables less evenly.
 func stripesFor(size int64) int {
 	each := int64(stripeBytes)
 	for size > each*maxStripes {

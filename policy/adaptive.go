@@ -229,8 +229,8 @@ type LoadState struct {
 	// Limit is the limit of normal requests. The limit of sheddable requests is lower, and the limit of critical
 	// requests is higher.
 	Limit, InFlight int64
-	// Base is the latency of the upstream without a queue, and Latency the present latency. A latency is 0 if it is
-	// unknown.
+	// Base is the latency of the upstream without a queue, and Latency is the present latency. Unknown latencies
+	// are 0.
 	Base, Latency time.Duration
 	Denied        map[string]int64 // requests that did not fit, by class, since the process started
 	// Overloaded is the start of the present overload: the first denial after a minute without a denial. It is zero

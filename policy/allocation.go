@@ -56,7 +56,8 @@ func (a *allocations) beside(in *input, c *charges) {
 	}
 }
 
-// ask gets the terms of the tenant from the cap of the limit. With takes, the cap counts the request as demand.
+// ask gets the terms of the tenant from the cap of the limit. If takes is true, the cap counts the request as
+// demand.
 func (t *tenant) ask(s *shares, limit *sluice.Charge, takes bool, now int64) {
 	t.cap = s.Of(limit.Key, t.rule.own.limits[0].plan, now)
 	if t.cap == nil {
@@ -92,7 +93,7 @@ func (t *tenant) plan() *sluice.Plan {
 	return turnPlan(max(ahead, int64(lo)))
 }
 
-// takes returns how much of a tenant's time units take, at most the capacity of the plan.
+// takes returns the amount of the tenant's time that a number of units takes, at most the capacity of the plan.
 func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
 	switch each := t.terms.Each; {
 	case units == 1 && each <= p.Capacity:
@@ -313,8 +314,9 @@ func (s *shares) time(t time.Time) int64 {
 }
 
 // Demand returns the demand of the tenants of shared limits on this engine in the last seconds, or nil without
-// demand. Pass it to [Engine.HearDemand] of the other engines over the same store, about four times a second. It
-// lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of the others: some 12 KiB.
+// demand. Pass it to [Engine.HearDemand] of the other engines over the same store, about four times a second. The
+// result lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of all other
+// tenants. It takes some 12 KiB.
 func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }

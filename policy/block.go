@@ -100,8 +100,8 @@ type blockedSubject struct {
 	shadow       bool // it does not refuse the request
 }
 
-// isBlocked reports whether the subject of the key in s.keys is blocked: by the engine, or by an override with that
-// end.
+// isBlocked reports whether the subject of the key in s.keys is blocked: by the engine, or by an override that ends
+// at until.
 func (s *subjects) isBlocked(in *input, r *rule, by *resolved, until int64, shadow bool) bool {
 	inEngine := int64(0)
 	if !shadow {

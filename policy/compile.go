@@ -18,7 +18,7 @@ import (
 // maxKeyParts is the most parts of a key. More would make keys hard to look up and to read.
 const maxKeyParts = 8
 
-// Compile checks a document and makes a policy of it. The policy keeps the document's rules, overrides and
+// Compile checks a document and compiles it to a policy. The policy keeps the document's rules, overrides and
 // subjects, so do not change them afterwards. The error is an [Errors] that lists what is wrong.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 

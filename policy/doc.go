@@ -18,7 +18,7 @@
 //
 // The server behind a limit reads the same request again, and a client can evade the limit by any difference between
 // both readings. So Sluice reads a request in every way in which servers are known to read it. If the readings differ,
-// the setting "ambiguous" decides, and never in the client's favor.
+// the setting "ambiguous" decides, and never in the client's favour.
 //
 // Paths are read in all of these ways:
 //

@@ -61,9 +61,9 @@ type CORS struct {
 	Preflights string `json:"preflights,omitempty"`
 }
 
-// Tiers is where the tier of a request is found: in the subjects of the document, else in the part From, else it is
-// the default. A client that can set the part From chooses its own tier, and a client that can send the name of
-// another subject gets that subject's tier: set or verify both parts in front of Sluice.
+// Tiers sets how the tier of a request is found: from the subjects of the document, else from the part From.
+// Otherwise, Default is the tier. A client that can set the part From chooses its own tier, and a client that can
+// send the name of another subject gets that subject's tier: set or verify both parts in front of Sluice.
 type Tiers struct {
 	From    string `json:"from,omitempty"`    // the key part with the tier: see [Rule]
 	Subject string `json:"subject,omitempty"` // the key part to look up in the subjects
@@ -72,9 +72,9 @@ type Tiers struct {
 
 // TierSubject puts a subject into a tier. If a rule has no limits for the tier, its own limits apply.
 type TierSubject struct {
-	// Subject is a value of the key part that Subject of [Tiers] names. It is normalized in the same way as values
-	// of requests. For client_ip it may be a network; addresses take precedence over networks, and smaller networks
-	// over larger ones.
+	// Subject is a value of the key part named by the Subject of [Tiers]. It is normalized in the same way as
+	// values of requests. For client_ip it may be a network; addresses take precedence over networks, and smaller
+	// networks over larger ones.
 	Subject string `json:"subject,omitempty"`
 	Tier    string `json:"tier,omitempty"`
 	Until   string `json:"until,omitempty"`  // see [Override]; afterwards, the entry has no effect
@@ -101,8 +101,8 @@ type Rule struct {
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Body maps fields of the body to the values that they must have, as in {method: tools/call, "params[name]":
 	// search}. Fields are named and values are compared as for the key part body:FIELD. A "*" at the end of a value
-	// matches any ending, and "*" alone any value. If servers may read a field in several ways, a limit follows
-	// Ambiguous, a block applies, and an exemption does not.
+	// matches any ending, and "*" alone matches any value. If servers may read a field in several ways, a limit
+	// follows Ambiguous, a block applies, and an exemption does not.
 	Body map[string]string `json:"body,omitempty"`
 	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists; one of them has to contain the
 	// client, and none of NotClients may contain it. The client is found by the trusted proxies. Its whole address
@@ -213,10 +213,10 @@ type Rule struct {
 }
 
 // Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit, Limits, InFlight,
-// Block and Exempt. A subject without an override has the limits of its tier, or else the rule's; [Result] has
-// their source. Limits that count alike, such as buckets of the same rate or windows of the same length, share
-// their counts; a limit of another kind starts from zero. So does a sliding_window_log when its count changes from
-// at most 1,024 to more, or back.
+// Block and Exempt. A subject without an override has the limits of its tier, or else the limits of the rule; a
+// [Result] contains the source of the limit. Limits that count alike, such as buckets of the same rate or windows
+// of the same length, share their counts; a limit of another kind starts from zero. So does a sliding_window_log
+// when its count changes from at most 1,024 to more, or back.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key maps parts of the rule's key to values. A part that is left out or "*" stands for every value. A
@@ -364,11 +364,11 @@ func ParseUntil(text string) (time.Time, error) {
 	return t.AddDate(0, 0, 1), nil
 }
 
-// Terms returns the end, the reason and the maker of the override in words. The text starts with a space or a
-// comma, because it follows other text. It is empty if end, reason and maker are unknown.
+// Terms returns the end, the reason and the author of the override in words. The text starts with a space or a
+// comma, because it follows other text. It is empty if end, reason and author are unknown.
 func (o *Override) Terms() string { return terms(o.Until, o.Reason, o.By) }
 
-// Terms returns the end, the reason and the maker of the entry, as [Override.Terms] does.
+// Terms returns the end, the reason and the author of the entry, as [Override.Terms] does.
 func (t *TierSubject) Terms() string { return terms(t.Until, t.Reason, t.By) }
 
 func terms(until, reason, by string) (text string) {

@@ -65,7 +65,7 @@ func (e *Engine) Observe(f func(context.Context, *Observation)) {
 }
 
 // Untimed turns off the timing of decisions: Began and Took of an [Observation] are zero. It is for replays, in
-// which reading the clock is a good part of the cost of a decision. Call it before the first decision.
+// which reading the clock is a large part of the cost of a decision. Call it before the first decision.
 func (e *Engine) Untimed() { e.untimed, e.timed = true, false }
 
 // watched reports whether the engine has observers of decisions.
@@ -95,7 +95,7 @@ type timing struct {
 
 // Swap makes p the policy of all decisions that start from now on. Counts stay, because they are stored under the
 // name of the rule and the kind of the limit. If the document of p sets Shadow, the policy is a shadow until the
-// end given there: see [Policy.ShadowUntil].
+// end that Shadow sets: see [Policy.ShadowUntil].
 func (e *Engine) Swap(p *Policy) {
 	if p == nil {
 		p = new(Policy)
@@ -105,7 +105,7 @@ func (e *Engine) Swap(p *Policy) {
 }
 
 // SwapOverrides replaces all overrides of the policy in force, and changes nothing else: see
-// [Policy.WithOverrides]. The next Swap replaces them by the overrides of its own policy.
+// [Policy.WithOverrides]. The next Swap replaces them with the overrides of the new policy.
 func (e *Engine) SwapOverrides(list []Override) error {
 	return e.exchange(func(p *Policy) (*Policy, error) { return p.WithOverrides(list) })
 }

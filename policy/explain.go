@@ -69,7 +69,7 @@ type LoadTrace struct {
 
 // Explain returns what [Engine.Decide] would return for a request, and why. It reads the counts in the store
 // without changing them, and takes time in proportion to the number of rules. It evaluates all rules, even those
-// for which Decide would not read the body because others deny already.
+// for which Decide would not read the body because other rules deny the request already.
 func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	w := e.begin(req, &t.Decision)
 	w.timed = w.policy.adapts && req.Subject == nil // as if it came from an integration that reports responses

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// RepeatedWithin is how long the ID of a request that was let through is remembered.
+// RepeatedWithin is how long the ID of an allowed request is remembered.
 const RepeatedWithin = time.Minute
 
 var oncePlan = func() *sluice.Plan {

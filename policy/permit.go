@@ -105,7 +105,7 @@ type permits struct {
 	malformed bool // the request takes no permit
 }
 
-// charge sets the permit of the charge, unless the request only looks.
+// charge sets the permit of the charge, unless the request only peeks.
 func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	switch last := len(c.list) - 1; {
 	case in.mode == GiveBack: // the number of its permit is unknown
@@ -115,7 +115,7 @@ func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	}
 }
 
-// beside sets the cost of charges without a permit to 0, so that they only look. A preview sets all costs to 0
+// beside sets the cost of charges without a permit to 0, so that they only peek. A preview sets all costs to 0
 // itself.
 func (p *permits) beside(in *input, c *charges) {
 	if in.mode == Peek {
@@ -128,7 +128,7 @@ func (p *permits) beside(in *input, c *charges) {
 	}
 }
 
-// takesNoPermit reports whether a charge of a rule with in_flight only looks.
+// takesNoPermit reports whether a charge of a rule with in_flight only peeks.
 func takesNoPermit(c *sluice.Charge) bool { return c.Plan.Kernel == kernel.InFlight && c.Permit == 0 }
 
 // keep starts to renew the permits that were taken. A decision by on_error has taken no permits.
@@ -231,8 +231,8 @@ func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err er
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !r.Fits }), nil
 }
 
-// ReleasePlace ends the request of a text of [Engine.Place]: see [Engine.Release]. If this engine gave the request
-// a turn that has yet to come, ReleasePlace gives the turn up: see [Engine.LeaveQueue].
+// ReleasePlace ends the request for which [Engine.Place] returned the text place: see [Engine.Release]. If this
+// engine gave the request a turn that has yet to come, ReleasePlace gives the turn up: see [Engine.LeaveQueue].
 func (e *Engine) ReleasePlace(ctx context.Context, place string) error {
 	place, turn, err := cutTurn(place)
 	if err != nil {

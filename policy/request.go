@@ -44,8 +44,8 @@ type Request struct {
 	// TLSFingerprint is the JA4 fingerprint of the client's TLS. Rules count by it with "tls_fingerprint". It is
 	// empty without TLS.
 	TLSFingerprint string
-	// Cost is the number of requests that this one counts as: each rule multiplies its cost by it, except for rules
-	// with in_flight. A Cost below 1 counts as 1.
+	// Cost is the number of requests that this one counts as: each rule multiplies its cost by this number, except
+	// for rules with in_flight. A Cost below 1 counts as 1.
 	Cost int64
 	// Mode is the kind of the request. By default the request is charged. A peek reports what would remain if the
 	// request were not made. A refund gives back at most the units in use, ignores [Subject.Block], lifts no
@@ -107,9 +107,9 @@ func (p *Policy) client(r *Request) netip.Addr {
 	return parts.Client(r.Peer, r.Header, p.trusted, r.ForwardedHeader)
 }
 
-// Partition returns the address by which client_ip identifies the client of a request; for IPv6 it is
-// the first address of the client's network. Requests with different partitions never share a count of
-// a rule that has client_ip in its key. It is the zero address if the client is unknown.
+// Partition returns the address by which client_ip identifies the client of a request; for IPv6 it is the first
+// address of the client's network. Requests with different partitions never share a count of a rule that has
+// client_ip in its key. The result is the zero address if the client is unknown.
 func (p *Policy) Partition(r *Request) netip.Addr {
 	return parts.MaskClient(p.client(r), p.ipv6Prefix)
 }

@@ -23,16 +23,16 @@ import (
 // Allocations settle within two windows after demand exceeds the limit, or later if the burst is less than a
 // quarter of the units that the limit allows in a window. Unused allocation goes to the others within half a
 // window. A tenant above its allocation cannot use the last part of the burst, the reserve, which is kept for the
-// others: as many units as the limit allows in a quarter of the window, at most half of the burst. A tenant can
-// save up what it is allocated in a quarter of a window, or one request if that is more. RetryAfter and ResetAfter
-// assume that allocations stay as they are.
+// other tenants. The reserve has as many units as the limit allows in a quarter of the window, but at most half of
+// the burst. A tenant can save up what it is allocated in a quarter of a window, or one request if that is more.
+// RetryAfter and ResetAfter assume that allocations stay as they are.
 //
-// If requests cost several units, the units are divided. Processes that share a store divide the limit in line with
-// the demand in all of them, if they exchange their demand: see [Engine.Demand]. During an outage, each process
-// divides its local allowance, if any, among its own tenants. A limit keeps track of 10,000 tenants at a time; all
-// others can use the limit except for its reserve. Each value of the rule's Key has a limit of its own to divide.
-// An engine divides 1000 of these, and counts further ones without dividing them. A shadow charges the limit only
-// for the requests that would have been allowed.
+// If requests cost several units, units are divided, and not requests. Processes that share a store divide the
+// limit in line with the demand in all of them, if they exchange their demand: see [Engine.Demand]. During an
+// outage, each process divides its local allowance, if any, among its own tenants. A limit keeps track of 10,000
+// tenants at a time; all others can use the limit except for its reserve. Each value of the rule's Key has a limit
+// of its own to divide. An engine divides 1000 of these, and counts further ones without dividing them. A shadow
+// charges the limit only for the requests that would have been allowed.
 type Share struct {
 	// Of is the limit to divide, such as "1000/second", of a token_bucket or gcra. Each value of the rule's Key has
 	// a limit of its own.
@@ -239,9 +239,9 @@ func (s *SharedLimit) Whole() string {
 }
 
 // Part returns the part of the limit that a tenant gets, such as "83.3/second". weight is the weight of the tenant,
-// and of is the sum of all weights.
-func (s *SharedLimit) Part(weight, of int64) string {
-	return rateText(float64(s.Limit.Count) * float64(weight) / float64(of) / s.Limit.Period.Seconds())
+// and total is the sum of all weights.
+func (s *SharedLimit) Part(weight, total int64) string {
+	return rateText(float64(s.Limit.Count) * float64(weight) / float64(total) / s.Limit.Period.Seconds())
 }
 
 // rateText formats a rate in units a second with three digits, in the shortest period that has at least one unit.

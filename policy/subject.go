@@ -38,7 +38,7 @@ type Subject struct {
 	shadow  bool     // the rule is a shadow for the subject
 }
 
-// ErrStoreAway is returned if the shared store did not answer. If just its answer was lost, the store has made the
+// ErrStoreAway is returned if the shared store did not answer. If just the answer was lost, the store has made the
 // change nevertheless.
 var ErrStoreAway = errors.New("policy: the shared store is unavailable, and the change may or may not have been made")
 
@@ -67,14 +67,14 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	return s, nil
 }
 
-// spell keeps the original spelling of the subject's names. of returns the original value of part i, in the form of
-// a key.
-func (s *Subject) spell(of func(i int) string) {
+// spell keeps the original spelling of the subject's names. original(i) returns the original value of part i, in
+// the form of a key.
+func (s *Subject) spell(original func(i int) string) {
 	for i := range s.rule.key {
 		if !s.rule.key[i].Folds() {
 			continue
 		}
-		if given := of(i); given != s.values[i] {
+		if given := original(i); given != s.values[i] {
 			if s.spelled == nil {
 				s.spelled = slices.Clone(s.values)
 			}

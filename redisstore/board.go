@@ -23,8 +23,8 @@ const (
 )
 
 // post stores a message in a hash. Not all servers support the expiry of single fields, so a second key has the
-// times when posts expire. A post that expires much later was written before the clock was set back, and is
-// deleted.
+// times when posts expire. A post that would expire much later than the new one is taken for a post from before the
+// server's clock was set back, and is deleted.
 var post = fmt.Sprintf(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

@@ -7,9 +7,9 @@
 //
 // [New] makes a store from an existing rueidis client.
 //
-// The answers of a Store are those of package memory, bit for bit: one Lua script has the same arithmetic as the
-// kernels, and uses the time of the server. A Take is one round trip, and commits all of its charges or none. The
-// server must be Redis 6.2 or later, or Valkey.
+// The answers of a Store are the same as the answers of package memory, bit for bit: a Lua script has the same
+// arithmetic as the kernels, and uses the time of the server. A Take is one round trip, and commits all of its
+// charges or none. The server must be Redis 6.2 or later, or Valkey.
 //
 // # Batching
 //
@@ -24,12 +24,12 @@
 // The store remembers the server's answer to a denied request for at most a second. Other processes can only add to
 // the units in use, unless they give units back. So the store can compute whether a later request, of any cost, is
 // certain to be denied, and then denies it without a call: a client that keeps retrying costs the server one call a
-// second in each process. For a log, the store calls the server again as soon as a unit has expired. If a request
-// has to wait for a unit to expire, and the store does not know when the unit will, it also calls the server. A
-// lack of permits in flight is never remembered as a denial, because permits are given back all the time. If
-// another limit of the request denies from memory, the receipt of the permits has their number at the last call. A
-// Take that charges distinct values is never denied from memory. Receipts from memory may not include the units
-// that other processes have taken since. Usually, the missing units belong to limits that do not deny the request.
+// second in each process. For a log, the store calls the server again as soon as a unit has expired. The store also
+// calls the server if a request has to wait for a unit whose expiry the store does not know. A lack of permits in
+// flight is never remembered as a denial, because permits are given back all the time. If another limit of the
+// request denies from memory, the receipt of the permits has their number at the last call. A Take that charges
+// distinct values is never denied from memory. Receipts from memory may not include the units that other processes
+// have taken since. Usually, the missing units belong to limits that do not deny the request.
 //
 // Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
 // within milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds
@@ -44,8 +44,8 @@
 //   - After a refund, more than ten times the refunded units are free. The refund is not published, because its key
 //     was probably not being denied.
 //   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at once
-//     and then less often, down to every half minute; or the user lacks the permissions (see [Store.Dangers]); or a
-//     proxy in front of the server does not support subscriptions.
+//     and then at growing intervals of up to half a minute; or the user lacks the permissions (see [Store.Dangers]);
+//     or a proxy in front of the server does not support subscriptions.
 //   - More than 4096 states are published in a second.
 //
 // # Keys
@@ -80,10 +80,10 @@
 //
 // # The client library
 //
-// The client library is rueidis. With calls of a script that decides 64 requests at once, measured on one machine,
-// rueidis took two thirds of the CPU time of go-redis for 1.4 times the decisions. It never repeats a command that
-// writes, and follows MOVED and ASK; go-redis by default retries commands that may have been executed. The
-// automatic pipelining of rueidis is disabled: this package batches requests, and a call with its own connection
-// does not need one goroutine to write and another to read. Because neither library always honours a context,
-// callers wait on a channel of this package, and not for the library.
+// The client library is rueidis. In a measurement on one machine, with calls of a script that decides 64 requests
+// at once, rueidis made 1.4 times as many decisions as go-redis, and took two thirds of its CPU time. rueidis never
+// repeats a command that writes, and follows MOVED and ASK. By default, go-redis retries commands that may have
+// been executed. The automatic pipelining of rueidis is disabled: this package batches requests, and a call with
+// its own connection does not need one goroutine to write and another to read. Because neither library always
+// honours a context, callers wait on a channel of this package, and not for the library.
 package redisstore

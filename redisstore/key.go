@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Longer keys and hash tags, in bytes, are replaced by their hashes.
+// The largest lengths in bytes. Longer keys and hash tags are replaced by their hashes.
 const (
 	maxKey = 512
 	maxTag = 128

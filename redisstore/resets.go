@@ -112,14 +112,14 @@ func (r *resets) gather(c *sluice.Charge) {
 	}
 	if len(r.gathered) == 0 {
 		r.gathered = make(map[string]struct{})
-		time.AfterFunc(max(gatherFor, r.pause), r.gatheredEnough)
+		time.AfterFunc(max(gatherFor, r.pause), r.publishGathered)
 	}
 	r.gathered[string(state)] = struct{}{}
 	r.size += len(state)
 }
 
-// gatheredEnough publishes the gathered states.
-func (r *resets) gatheredEnough() {
+// publishGathered publishes the gathered states.
+func (r *resets) publishGathered() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for state := range r.gathered {

@@ -90,8 +90,9 @@ func (o *others) of(id uint64) int64 {
 	return o.tenants[id].demand
 }
 
-// elsewhere calls want for all tenants that have demand only on other processes: of was not called for them since
-// the last call.
+// elsewhere calls want for each tenant that has demand only on other processes, and for the sum of the tenants
+// without a name. A tenant has demand on this process if others.of was called for it since the last call of
+// elsewhere.
 func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	if o == nil {
 		return

@@ -55,12 +55,12 @@ func (c *headerCache) of(results []policy.Result, dialect Dialect, now int64) *p
 			h = h*31 + r.Plan.Fingerprint + uint64(r.Plan.Capacity)
 		}
 	}
-	place := &c[h%uint64(len(c))]
-	if cached := place.Load(); cached != nil && now < cached.until && now >= cached.from && cached.isOf(results) {
+	slot := &c[h%uint64(len(c))]
+	if cached := slot.Load(); cached != nil && now < cached.until && now >= cached.from && cached.isOf(results) {
 		return cached
 	}
 	made := newPolicyHeader(results, dialect, now)
-	place.Store(made)
+	slot.Store(made)
 	return made
 }
 

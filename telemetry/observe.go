@@ -114,9 +114,9 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 	would, marked, local := o.Pardoned() != "", false, d.Degraded
 	for i := 0; i < len(d.Results); {
 		first := i
-		said := judge(d, &i)
-		would, marked = would || said.outcome == WouldDeny, marked || said.outcome == Marked
-		local = local || said.local
+		judged := judge(d, &i)
+		would, marked = would || judged.outcome == WouldDeny, marked || judged.outcome == Marked
+		local = local || judged.local
 		result := &d.Results[first]
 		c := t.caller()
 		if result.From != callers {
@@ -125,18 +125,18 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 			}
 		}
 		cell := &c.cells[stripe]
-		cell.n[said.outcome].Add(1)
-		if said.near {
+		cell.n[judged.outcome].Add(1)
+		if judged.near {
 			cell.n[nearColumn].Add(1)
 		}
-		if said.local {
+		if judged.local {
 			cell.local.Add(1)
 		}
-		if said.blocked {
+		if judged.blocked {
 			cell.n[blockedColumn].Add(1)
 		}
 		if r.subjects != nil {
-			r.subjects.note(o, first, c.name, &said, at)
+			r.subjects.note(o, first, c.name, &judged, at)
 		}
 	}
 	noteClasses(t, own, o, stripe)

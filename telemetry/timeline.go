@@ -24,8 +24,8 @@ type timeline struct {
 
 	upstreams []*countedUpstream
 
-	events []Event // the latest first
-	away   int     // unavailable shards of the store, at the latest sample
+	events      []Event // the latest first
+	unavailable int     // unavailable shards of the store, at the latest sample
 }
 
 // totals are the durations of all decisions since the start, and the number of decisions without the store.
@@ -152,11 +152,11 @@ func (r *Recorder) noteLocked(at time.Time, kind, text string) {
 func (r *Recorder) watchStore(s Store) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.Away == r.away {
+	if s.Away == r.unavailable {
 		return
 	}
-	was := r.away
-	r.away = s.Away
+	was := r.unavailable
+	r.unavailable = s.Away
 	text := "the shared store is available again"
 	switch {
 	case s.Shards > 1 && s.Away > 0:

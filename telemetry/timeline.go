@@ -8,8 +8,8 @@ import (
 
 // Decisions only increment counters. Once a second, and for each View, the increments are moved to the series.
 
-// If a clock steps back by less than this many seconds, time stands still until the clock has caught up. If it
-// steps back further, it was wrong before, and later counts are removed.
+// maxBehind is in seconds. If the clock steps back by less, time stands still until the clock has caught up. If it steps
+// back further, it was wrong before the step, and the counts of later steps are removed.
 const maxBehind = 60
 
 // timeline has the counts of one instance over time. The recorder's lock guards it.
@@ -20,7 +20,7 @@ type timeline struct {
 	swept   int64
 
 	totals totals              // the latest sample
-	before [minuteSteps]totals // totals at the beginning of the latest steps, by the number of the step modulo minuteSteps
+	before [minuteSteps]totals // totals at the start of the latest steps, by the number of the step modulo minuteSteps
 
 	upstreams []*countedUpstream
 

@@ -36,7 +36,7 @@ type label struct {
 	quota int64  // units per window
 	span  int64  // the window in whole seconds; for a month, the present month; 0: requests in flight
 	wire  string // the name in printable ASCII
-	most  int64  // the most that can remain
+	most  int64  // the largest number of units that can remain
 	limit string // quota or burst as text
 
 	sentence sentence // the detail of a denial, for people

@@ -56,7 +56,8 @@ func encodeYAML(root *yaml.Node) ([]byte, error) {
 }
 
 // visible escapes the characters of YAML or JSON that reverse text, are invisible or control a terminal, so that people
-// see the whole text of a policy, in its order. The escapes are valid because all characters beyond ASCII are in double quotes.
+// see the whole text of a policy, in its order. The escapes are valid because all characters beyond ASCII are in double
+// quotes.
 func visible(text []byte, isJSON bool) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range string(text) {

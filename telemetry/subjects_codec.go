@@ -14,9 +14,9 @@ import (
 // or, without a sketch or without room for it, as atLeast and a number.
 //
 // An entry is encoded as its key, low, over, blocked, the age of last, the time from first to last, the minutes (bit i:
-// i minutes ago), the steps (a mask of those with a count, and the counts), the count and microseconds of the limit, and
-// the spelling. A key is encoded as the length of the prefix that it shares with the previous key, followed by the rest.
-// A spelling is encoded in the same way, relative to its key.
+// i minutes ago), the steps (a mask of those with a count, and the counts), the count and microseconds of the limit,
+// and the spelling. A key is encoded as the length of the prefix that it shares with the previous key, followed by the
+// rest. A spelling is encoded in the same way, relative to its key.
 const (
 	allHere = iota
 	bySketch

@@ -73,8 +73,8 @@ func (t *terms) choose(all []point) bound {
 	return b
 }
 
-// best returns the rate at which the fewest requests of a single subject are allowed, and the least burst that at most j
-// subjects exceed.
+// best returns the rate at which the fewest requests of a single subject are allowed, and the least burst that at most
+// j subjects exceed.
 func (t *terms) best(all []point, j int) bound {
 	best := t.burst(all, all, rates-1, j)
 	for at := rates - 2; at >= 0; at-- {

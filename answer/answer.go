@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Encoder turns decisions into answers. The zero value sends the fields that package answer
+// Encoder turns decisions into answers. The zero value sends the fields that the package's documentation
 // describes. It is safe for concurrent use, and must not be copied.
 type Encoder struct {
 	Dialect Dialect
@@ -75,7 +75,7 @@ type Answer struct {
 	decision *policy.Decision
 	form     policy.Form
 	results  []policy.Result // the results that may be reported to the client, and shadows
-	most     int             // the index of the most restrictive of them, or -1
+	most     int             // the index of the most restrictive result, or -1
 	header   *policyHeader   // the header for the results, if they are reported
 	fault    string          // what is wrong with a malformed request
 	quota    bool            // the body is the state of all limits, unless it is a denial

@@ -170,7 +170,8 @@ func anthropicFields(unit string) llmFields {
 	return llmFields{prefix + "-Limit", prefix + "-Remaining", prefix + "-Reset"}
 }
 
-// llmUnits are the units that the APIs report, and their fields. All units but tokens and money are reported as requests.
+// llmUnits are the units that the APIs report, and their fields. All units but tokens and money are reported as
+// requests.
 var llmUnits = [...]struct {
 	has               func(policy.Unit) bool
 	openAI, anthropic llmFields

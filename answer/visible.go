@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxVisible is the most limits that are reported to clients.
+// maxVisible is the maximum number of limits that are reported to clients.
 const maxVisible = 16
 
 // top returns the most restrictive results, in the order of the document. So an answer stays small even if very

@@ -1,5 +1,5 @@
-// Package client is a [net/http.RoundTripper] that obeys the limits of servers, whether they use Sluice
-// or another limiter. Use it in an http.Client:
+// Package client is a [net/http.RoundTripper] that obeys the limits of servers, whether they use Sluice or another
+// limiter. Use it in an http.Client:
 //
 //	api := &http.Client{Transport: &client.Transport{}, Timeout: time.Minute}
 //	response, err := api.Get("https://api.example.com/orders")
@@ -19,7 +19,7 @@
 // or a second if the server does not report these.
 //
 // A limit applies to a route (a method and a path) if the route's responses report it, and to a new route if every
-// response so far has reported it. So the limit of a path delays no other path, and the limit of an API key
+// response so far has reported it, on at least two routes. So the limit of a path delays no other path, and the limit of an API key
 // (Authorization, X-API-Key) delays no other key. For servers that divide requests differently, set Partition of
 // [Transport].
 //

@@ -77,18 +77,18 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		c.pacer.Done(pass)
 		return nil, err
 	}
-	return &listening{ClientStream: stream, pacer: &c.pacer, pass: pass}, nil
+	return &pacedStream{ClientStream: stream, pacer: &c.pacer, pass: pass}, nil
 }
 
-// listening is a stream that reads its header and trailers after the first message.
-type listening struct {
+// pacedStream is a stream that reads its header and trailers after the first message.
+type pacedStream struct {
 	grpc.ClientStream
 	pacer *pace.Pacer
 	pass  *pace.Pass
 	once  sync.Once
 }
 
-func (l *listening) RecvMsg(message any) error {
+func (l *pacedStream) RecvMsg(message any) error {
 	err := l.ClientStream.RecvMsg(message)
 	l.once.Do(func() {
 		var trailer metadata.MD

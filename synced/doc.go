@@ -1,6 +1,6 @@
-// Package synced lets each process count for itself and report to the others ten times a second. Of the three ways
-// to count (strict, leased and synced), it is the least exact, and makes the fewest calls to the shared store. Package failover wraps it, and
-// it wraps package lease or redisstore.
+// Package synced lets each process count for itself and report to the others ten times a second. Of the three ways to
+// count (strict, leased and synced), it is the least exact, and makes the fewest calls to the shared store. Package
+// failover wraps it, and it wraps package lease or redisstore.
 //
 // A [Store] wraps a shared store, such as Redis, and is wrapped by a failover.Store:
 //
@@ -11,8 +11,8 @@
 //
 // [sluice.Synced] charges are decided in this process, from the shared store's last answer and the units that this
 // process has taken since. All other charges go to the shared store, as do charges with a plan that [Can] rejects and
-// charges under a [sluice.Penalty]. A Take that has charges of both groups commits all of them or none. Receipts from memory have the
-// Origin [sluice.BySync].
+// charges under a [sluice.Penalty]. A Take that has charges of both groups commits all of them or none. Receipts from
+// memory have the Origin [sluice.BySync].
 //
 // Every 100 ms ([Every]), one call has a charge for each key in use. The charge reports the units taken in this process
 // to the shared store, and its receipt has the level in the store. So a key costs each process at most ten charges a
@@ -27,9 +27,9 @@
 //
 //	(N − 1) · (B + r·A)
 //
-// units, where B is the burst, r the rate, and A the maximum age of the answers from which a process decides, 300 ms. For
-// a window, the bound is (N − 1)·B with the count of the window as B. [Excess] returns the bound. It is reached if all
-// processes get requests for a whole burst of the same key before their first reports. The excess that one process
+// units, where B is the burst, r the rate, and A the maximum age of the answers from which a process decides, 300 ms.
+// For a window, the bound is (N − 1)·B with the count of the window as B. [Excess] returns the bound. It is reached if
+// all processes get requests for a whole burst of the same key before their first reports. The excess that one process
 // allows is at most the number of units that the others took in the last 400 ms and the time of one call. For a key
 // that is requested all the time, 200 ms replace the 400 ms.
 //
@@ -42,9 +42,9 @@
 // for each other process, these B + r·A units. ∎
 //
 // Units above the limit are reported as well, as costs that are owed ([sluice.Charge].Owe), and all requests are denied
-// until these units have drained: over a longer time, no more than the limit is allowed. If another process counts a plan
-// strictly under the same key, units above the Most of that plan ([kernel.Plan]) are lost; use the same policy in all
-// processes. A cost that is owed counts here at once, and is reported like any other.
+// until these units have drained: over a longer time, no more than the limit is allowed. If another process counts a
+// plan strictly under the same key, units above the Most of that plan ([kernel.Plan]) are lost; use the same policy in
+// all processes. A cost that is owed counts here at once, and is reported like any other.
 //
 // # Clocks that step back
 //
@@ -62,8 +62,9 @@
 //
 // # Outages of the shared store
 //
-// For 300 ms, a process decides from memory; then it calls the store, the call fails, and the failover.Store takes over.
-// At that time, the process has at most B + r·A unreported units of a key. It reports them after the outage, unless they
-// have drained or their window is over. A report under way at the start of the outage may have been counted, so it is
-// not sent again: nothing is counted twice. Unreported units of a process that is killed are lost. Close reports all of them.
+// For 300 ms, a process decides from memory; then it calls the store, the call fails, and the failover.Store takes
+// over. At that time, the process has at most B + r·A unreported units of a key. It reports them after the outage,
+// unless they have drained or their window is over. A report under way at the start of the outage may have been
+// counted, so it is not sent again: nothing is counted twice. Unreported units of a process that is killed are lost.
+// Close reports all of them.
 package synced

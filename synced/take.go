@@ -207,7 +207,7 @@ func (s *Store) ask(ctx context.Context, wait time.Duration, calls []sluice.Take
 			}
 			h.pool.mu.Unlock()
 		case c.Err == nil:
-			c.Err = &failure{err: err, uncharged: true, places: []int{a.charge}}
+			c.Err = &failure{err: err, uncharged: true, indexes: []int{a.charge}}
 		}
 	}
 }
@@ -376,7 +376,7 @@ func (k *take) finish(s *Store, c *sluice.TakeCall, sent time.Duration, err erro
 type failure struct {
 	err       error
 	uncharged bool
-	places    []int // index in the Take of each charge that was sent, or -1
+	indexes   []int // index in the Take of each charge that was sent, or -1
 }
 
 func (e *failure) Error() string { return e.err.Error() }
@@ -386,20 +386,20 @@ func (e *failure) Unwrap() error { return e.err }
 func (e *failure) NotCharged() bool { return e.uncharged || notCharged(e.err) }
 
 // Unreadable implements failover.Unreadable.
-func (e *failure) Unreadable() (places []int) {
+func (e *failure) Unreadable() (indexes []int) {
 	for _, n := range unreadable(e.err) {
-		if n < len(e.places) && e.places[n] >= 0 {
-			places = append(places, e.places[n])
+		if n < len(e.indexes) && e.indexes[n] >= 0 {
+			indexes = append(indexes, e.indexes[n])
 		}
 	}
-	return places
+	return indexes
 }
 
 func (k *take) failure(err error) error {
 	if len(unreadable(err)) == 0 {
 		return err
 	}
-	return &failure{err: err, places: slices.Clone(k.at)}
+	return &failure{err: err, indexes: slices.Clone(k.at)}
 }
 
 func notCharged(err error) bool {

@@ -35,7 +35,7 @@ func (v *View) alerts() (all []Headline) {
 			all = append(all, *h)
 		}
 	}
-	add("store", v.storeAway())
+	add("store", v.storeUnavailable())
 	for i := range v.Upstreams {
 		u := &v.Upstreams[i]
 		add("upstream-failing:"+u.Name, v.upstreamFails(u))
@@ -87,14 +87,14 @@ func (v *View) HeadlineExcept(silenced func(alert string) bool) Headline {
 	return h
 }
 
-// storeAway returns the alert for a shared store that does not answer.
-func (v *View) storeAway() *Headline {
+// storeUnavailable returns the alert for a shared store that does not answer.
+func (v *View) storeUnavailable() *Headline {
 	without, shards, local := 0, 0, uint64(0)
-	away := 0
+	unavailable := 0
 	for _, i := range v.Instances {
 		if i.Store.Away > 0 && !i.Stale {
 			without++
-			away, shards = max(away, i.Store.Away), max(shards, i.Store.Shards)
+			unavailable, shards = max(unavailable, i.Store.Away), max(shards, i.Store.Shards)
 			local += i.Store.Local
 		}
 	}
@@ -103,8 +103,8 @@ func (v *View) storeAway() *Headline {
 	}
 	h := &Headline{Level: Bad, Since: v.circuitOpened()}
 	what := "the shared store is unavailable"
-	if away < shards {
-		what = fmt.Sprintf("%d of %d shards of the shared store are unavailable", away, shards)
+	if unavailable < shards {
+		what = fmt.Sprintf("%d of %d shards of the shared store are unavailable", unavailable, shards)
 	}
 	if h.Since.IsZero() {
 		what = strings.ToUpper(what[:1]) + what[1:]
@@ -215,8 +215,8 @@ func (v *View) refusing(r *Rule) *Headline {
 		usually = fmt.Sprintf(" (usually %s)", decimal(r.Usual))
 	}
 	h.Text = fmt.Sprintf("Since %s %s %s %s/s%s.", v.clock(h.Since), plain(title(r.Name)), verb(r.Name), decimal(rate), usually)
-	who, subject := v.refusedSubjects(r)
-	h.Text, h.Subject = h.Text+who, subject
+	subjects, subject := v.refusedSubjects(r)
+	h.Text, h.Subject = h.Text+subjects, subject
 	return h
 }
 

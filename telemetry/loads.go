@@ -14,14 +14,14 @@ const Classes = 3
 // ByClass has the number of requests of each class, in the order of [policy.ClassNames].
 type ByClass [Classes]uint64
 
-// Total returns the sum.
+// Total returns the number of requests of all classes.
 func (c *ByClass) Total() uint64 { return totalOf(c[:]) }
 
 // Add adds the numbers of o.
 func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 
-// LoadState is the present state of a rule's automatic limits of requests in flight. Each value of the rule's key
-// has a limit, on each instance.
+// LoadState is the present state of a rule with "in_flight: auto". Such a rule has an automatic limit of requests in
+// flight for each value of its key, on each instance.
 type LoadState struct {
 	Limits          uint64 // number of limits
 	Limit, InFlight uint64 // sums over the limits; Limit is that for the class normal
@@ -58,7 +58,8 @@ func (s *LoadState) Slowdown() float64 {
 	return float64(s.Latency) / float64(s.Base)
 }
 
-// LoadStep has the automatic limits of a rule in one step. Limit, Base and Latency are the values at its end.
+// LoadStep is the state of a rule's automatic limits in one step. Limit, Base and Latency are the values at the end of
+// the step.
 type LoadStep struct {
 	Limit         uint64
 	InFlight      uint64 // for each instance, the largest of the samples taken once a second; the sum over instances
@@ -66,7 +67,7 @@ type LoadStep struct {
 	LoadDenials
 }
 
-// LoadDenials has the number of requests that did not fit an automatic limit of requests in flight.
+// LoadDenials has the number of requests that exceeded an automatic limit, by class.
 type LoadDenials struct {
 	Denied  ByClass
 	Watched ByClass // allowed because the rule is in shadow mode
@@ -250,14 +251,14 @@ func (c *ruleCounters) loadDenials() (d LoadDenials) {
 	return d
 }
 
-// LoadTotals has the automatic limits of requests in flight of one rule on this instance.
+// LoadTotals has the state of the automatic limits of one rule on this instance, and the denials by these limits.
 type LoadTotals struct {
 	Rule string
 	LoadState
 	LoadDenials // since the start
 }
 
-// Loads returns the state of each rule with an automatic limit of requests in flight, in the order of the document.
+// Loads returns the state of each rule with "in_flight: auto", in the order of the document.
 func (r *Recorder) Loads() (all []LoadTotals) {
 	t, states := r.follow(), loadStates(r.engine)
 	for _, name := range r.engine.Policy().Adaptive() {
@@ -268,7 +269,7 @@ func (r *Recorder) Loads() (all []LoadTotals) {
 	return all
 }
 
-// Load is the history of a rule's automatic limits of requests in flight, on all instances.
+// Load is the history of a rule's automatic limits, on all instances: see [LoadState].
 type Load struct {
 	LoadState
 	Recent []LoadStep // of each [Step], the latest last, at most [RecentSteps] of them

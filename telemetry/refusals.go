@@ -58,8 +58,8 @@ type Refusal struct {
 // KeepRefusals keeps the latest 4096 denials of e, in at most some 4 MiB. Call it before the first decision.
 //
 // A denial is kept under the ID of its request: the ID in its X-Request-Id or traceparent, the ID from its door, or
-// else a new one (see [policy.Engine.NameRefusals]). A request that only a rule in shadow mode would have denied gets no
-// new ID, so it is kept only if it came with an ID.
+// else a new one (see [policy.Engine.NameRefusals]). A request that only a rule in shadow mode would have denied gets
+// no new ID, so it is kept only if it came with an ID.
 //
 // No single client or rule can displace the denials of the others. For each subject of a rule, the first 32 denials
 // within an hour are kept, and then fewer and fewer. For each public address (or IPv6 /64), these are the first 256

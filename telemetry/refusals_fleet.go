@@ -27,7 +27,7 @@ const (
 	refusalsFor  = time.Hour
 	// An instance posts as many of its latest denials as fit into these, before and after compression.
 	maxRefusalsText = 1 << 20
-	maxRefusalsSaid = 192 << 10
+	maxRefusalsPost = 192 << 10
 )
 
 // FindRefusals returns the denials of a request that any instance keeps, by the ID of the request or of its trace.
@@ -53,9 +53,9 @@ func (f *Fleet) FindRefusals(ctx context.Context, id string) (found FoundRefusal
 		return found
 	}
 	id = printable.Text(id, 64)
-	for instance, said := range posted {
+	for instance, post := range posted {
 		if instance != f.Recorder.id {
-			found.add(readRefusals(said), id)
+			found.add(readRefusals(post), id)
 		}
 	}
 	slices.SortStableFunc(found.Refusals, func(a, b Refusal) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Instance, b.Instance)) })
@@ -127,25 +127,25 @@ func writeRefusals(all []*Refusal, instance string) []byte {
 		texts = append(texts, text)
 	}
 	for {
-		var said bytes.Buffer
-		w, _ := flate.NewWriter(&said, flate.BestSpeed) // a valid level
+		var post bytes.Buffer
+		w, _ := flate.NewWriter(&post, flate.BestSpeed) // a valid level
 		for _, text := range texts {
 			_, _ = w.Write(append(text, '\n')) // writing to a buffer never fails
 		}
 		_ = w.Close()
-		if said.Len() <= maxRefusalsSaid || len(texts) == 0 {
-			return said.Bytes()
+		if post.Len() <= maxRefusalsPost || len(texts) == 0 {
+			return post.Bytes()
 		}
 		texts = texts[:len(texts)/2]
 	}
 }
 
 // readRefusals returns the denials of a post, up to the first error.
-func readRefusals(said []byte) (all []Refusal) {
-	if len(said) > maxRefusalsSaid {
+func readRefusals(post []byte) (all []Refusal) {
+	if len(post) > maxRefusalsPost {
 		return nil
 	}
-	d := json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(said)), maxRefusalsText))
+	d := json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(post)), maxRefusalsText))
 	for len(all) < maxKept {
 		var r Refusal
 		if d.Decode(&r) != nil {

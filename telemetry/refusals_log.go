@@ -41,8 +41,9 @@ import (
 // again. On average, at most 5 lines a second are written, and at most 200 at once; for one rule, at most 2 a second
 // and 50 at once. This bound does not depend on the number of subjects that an attacker has. Denials omitted because of
 // it are counted by rule in a line "denied requests omitted from the log", once a minute. No line is longer than 2 KiB
-// in JSON, so the log grows by less than a gigabyte a day in the worst attack, and by some 150 MB with typical lines. Up
-// to 4096 subjects are counted separately, in 200 KiB; a further subject replaces one whose latest denial is long ago.
+// in JSON, so the log grows by less than a gigabyte a day in the worst attack, and by some 150 MB with typical lines.
+// Up to 4096 subjects are counted separately, in 200 KiB; a further subject replaces one whose latest denial is long
+// ago.
 //
 // No text from a request can end a line or reach a terminal as a control character: unprintable characters become
 // "�", and long texts end in "…". If logger's output is slow, no request waits for it: lines are dropped, and
@@ -110,8 +111,8 @@ func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
 	})
 }
 
-// eachRefusal calls f for each rule that denies the request or would deny it, with the index of its result. Indexes from
-// len(Results) on are those of Loads. It calls f with -1 if the request is denied as malformed.
+// eachRefusal calls f for each rule that denies the request or would deny it, with the index of its result. Indexes
+// from len(Results) on are those of Loads. It calls f with -1 if the request is denied as malformed.
 func eachRefusal(o *policy.Observation, f func(i int)) {
 	d := &o.Decision
 	if o.Request.Mode != policy.Charge || d.Repeated {

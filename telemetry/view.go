@@ -15,7 +15,7 @@ const (
 	Delayed           // allowed after a wait in a queue; for a rule in shadow mode, the request would have waited
 	Degraded          // allowed without the shared store, by on_error or by the local allowance of the limit
 	Deny              // denied by a limit, a block or on_error
-	WouldDeny         // allowed only because the rule is a shadow, or is not enforced for the subject
+	WouldDeny         // allowed only because the rule is in shadow mode, or is not enforced for the subject
 	Marked            // allowed by a rule with "over: mark", although the request does not fit
 	Outcomes  int     = iota
 )
@@ -159,7 +159,7 @@ type Rule struct {
 	Refusals, Traffic [Windows]Top
 	// Budget has the costs of responses. It is nil for rules that do not read costs from bodies.
 	Budget *Budget
-	// Load has the automatic limits of requests in flight. It is nil for rules without "in_flight: auto".
+	// Load has the rule's automatic limits. It is nil for rules without "in_flight: auto".
 	Load *Load
 	// Usual is the usual number of denials a second at this hour: yesterday's number or, if that is unknown, the
 	// mean of all times before the last ten minutes. Unusual times and denials by a block are left out. Usual is

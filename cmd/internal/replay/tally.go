@@ -105,7 +105,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 	for i := 0; i < len(d.Results); {
 		index, first := o.RuleIndex(i), i
 		refused, delayed, enforced, unused, gain := false, false, false, false, int64(math.MaxInt64)
-		var wait, told time.Duration
+		var wait, blocked time.Duration
 		rule := &t.rules[index]
 		for ; i < len(d.Results) && o.RuleIndex(i) == index; i++ {
 			r := &d.Results[i]
@@ -116,7 +116,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 			gain = min(gain, secondGains(r))
 			refused, enforced = true, enforced || !r.Shadow
 			if r.RetryAfter == sluice.Never {
-				told = never
+				blocked = never
 			} else {
 				wait = max(wait, r.RetryAfter)
 			}
@@ -141,7 +141,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		if path == "" {
 			path = o.Request.Path
 		}
-		s.subjects.refused(was, e.Time, max(wait, told).Microseconds(), enforced, s.name, path)
+		s.subjects.refused(was, e.Time, max(wait, blocked).Microseconds(), enforced, s.name, path)
 		if enforced {
 			s.unsure = append(s.unsure, unsure{was, gain})
 		}

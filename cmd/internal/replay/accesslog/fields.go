@@ -193,10 +193,10 @@ func jsonFields(o Options) *Format {
 	}
 	log.finish = func(e *Entry) error {
 		if len(e.Target) == 0 {
-			e.Method, e.Target = requestLine(e.told(whatRequest))
+			e.Method, e.Target = requestLine(e.textIn(whatRequest))
 		}
 		for i, x := range extras {
-			text := e.told(whats + i)
+			text := e.textIn(whats + i)
 			switch {
 			case len(text) == 0:
 			case x.header:
@@ -241,7 +241,7 @@ func laidOut(layout string, zone *time.Location) func(e *Entry, slot int) (int64
 		zone = time.UTC
 	}
 	return func(e *Entry, slot int) (int64, error) {
-		at, err := time.ParseInLocation(layout, string(e.told(slot)), zone)
+		at, err := time.ParseInLocation(layout, string(e.textIn(slot)), zone)
 		if err != nil {
 			return 0, errTime
 		}

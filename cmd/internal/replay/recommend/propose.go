@@ -73,8 +73,8 @@ func (t *terms) choose(all []point) bound {
 	return b
 }
 
-// best returns the rate at which the fewest requests of a single subject are allowed, and the least burst that at most j
-// subjects exceed.
+// best returns the rate at which the fewest requests of a single subject are allowed, and the least burst that at most
+// j subjects exceed.
 func (t *terms) best(all []point, j int) bound {
 	best := t.burst(all, all, rates-1, j)
 	for at := rates - 2; at >= 0; at-- {
@@ -130,23 +130,23 @@ func tail(all []point, at int) []step {
 	var steps []step
 	for i := range all {
 		burst := all[i].peaks.of(at)
-		place := 0
+		index := 0
 		if burst < int64(len(small)) {
-			place = small[burst]
+			index = small[burst]
 		} else {
-			place = seen[burst]
+			index = seen[burst]
 		}
-		if place == 0 {
+		if index == 0 {
 			steps = append(steps, step{burst: burst})
-			place = len(steps)
+			index = len(steps)
 			if burst < int64(len(small)) {
-				small[burst] = place
+				small[burst] = index
 			} else {
-				seen[burst] = place
+				seen[burst] = index
 			}
 		}
-		steps[place-1].subjects++
-		steps[place-1].requests += all[i].requests
+		steps[index-1].subjects++
+		steps[index-1].requests += all[i].requests
 	}
 	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(b.burst, a.burst) })
 	return steps

@@ -143,7 +143,7 @@ func TestPageLeavesOut(t *testing.T) {
 		t.Errorf("an empty log has %q", got)
 	}
 	r := watching()
-	want := []string{"Over time", "Denials by rule", "Rules", "How hard it would hit them", "About the rules", "Responses in the log",
+	want := []string{"Over time", "Denials by rule", "Rules", "Downtime", "About the rules", "Responses in the log",
 		"Not judged, because the log lacks the data", "Read only in part", "3 lines that could not be read", "Before you trust this"}
 	if got := sections(r); !slices.Equal(got, want) {
 		t.Errorf("of rules that only watch: %q", got)

@@ -305,19 +305,19 @@ func down(s replay.Subject) string {
 	return words.Span(s.Down)
 }
 
-// bar draws a bar. Its length is the fraction of n in most.
-func bar(n, most int64) string {
-	full := int(barWidth * n / max(1, most))
+// bar draws a bar whose length is the ratio of n to longest.
+func bar(n, longest int64) string {
+	full := int(barWidth * n / max(1, longest))
 	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)
 }
 
-// list writes a section of sentences, each of at most most characters, if there are any.
-func (p *printer) list(name string, sentences []string, most int) {
+// list writes a section of sentences, each cut to limit characters. Without sentences, it writes nothing.
+func (p *printer) list(name string, sentences []string, limit int) {
 	if len(sentences) > 0 {
 		p.section(name)
 	}
 	for _, text := range sentences {
-		p.paragraph("  - ", safe(text, most))
+		p.paragraph("  - ", safe(text, limit))
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package access identifies callers: by a token, by a client certificate, or because they are on this machine. It
-// returns callers of package control, which is below it. The admin API and the console are above.
+// returns each caller as a Caller of package control. The admin API and the console use this package.
 package access
 
 import (

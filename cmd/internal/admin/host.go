@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Hosts rejects requests unless their Host is an address, localhost, or one of names. A web page can make its own
-// host name resolve to this machine (DNS rebinding) and then read the answers; the Host of its requests is that
+// Hosts rejects requests unless their Host is an address, localhost, or one of the given names. A web page can make its
+// own host name resolve to this machine (DNS rebinding) and then read the answers; the Host of its requests is that
 // name. Requests without a Host are accepted, because they do not come from a browser.
 func Hosts(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

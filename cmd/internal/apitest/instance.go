@@ -48,7 +48,7 @@ type Instance struct {
 	Secrets map[string]string // tokens by name
 	Other   *Instance         // a second Instance with the same database, if a script has started one
 
-	database string // its URL
+	database string // the URL of the database
 	db       *source.Database
 
 	spoiled atomic.Bool // the database may have no valid policy

@@ -85,7 +85,8 @@ func chartOf(v *telemetry.View, s *telemetry.Series, day bool) *chart {
 	return c
 }
 
-// joined merges marks that are less than near seconds apart, because the lines of many marks would cover the chart.
+// joined merges marks whose distance is less than the given number of seconds, because the lines of many marks would
+// cover the chart.
 func joined(all []mark, near int64) (out []mark) {
 	slices.SortStableFunc(all, func(a, b mark) int { return cmp.Compare(a.At, b.At) })
 	for i := 0; i < len(all); {

@@ -121,7 +121,7 @@ func timesLimit(l sluice.Limit, asked uint64, in time.Duration) float64 {
 	return float64(asked) / (ratePer(l) * max(in, period(l)).Seconds())
 }
 
-// active returns the time for which a subject was active in a window. It is at least a step.
+// active returns the time for which a subject was active in a window. The result is at least one step.
 func active(t *telemetry.Subject, w telemetry.Window) time.Duration {
 	return min(windowLength[w], max(telemetry.Step, t.Last.Sub(t.First)))
 }

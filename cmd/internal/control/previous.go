@@ -40,8 +40,8 @@ type PreviousChange struct {
 	Then   source.Row `json:"then"`
 }
 
-// Previous returns the previous policy. With a database, it is the database's; otherwise it is the previous policy
-// file since the start of this instance.
+// Previous returns the difference to the previous policy. With a database, that is the policy before the last change
+// in the database. Otherwise it is the policy of the file before its last change since the start of this instance.
 func (c *Control) Previous(ctx context.Context, who Caller) (*Previous, error) {
 	if err := who.Needs(source.Admin); err != nil {
 		return nil, err

@@ -114,13 +114,13 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	match := source.Any
 	if tag := change.Match; tag != "" && tag != "*" {
 		if tag != before.ETag {
-			return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you read it: read it again")
+			return nil, Problemf(http.StatusPreconditionFailed, "the shadow mode has changed since you read it: read it again")
 		}
 		match = source.Match(now.settingsVersion())
 	}
 	p, err := c.policy.change(ctx, who.Name, change.Dry, func(tx *source.Tx) error { return tx.PutShadow(r.Until, match) })
 	if conflicted(err) {
-		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you read it: read it again")
+		return nil, Problemf(http.StatusPreconditionFailed, "the shadow mode has changed since you read it: read it again")
 	} else if err != nil {
 		return nil, err
 	}

@@ -160,9 +160,10 @@ func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, 
 	return c.writeIf(ctx, w)
 }
 
-// unconditional returns the problem of a change without a condition. or describes an alternative.
-func unconditional(or string) *Problem {
-	p := Problemf(http.StatusPreconditionRequired, "send the ETag of your last read as If-Match, to keep changes by others%s", or)
+// unconditional returns the problem of a change without a condition. alternative is a text about another condition,
+// or "".
+func unconditional(alternative string) *Problem {
+	p := Problemf(http.StatusPreconditionRequired, "send the ETag of your last read as If-Match, to keep changes by others%s", alternative)
 	p.Errors = []Wrong{{Header: "If-Match", Detail: p.Detail}}
 	return p
 }
@@ -235,7 +236,7 @@ func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 	out, err := c.write(ctx, w, match)
 	switch {
 	case conflicted(err):
-		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you read it: read it again")
+		return nil, Problemf(http.StatusPreconditionFailed, "the %s has changed since you read it: read it again", w.kind)
 	case errors.Is(err, source.ErrNotFound):
 		return nil, missing(w.kind)
 	}
@@ -258,7 +259,7 @@ func (w *writing) met() error {
 		return Problemf(http.StatusPreconditionFailed, format, args...)
 	}
 	if w.Absent && exists {
-		return failed("it exists, with the ETag %s: send that as If-Match to replace it", i.ETag())
+		return failed("the %s exists: to replace it, send its ETag %s as If-Match", w.kind, i.ETag())
 	}
 	tags := ETags(w.Match)
 	switch {
@@ -267,9 +268,9 @@ func (w *writing) met() error {
 	case !exists && w.document == nil:
 		return missing(w.kind)
 	case !exists:
-		return failed("it does not exist: send \"If-None-Match: *\" to create it")
+		return failed("the %s does not exist: to create it, send \"If-None-Match: *\"", w.kind)
 	}
-	return failed("it has changed since you read it (its ETag is now %s): read it again", i.ETag())
+	return failed("the %s has changed since you read it (the ETag is now %s): read it again", w.kind, i.ETag())
 }
 
 // logChange logs a change of an item.

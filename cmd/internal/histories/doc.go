@@ -1,9 +1,8 @@
-// Package histories plays histories of requests through every layer: the engine, over one store and
-// another, and every integration. A history is a text file in testdata, and what it expects is worked
-// out from the documentation, so that it holds whatever the layer is. All of it happens in virtual time.
+// Package histories is a test: it plays histories of requests through every layer, that is, through the engine over
+// several stores, and through every integration. A history is a text file in testdata. Its expected answers are
+// derived from the documentation, so they are the same for every layer. Histories are played in virtual time.
 //
-// A history is a paragraph that says what it shows, lines that name the layers that cannot play it,
-// and sections:
+// A history is a paragraph that describes it, lines that name the layers that cannot play it, and sections:
 //
 //	A token bucket admits its burst at once, and then a unit each time one has drained.
 //	without resp, check-rule, rls: they send no path
@@ -22,34 +21,35 @@
 //
 // # Requests
 //
-// A request is a method and a path ("GET /" if both are left out), and then, in any order:
+// A request is a method and a path, or nothing for "GET /", followed by any of these fields in any order:
 //
 //	X-User=alice        a header
-//	client=192.0.2.1    the address of the client (192.0.2.1 if left out)
-//	cost=3              its cost: integrations of HTTP send it as the header X-Cost, of which the policy has to know
+//	client=192.0.2.1    the address of the client (default: 192.0.2.1)
+//	cost=3              the cost; HTTP integrations send it as the header X-Cost, which the policy must read as the cost
 //	id=a                the ID of the request
-//	body={"a":1}        its body, JSON without spaces
+//	body={"a":1}        the body: JSON without spaces
 //	answers 401 X-Cost=30 bytes=100
-//	                    the response behind the limit, by which outcomes go: last, before the arrow
+//	                    the upstream's response, which determines the outcome; it is the last field before the arrow
 //
-// Before it may be "3 times", "peek", "refund" (give back), or "begin NAME": a request that is under way
-// until a step "end NAME". If it answers, it does so at its end.
+// These words may precede a request: "3 times", "peek", "refund", or "begin NAME". A request after "begin NAME" is in
+// flight until the step "end NAME". If it has a response, the response arrives at this step.
 //
 // # Verdicts
 //
-// A verdict begins with "pass" or the status of the refusal, and goes on with any of these:
+// A verdict starts with "pass" or the status of the denial, followed by any of these:
 //
-//	2 left                  what remains of the only limit
-//	api-1s 2 left           what remains of a limit, by the name that clients see; then all limits must be there
-//	shadow api 2 left       the same of a rule in shadow mode
-//	retry 10s, retry never  when the request fits
-//	delay 2s                how long it waits for its turn in a queue
-//	exempt                  no limit counts it
-//	repeated                its ID has passed before
-//	blocked by api          the rule that blocks it
-//	missing header:X-Key    what it lacks
+//	2 left                  the remaining units of the only limit
+//	api-1s 2 left           the remaining units of the limit with this name in the response; then the verdict must list
+//	                        all limits
+//	shadow api 2 left       the remaining units of a rule in shadow mode
+//	retry 10s, retry never  the time until the request fits
+//	delay 2s                the time that the request waits in a queue
+//	exempt                  no limit counts the request
+//	repeated                a request with this ID has passed before
+//	blocked by api          the rule under which the subject is blocked
+//	missing header:X-Key    the key part that the request lacks
 //
-// What a verdict does not mention is not compared. A layer compares what it can see.
+// Values that a verdict omits are not compared. A layer compares only the values that it returns.
 //
 // # Other steps
 //
@@ -60,11 +60,11 @@
 //	unblock RULE PART=VALUE …
 //	override {rule: api, key: {"header:X-User": alice}, limit: 100/minute}
 //	subject {subject: k-42, tier: pro}
-//	policy NAME             another section "-- policy NAME --" is in force
+//	policy NAME             put the policy in the section "-- policy NAME --" into force
 //
 // # Layers
 //
-// The layers are a table in layers_test.go: a name, the store, and a function that sends a request and fills in
-// its verdict. To add one, add a row and its function.
-// A layer that cannot express a step fails, and names the line "without …" that the history needs.
+// The table of layers is in layers_test.go. A layer has a name, a store, and a function that sends a request and fills
+// in the verdict. A new layer needs a row and such a function. If a layer cannot express a step, the test fails, and
+// names the line "without …" that the history needs.
 package histories

@@ -17,7 +17,7 @@ type sent struct {
 	name     string // the login as sent
 }
 
-// entry is a request in the books.
+// entry is a request in the Books, with its decision.
 type entry struct {
 	sent
 	at        time.Duration

@@ -325,10 +325,10 @@ func limits(r *policy.Rule, tier string) string {
 	return strings.Join(all, "; ")
 }
 
-// DistinctInWords describes a limit of distinct values. of is the part that has the values.
-func DistinctInWords(of, text string) string {
+// DistinctInWords describes a limit of distinct values of a key part.
+func DistinctInWords(part, text string) string {
 	count, period, _ := strings.Cut(InWords(text, ""), " per ")
-	return fmt.Sprintf("%s different values of %s per %s", count, of, period)
+	return fmt.Sprintf("%s different values of %s per %s", count, part, period)
 }
 
 // InWords describes a limit.

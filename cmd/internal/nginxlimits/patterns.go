@@ -242,8 +242,8 @@ func patternOf(text string) (pattern, rough string, ok bool) {
 	return strings.TrimSuffix(pattern, "/"), rough, true
 }
 
-// cutEnd removes the placeholders at the end of a text. open reports whether paths may continue after the text. ok
-// is false if such a placeholder is elsewhere in the text.
+// cutEnd removes the placeholders at the end of a text. The result open reports whether paths may continue after the
+// text. ok is false if such a placeholder is elsewhere in the text.
 func cutEnd(text string) (before string, open, ok bool) {
 	before, after, ends := strings.Cut(text, string(endOfPath))
 	if strings.Trim(after, string(endOfPath)) != "" {

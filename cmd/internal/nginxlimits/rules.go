@@ -137,8 +137,8 @@ func (r *reader) alike(g *group) bool {
 	}) || len(r.servers) == 1
 }
 
-// target is a pattern of paths. in reports whether the limit is in force for these paths. In a list of targets, the
-// first match decides.
+// target is a pattern of paths. The field in reports whether the limit is in force for these paths. In a list of
+// targets, the first match decides.
 type target struct {
 	method, host, path string
 	in                 bool

@@ -36,7 +36,7 @@ func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
 		if to, known := d.targets[first]; known {
 			return to
 		}
-		d.targets[first] = nil // the target until it is found; in a loop, it stays nil
+		d.targets[first] = nil // if the references form a loop, the target stays nil
 		n = d.resolve(d.pointer(ref, hops+1), hops+1)
 		d.targets[first] = n
 		return n

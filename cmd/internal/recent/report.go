@@ -14,7 +14,7 @@ import (
 // maxReported bounds the subjects of a Trial.
 const maxReported = 20
 
-// report sets out to the result of a pass.
+// report stores the result of a pass in out.
 func (p *pass) report(out *Trial) {
 	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
 	out.Most = p.most()

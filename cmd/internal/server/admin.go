@@ -28,7 +28,7 @@ import (
 type adminSettings struct {
 	address     command.Address
 	hosts       []string
-	tokens      string // a file
+	tokens      string // the name of the file of tokens
 	tls         certificates.Files
 	strictReady bool
 }

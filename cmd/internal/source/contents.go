@@ -187,11 +187,11 @@ func (d *Database) versions(ctx context.Context, q query, lock string) (v versio
 	return v, err
 }
 
-// refresh sets rows to the present rows of a kind. old has the rows of an earlier reading; seen is the version of
-// the database and was that of the kind at that reading. is is the present version of the kind. refresh reads only
-// the changed rows, or all rows if some were deleted.
-func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows *[]R, old []R, seen, was, is int64) (err error) {
-	if *rows = old; was == is {
+// refresh sets rows to the present rows of a kind. old has the rows of an earlier reading. At that reading, the
+// database had the version seen, and the kind had the version before. now is the present version of the kind. refresh
+// reads only the changed rows, or all rows if some were deleted.
+func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows *[]R, old []R, seen, before, now int64) (err error) {
+	if *rows = old; before == now {
 		return nil
 	}
 	if seen >= 0 && len(old) > 0 {

@@ -18,7 +18,7 @@ type call struct {
 	w         http.ResponseWriter
 	r         *http.Request
 	operation *operation
-	large     bool // the call occupies a place in api.large until it is answered
+	large     bool // the call occupies a slot of api.large until it is answered
 
 	decoder   decoder
 	in, out   []byte

@@ -117,24 +117,24 @@ var outcomeMembers = []member[*policy.Outcome]{
 	}},
 }
 
-// text returns a read function for a text. what names the text in errors, and of returns its destination.
-func text[T any](what string, of func(T) *string) func(*decoder, T) bool {
+// text returns a read function for a text. what names the text in errors, and field returns the address for the text.
+func text[T any](what string, field func(T) *string) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
-		*of(into), ok = d.text(what)
+		*field(into), ok = d.text(what)
 		return ok
 	}
 }
 
-// integer returns a read function for a whole number from least to most. of returns its destination.
-func integer[T any](least, most int64, of func(T) *int64) func(*decoder, T) bool {
+// integer returns a read function for a whole number from least to most. field returns the address for the number.
+func integer[T any](least, most int64, field func(T) *int64) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
-		*of(into), ok = d.integer(least, most)
+		*field(into), ok = d.integer(least, most)
 		return ok
 	}
 }
 
-// object reads an object into into. The object may have the members in takes, each at most once; seen are the
-// members that it has.
+// object reads an object into the parameter into. The object may have the members in takes, each at most once; seen are
+// the members that it has.
 func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen memberSet, ok bool) {
 	ok = d.members(func(name string) bool {
 		n := find(all, name)

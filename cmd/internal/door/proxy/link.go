@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// link is a connection of a direct. At any time, it is used by at most one request.
+// link is a connection to the upstream that belongs to a direct. At most one request uses a link at any time.
 type link struct {
 	net.Conn
 	owner *direct

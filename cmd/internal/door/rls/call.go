@@ -174,7 +174,7 @@ func (c *call) decide(ctx context.Context) (over bool) {
 	return over
 }
 
-// weigh sets over for each descriptor, and reports whether the request is over a limit. Quotas deny a request only
+// weigh determines which descriptors are over a limit, and reports whether the request is. Quotas deny a request only
 // if all quotas of the request are used up.
 func (c *call) weigh() (over bool) {
 	quotas, spent := 0, 0

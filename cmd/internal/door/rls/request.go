@@ -104,7 +104,7 @@ func next(m string) (f field, rest string, err error) {
 	return f, m[n+size:], nil
 }
 
-// each calls do with the fields of a message.
+// each calls the function do for every field of a message.
 func each(m string, do func(field) error) error {
 	for m != "" {
 		f, rest, err := next(m)

@@ -45,8 +45,8 @@ func appendText(b []byte, number protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), s)
 }
 
-// open starts a message that is a field of another message, and returns its position. shut ends the message at that
-// position.
+// open starts a message that is a field of another message, and returns the message's position. The function shut
+// ends the message at this position.
 func open(b []byte, number protowire.Number) (_ []byte, at int) {
 	b = append(protowire.AppendTag(b, number, protowire.BytesType), 0)
 	return b, len(b)

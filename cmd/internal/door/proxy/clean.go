@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// Clean changes a request to the form that the upstream gets before next decides about it. So the decision and the
-// upstream are about the same request.
+// Clean changes a request to the form that the upstream gets, before the handler next decides about the request. So
+// the decision is about the request that the upstream gets.
 //
 //   - Fields that change the path, the method or the host are dropped, except those of u.Keep. Trusted proxies may also
 //     send X-Forwarded-Prefix and similar fields.

@@ -25,7 +25,7 @@ RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/
 # detector, which makes them five to fifteen times slower, and "make test-ci" with it.
 PURE = ./kernel ./answer ./policyfile ./cmd/internal/adaptivesim ./internal/usage ./policy/... ./storetest ./cmd/internal/console ./cmd/internal/incident ./cmd/internal/recent ./cmd/internal/replay/... ./cmd/internal/schemagen ./cmd/internal/licencegen
 # The slowest of the others begin first.
-SLOWEST = ./redisstore ./cmd/e2e ./cmd/e2e/console ./cmd/internal/adminapi ./cmd/internal/cli ./memory
+SLOWEST = ./redisstore ./cmd/e2e/console ./cmd/e2e ./cmd/internal/adminapi ./telemetry ./memory ./failover ./cmd/internal/source ./lease ./cmd/internal/cli ./cmd/e2e/doors
 CONCURRENT = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PURE) $(SLOWEST))")
 # Its argument names the record of the run: .ci/run looks for skipped tests there.
 TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --

@@ -6,10 +6,10 @@
 // every store. The second charges a meter of the tenant, on which a unit costs the time between two units of the
 // tenant's allocation. When allocations change, only that cost changes: plans and states stay.
 //
-// The limit is divided by the demand of the last window, by water-filling. The amount to divide depends on the
-// bucket: it is larger if the level is below the target, and smaller if the level is above, so that nothing stays
-// unused. At the target level, the reserve is still free. The first request of an epoch computes the division, and
-// requests that come meanwhile use the previous division, so no goroutine is needed.
+// The limit is divided in line with the demand of the last window, by water-filling. The amount to divide depends
+// on the bucket: it is larger if the level is below the target, and smaller if the level is above, so that nothing
+// stays unused. At the target level, the reserve is still free. The first request of an epoch computes the
+// division, and requests that come meanwhile use the previous division, so no goroutine is needed.
 package fair
 
 import (
@@ -111,7 +111,8 @@ type Terms struct {
 	tenant        *tenant
 }
 
-// NoteAhead notes that at now, in microseconds, the tenant is ahead nanoseconds ahead of its allocation.
+// NoteAhead notes how far the tenant is ahead of its allocation at the time now. ahead is in nanoseconds, and now
+// is in microseconds.
 func (t *Terms) NoteAhead(ahead, now int64) {
 	t.tenant.due.Store(now + ahead/1000)
 }
@@ -133,7 +134,7 @@ func Units(count int64, period time.Duration) int64 {
 }
 
 // New returns a cap of count units a period, with Units of at most MaxUnits. The name identifies the cap in all
-// processes. A unit adds unit to the level of the bucket.
+// processes. unit is the amount by which one unit raises the level of the bucket.
 func New(name string, count int64, period time.Duration, burst, unit int64) *Cap {
 	c := &Cap{
 		unit: unit,

@@ -41,9 +41,9 @@ func (c *Cap) Asked(now int64) (all []Asked) {
 
 // Hear makes the divisions of the next second include the demand of tenants on other processes. An ID in several
 // posts is one tenant.
-func (c *Cap) Hear(said []Asked, now int64) {
-	o := others{at: now, tenants: make(map[uint64]*other, len(said))}
-	for _, a := range said {
+func (c *Cap) Hear(demands []Asked, now int64) {
+	o := others{at: now, tenants: make(map[uint64]*other, len(demands))}
+	for _, a := range demands {
 		sum := &o.sum
 		if a.ID != 0 {
 			if sum = o.tenants[a.ID]; sum == nil {
@@ -90,8 +90,9 @@ func (o *others) of(id uint64) int64 {
 	return o.tenants[id].demand
 }
 
-// elsewhere calls want for all tenants that have demand only on other processes: of was not called for them since
-// the last call.
+// elsewhere calls want for each tenant that has demand only on other processes, and for the sum of the tenants
+// without a name. A tenant has demand on this process if others.of was called for it since the last call of
+// elsewhere.
 func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	if o == nil {
 		return
@@ -159,18 +160,18 @@ func Append(dst []byte, posts []Post) []byte {
 	return dst
 }
 
-var errNoPost = errors.New("fair: this is no post of demands, or one of another version")
+var errNoPost = errors.New("fair: not a post of demands, or a post of another version")
 
 // Read calls each for the demands in a text of Append. It never calls each if the text is invalid.
-func Read(said []byte, each func(limit uint64, a Asked)) error {
-	if err := read(said, func(uint64, Asked) {}); err != nil {
+func Read(text []byte, each func(limit uint64, a Asked)) error {
+	if err := read(text, func(uint64, Asked) {}); err != nil {
 		return err
 	}
-	return read(said, each)
+	return read(text, each)
 }
 
-func read(said []byte, each func(limit uint64, a Asked)) error {
-	r := reader{rest: said}
+func read(text []byte, each func(limit uint64, a Asked)) error {
+	r := reader{rest: text}
 	if r.byte() != format {
 		return errNoPost
 	}

@@ -25,9 +25,8 @@ func claimLikeness(s, name string) likeness {
 	return different
 }
 
-// cookieLikeness compares the names of cookies. PHP drops spaces before a name, ends it at
-// NUL, takes dots and spaces for underscores, and "[" where no "]" follows, and makes a list
-// of "name[]".
+// cookieLikeness compares the names of cookies. PHP drops spaces before a name, ends the name at NUL, takes dots,
+// spaces, and a "[" without a "]" after it for underscores, and makes a list of "name[]".
 func cookieLikeness(s, name string) likeness {
 	if claimLikeness(s, name) == same || samePHP(s, name, false) {
 		return same
@@ -89,8 +88,8 @@ func phpRune(r rune, bracket bool) rune {
 //   - PHP and others end a name at NUL
 //   - some treat "user_name" and "userName" as equal, as they ignore case
 //
-// So names are similar if they have the same letters and digits, or if one has those of the other before or after a
-// dot, a bracket or a control character.
+// So names are similar if they have the same letters and digits, or if one has the letters and digits of the other
+// before or after a dot, a bracket or a control character.
 func fieldLikeness(s, name string) likeness {
 	if claimLikeness(s, name) == same {
 		return same

@@ -23,8 +23,8 @@ func isAPIField(name string) bool {
 	return apiFields[outer]
 }
 
-// addLoose adds the pairs of m.loose with names like name. It skips text that cannot be a name of a form. It takes
-// time in proportion to the text.
+// addLoose adds the pairs of m.loose whose names are similar to name. It skips text that cannot be a name of a
+// form. It takes time in proportion to the text.
 func (m *Members) addLoose(f *finding, name string) {
 	s := m.loose
 	for from := 0; f.state != Garbled; {
@@ -51,7 +51,7 @@ func (m *Members) addLoose(f *finding, name string) {
 // name count as another name.
 const maxLooks = 20_000
 
-// addLoosePair adds a pair if its name is like name. rest starts with its value.
+// addLoosePair adds a pair if its name is similar to name. rest starts with the value of the pair.
 func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	if len(of) > maxFieldName || !mayBeLike(of, name[0]) {
 		return

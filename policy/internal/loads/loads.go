@@ -63,8 +63,8 @@ func (l *Limits) Known(rule, key string) *adaptive.Limiter {
 // othersKey is the key of the limit that further keys share. No value is written as "*".
 func othersKey(rule string) string { return rule + "/*" }
 
-// add adds the limit of a key. If the rule has too many limits, those of idle keys are removed, but at most once a
-// second, because clients choose the names of hosts.
+// add adds the limit of a key. If the rule has too many limits, the limits of idle keys are removed, but at most
+// once a second, because clients choose the names of hosts.
 func (l *Limits) add(rule, key string, config *adaptive.Config) *adaptive.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,7 +32,8 @@ type pattern struct {
 // NewPrices returns prices without models.
 func NewPrices() *Prices { return &Prices{exact: make(map[string]*Price), unknown: new(Price)} }
 
-// Add adds the price of a model, or with isPrefix that of all models that start with name. The name is in lower case.
+// Add adds the price of a model or, with isPrefix, of all models whose names start with name. The name is in lower
+// case.
 func (p *Prices) Add(name string, isPrefix bool, one *Price) {
 	p.unknown.Raise(one)
 	if !isPrefix {
@@ -72,7 +73,7 @@ func (p *Price) Cost(t Tokens) int64 {
 	return sum.CeilDiv(Millionths)
 }
 
-// Raise raises each price of p to that of o if o's is higher.
+// Raise raises each price of p to the price of o, if o has the higher one.
 func (p *Price) Raise(o *Price) {
 	p.Input, p.Cached = max(p.Input, o.Input), max(p.Cached, o.Cached)
 	p.Written, p.Output = max(p.Written, o.Written), max(p.Output, o.Output)

@@ -88,11 +88,11 @@ func (k *Keys) Values() []string {
 	return k.values
 }
 
-// Bytes returns the key without a hash tag.
+// Bytes returns the key. It has no hash tag, unless Key has added one.
 func (k *Keys) Bytes() []byte { return k.text[k.start:] }
 
-// Key returns the key. Unless together is nil, the key is written again, after a hash tag of these parts, also for
-// Bytes.
+// Key returns the key. If together is not nil, Key first writes the key again after a hash tag of these parts; from
+// then on, Bytes returns this copy.
 func (k *Keys) Key(together []int) string {
 	if together != nil {
 		k.tag(together)

@@ -113,7 +113,7 @@ var partKinds = []kind{
 	},
 	{
 		// The normalized path, without the query and without a slash at its end. A path that servers may read in
-		// several ways is garbled. Clients can make up paths, such as those of pages that do not exist.
+		// several ways is garbled. Clients can make up paths, such as paths of pages that do not exist.
 		name: pathKind, find: findPath, canonical: canonicalPath,
 		source: fromLine, chosen: free, shown: asName,
 	},

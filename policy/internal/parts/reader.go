@@ -490,7 +490,7 @@ func (x *Reader) cookieMembers() *fields.Members {
 	return &m.Members
 }
 
-// bodyMembers returns the fields of the body, with those of the query.
+// bodyMembers returns the fields of the body and of the query.
 func (x *Reader) bodyMembers() *fields.Members {
 	m := &x.body
 	if m.read {
@@ -503,7 +503,7 @@ func (x *Reader) bodyMembers() *fields.Members {
 	case len(data) > 0:
 		m.AddBody(data, x.request.Header)
 	}
-	m.AddQuery(x.request.RawQuery) // many servers also look there, whatever the body is
+	m.AddQuery(x.request.RawQuery) // many servers also look in the query, whatever the body is
 	return &m.Members
 }
 

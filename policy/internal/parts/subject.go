@@ -71,7 +71,7 @@ func (p *Part) Normal(v string, ipv6Prefix int) (string, error) {
 	case network.Bits() < bits:
 		return "", fmt.Errorf("%s is a network: name one address; an override takes a network, as in \"sluice override set\"", spelling.Quote(v))
 	case network.Bits() > bits && !network.IsSingleIP():
-		return "", fmt.Errorf("%s is a network within one subject, since addresses are told apart by their first %d bits: name one address, or the whole %d bits", spelling.Quote(v), bits, bits)
+		return "", fmt.Errorf("%s is only a part of one subject, because addresses are distinguished by their first %d bits: name one address, or a network of %d bits", spelling.Quote(v), bits, bits)
 	}
 	return MaskClient(a, ipv6Prefix).String(), nil
 }

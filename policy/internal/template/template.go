@@ -321,7 +321,7 @@ func eachList(list *nodes.ListNode, do func(*nodes.ListNode)) {
 	do(list)
 }
 
-// stepBytes is how many bytes of the source of its pipelines a list evaluates in a step.
+// Evaluating a list takes one step, and another step for every stepBytes bytes of source in its pipelines.
 const stepBytes = 64
 
 // addStep makes a list start with an empty write, or with several if its pipelines are long. Because everything

@@ -21,7 +21,7 @@ func Than(a, b *sluice.Plan) bool {
 		most.Add(most, big.NewRat(a.Capacity, 1))
 		return b.Limit.MonthDay > 0 && most.Cmp(big.NewRat(b.Capacity, 1)) <= 0
 	case a.Kernel.Log() && b.Kernel.Log():
-		// A unit counts in b for less than Span·Tick, which that many periods of a cover.
+		// A unit counts in b for less than Span·Tick, which is at most this number of periods of a.
 		return windowsFit(ceil(b.Span*b.Tick, longestPeriod(a)), a, b)
 	case a.Kernel == kernel.Window && b.Kernel == kernel.Window && a.Limit.Algorithm == b.Limit.Algorithm:
 		return windowsFit(windowsWithin(a, b), a, b)

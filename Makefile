@@ -21,12 +21,15 @@ build:
 # The race detector needs a C compiler.
 RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && echo -race)
 
-# Packages that compute and share little between goroutines: "make test" runs them without the race
-# detector, which makes them five to fifteen times slower, and "make test-ci" with it.
-PURE = ./kernel ./answer ./policyfile ./cmd/internal/adaptivesim ./internal/usage ./policy/... ./storetest ./cmd/internal/console ./cmd/internal/incident ./cmd/internal/recent ./cmd/internal/replay/... ./cmd/internal/schemagen ./cmd/internal/licencegen
-# The slowest of the others begin first.
-SLOWEST = ./redisstore ./cmd/e2e ./cmd/e2e/console ./cmd/internal/adminapi ./cmd/internal/cli ./memory
-CONCURRENT = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PURE) $(SLOWEST))")
+# Packages that "make test" runs without the race detector, which makes them five to fifteen times slower:
+# those that compute, and those that test the whole program. "make test-ci" runs them with it. The slowest
+# begin first.
+PLAIN = ./cmd/e2e/console ./cmd/e2e ./cmd/e2e/... ./cmd/internal/adaptivesim ./cmd/internal/adminapi \
+	./cmd/internal/console ./cmd/internal/histories ./cmd/internal/incident ./cmd/internal/licencegen \
+	./cmd/internal/recent ./cmd/internal/replay/... ./cmd/internal/schemagen ./answer ./internal/usage \
+	./kernel ./policy/... ./policyfile ./storetest
+SLOWEST = ./redisstore ./telemetry ./memory ./failover ./cmd/internal/source ./lease ./cmd/internal/cli
+RACED = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PLAIN) $(SLOWEST))")
 # Its argument names the record of the run: .ci/run looks for skipped tests there.
 TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --
 
@@ -38,15 +41,15 @@ test test-ci test-all: export GORACE = atexit_sleep_ms=50
 test:
 	@[ -n "$(RACE)" ] || echo "no C compiler: the tests run without the race detector"
 	@scripts/tools
-	$(call TESTSUM,pure) -vet=off $(PURE)
-	$(call TESTSUM,concurrent) $(RACE) -vet=off -p 3 -timeout 20m $(CONCURRENT)
+	$(call TESTSUM,plain) -vet=off -p 3 -timeout 20m $(PLAIN)
+	$(call TESTSUM,raced) $(RACE) -vet=off -p 3 -timeout 20m $(RACED)
 
-# What "make test" leaves out, in short forms: the race detector over the packages that compute, the tests
+# What "make test" leaves out, in short forms: the race detector over the packages of PLAIN, the tests
 # named TestLong, which have a build tag, and those of the other modules. Databases and a proxy that take
 # long to install or to build have targets of their own: collations and traefik.
 LONG = $$(grep -rl --include='*_test.go' --exclude-dir=bench '^//go:build long' . | xargs -n1 dirname | sort -u)
 test-ci:
-	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PURE)
+	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PLAIN)
 	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -skip 'TestLongServers|TestLongTraefik|TestLongSimulation|TestLongRivals|TestLongOverload' -vet=off -p 2 -timeout 40m $(LONG)
 	cd bench && go test -tags long $(RACE) ./migrate ./fleet ./letpass
 	cd deploy/check && GOWORK=off go test -count 1 -timeout 30m ./...

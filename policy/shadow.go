@@ -139,12 +139,12 @@ func (c *compiler) enforce(r *Rule) uint16 {
 	share, ok := hundredths(number)
 	switch {
 	case !isPercent || !ok:
-		c.fail("enforce", hint, "the share %.20q is not a percentage with at most two decimals", r.Enforce)
+		c.fail("enforce", hint, "enforce is %.20q, which is not a percentage with at most two decimals", r.Enforce)
 		return 0
 	case share == 0:
-		c.fail("enforce", "write \"shadow: true\" to deny nothing", "the share must be above 0 %%")
+		c.fail("enforce", "write \"shadow: true\" to deny nothing", "enforce must be above 0 %%")
 	case share > everybody:
-		c.fail("enforce", hint, "the share must be at most 100 %%")
+		c.fail("enforce", hint, "enforce must be at most 100 %%")
 		return 0
 	}
 	switch {

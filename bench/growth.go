@@ -13,14 +13,14 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// grown is a contender of one size in a growing series.
+// grown is a contender of one size, in a series of contenders of growing size.
 type grown struct {
 	series string
 	size   int
 	start  any
 }
 
-// rulesOf returns the match list of rule i of those that do not apply to the request.
+// rulesOf returns the match list of the ith rule that does not apply to the request.
 type rulesOf func(i int) string
 
 const (
@@ -49,7 +49,7 @@ func ruleSizes(series string, others rulesOf) (all []contender) {
 	return all
 }
 
-// keySizes leaves rivals out where they take gigabytes.
+// keySizes leaves out rivals at sizes for which they need gigabytes.
 func keySizes() (all []contender) {
 	for _, c := range deciders {
 		if c.name != "clock + hash" && c.name != "sluice/memory" && !strings.HasPrefix(c.name, "x/time/rate") {
@@ -62,7 +62,7 @@ func keySizes() (all []contender) {
 	return all
 }
 
-// matching measures decisions by a policy of so many rules, one of which applies.
+// matching measures decisions by a policy with a number of rules, of which one applies.
 func matching(c contender) (sample, error) {
 	g := c.start.(grown)
 	var b strings.Builder
@@ -77,7 +77,7 @@ func matching(c contender) (sample, error) {
 	e, ctx, d := policy.NewEngine(memory.New(), p), context.Background(), policy.Decision{}
 	r := &policy.Request{Method: "GET", Host: "api.example.com", Path: "/api/users/42/orders", Peer: netip.MustParseAddr("203.0.113.9")}
 	if e.DecideInto(ctx, r, &d); len(d.Results) != 1 {
-		return nil, fmt.Errorf("%d rules apply, and one should", len(d.Results))
+		return nil, fmt.Errorf("%d rules apply, want one", len(d.Results))
 	}
 	runtime.GC()
 	s := spend(1, budget, keysOf(1), one(1), func(string) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// SharedEach is a [Shared] that can do many Takes at once, better than one after the other.
+// SharedEach is a [Shared] that can do many Takes at once, faster than one after the other.
 type SharedEach interface {
 	Shared
 	// TakeEachWithin is the TakeEach of a [sluice.EachTaker] with the semantics of TakeWithin: the whole call
@@ -16,7 +16,7 @@ type SharedEach interface {
 	TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall)
 }
 
-// takeEachWithin makes all calls of a shared store within one wait.
+// takeEachWithin makes all calls to a shared store within one wait.
 func takeEachWithin(ctx context.Context, shared Shared, wait time.Duration, calls []sluice.TakeCall) {
 	if each, ok := shared.(SharedEach); ok {
 		each.TakeEachWithin(ctx, wait, calls)
@@ -29,8 +29,8 @@ func takeEachWithin(ctx context.Context, shared Shared, wait time.Duration, call
 	}
 }
 
-// TakeEach implements [sluice.EachTaker]: each call is decided as by Take. All calls for the shared store go to it
-// at once, within one deadline, and count as one call.
+// TakeEach implements [sluice.EachTaker]: each call is decided as by Take. All calls that the shared store has to
+// decide are sent at once, within one deadline, and count as one call.
 func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	b := s.sortOut(ctx, calls)
 	if len(b.asked) == 0 {
@@ -57,15 +57,15 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 
 // many is the state of a TakeEach.
 type many struct {
-	asked  []sluice.TakeCall // the calls that the shared store decides
-	places []int             // the index in the list of each asked call
-	shards [][]*shard        // the shards of each asked call
+	asked  []sluice.TakeCall // the calls that go to the shared store
+	places []int             // the index in the list of each of these calls
+	shards [][]*shard        // the shards of each of these calls
 	alive  []*shard
 	failed []*shard // without duplicates, even if several calls have failed
 	errs   []error  // the error of each failed shard
 }
 
-// sortOut decides the calls that are not for the shared store, and returns the others.
+// sortOut decides the calls that the shared store cannot decide now, and returns the other calls.
 func (s *Store) sortOut(ctx context.Context, calls []sluice.TakeCall) *many {
 	b := &many{}
 	for i := range calls {
@@ -87,8 +87,8 @@ func (s *Store) sortOut(ctx context.Context, calls []sluice.TakeCall) *many {
 	return b
 }
 
-// askEach makes calls of the shared store within the deadline. Beyond MaxCalls, it only uses decisions from the
-// store's memory.
+// askEach makes calls to the shared store within the deadline. If MaxCalls calls are under way, it accepts only
+// decisions that need no server.
 func (s *Store) askEach(ctx context.Context, calls []sluice.TakeCall) {
 	defer s.calls.Add(-1)
 	if s.calls.Add(1) <= s.maxCalls {
@@ -133,7 +133,7 @@ func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Tim
 	return s.insteadOfShared(ctx, c.Charges, c.Receipts, notCharged(c.Err))
 }
 
-// union appends the shards that all does not contain.
+// union appends to all the shards of more that it does not contain.
 func union(all, more []*shard) []*shard {
 	for _, h := range more {
 		if !slices.Contains(all, h) {

@@ -25,12 +25,12 @@ type Lazy struct {
 const retryOpenEvery = time.Second
 
 // OpenLater returns a shared store for [New] that is opened in the background, so that a service can start without
-// it. open is tried once a second. Until it succeeds, every Take fails at once with the last error of open; then
-// all calls go to the store that open returned.
+// it. open is called once a second until it succeeds. Until then, every Take fails at once with the last error of
+// open. Afterwards, all calls go to the store that open returned.
 func OpenLater(open func(context.Context) (Shared, error)) *Lazy {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Lazy{open: open, cancel: cancel}
-	p.reason.Store(notOpen(errors.New("it is being opened")))
+	p.reason.Store(notOpen(errors.New("opening it has not finished yet")))
 	p.running.Go(func() { p.try(ctx) })
 	return p
 }
@@ -48,7 +48,7 @@ func (p *Lazy) try(ctx context.Context) {
 	}
 }
 
-// Close stops trying to open the store, and closes it if it has been opened and is an io.Closer.
+// Close stops the attempts to open the store. If the store has been opened and is an io.Closer, Close closes it.
 func (p *Lazy) Close() error {
 	p.cancel()
 	p.running.Wait()

@@ -19,26 +19,28 @@ type Config struct {
 	// Deadline is how long a decision may wait for the shared store. Zero is
 	// [DefaultDeadline].
 	Deadline time.Duration
-	// MaxCalls is how many decisions may wait for the shared store at the same time. Further ones are decided at
-	// once, from the shared store's memory or else locally. Zero is [DefaultMaxCalls].
+	// MaxCalls is how many decisions may wait for the shared store at the same time. Further decisions are made at
+	// once, without a call to the server if the shared store can, and otherwise locally. Zero is [DefaultMaxCalls].
 	MaxCalls int
 	// Instances is the number of instances among which a limit is divided while the shared store is unavailable.
-	// Zero means the number at the last heartbeat: see [Shared]. If that is unknown, too, nothing is divided.
+	// Zero means the number at the last heartbeat: see [Shared]. If that number is unknown, too, limits are not
+	// divided.
 	Instances int
 	// Local is the fallback. Its Take is called under a lock and has to return at once, and nothing else may charge
 	// the store. Nil means a new memory store.
 	Local sluice.Store
 	// Logger gets one line for each change of state. Nil is [slog.Default].
 	Logger *slog.Logger
-	// OnCall, if not nil, is called after each call of the shared store with its duration and error, on the
-	// goroutine of the caller, which waits for OnCall to return. It is not called for decisions from memory, nor
-	// for calls that their caller canceled. For a list, OnCall is called for each call of it, with the duration of
-	// the whole list.
+	// OnCall, if not nil, is called after each call to the shared store with the duration and the error of the
+	// call, on the goroutine of the caller, which waits for OnCall to return. It is not called for decisions from
+	// memory, nor for calls that their caller canceled. For a list, OnCall is called once for each Take of the
+	// list, with the duration of the whole list.
 	OnCall func(took time.Duration, err error)
 }
 
 // Defaults of a [Config]. A healthy Redis answers in less than a millisecond nearby, and in 20 to 40 ms across a
-// region. 50 ms distinguish a slow store from an unavailable one, and callers can still wait for that long.
+// region. A store that does not answer within 50 ms is probably unavailable and not just slow, and callers can
+// still wait for that long.
 const (
 	DefaultDeadline = 50 * time.Millisecond
 	DefaultMaxCalls = 1024
@@ -124,8 +126,8 @@ func (s *Store) Close() {
 
 // Take calls the shared store, or decides without it by each charge's OnError; the receipts' Origin shows which. It
 // never returns an error of the shared store. It returns an error if charges break the contract, or if the context
-// has ended; then it is unknown whether anything was charged. A fallback other than a memory store may also return
-// errors.
+// has ended; in the second case, it is unknown whether anything was charged. A fallback other than a memory store
+// may also return errors.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if err := sluice.CheckCharges(charges, receipts); err != nil {
 		return err
@@ -160,7 +162,8 @@ func (s *Store) insteadOfShared(ctx context.Context, charges []sluice.Charge, re
 	return s.decideLocally(ctx, charges, receipts, owed)
 }
 
-// ask calls the shared store within the deadline. Beyond MaxCalls, it only uses decisions from the store's memory.
+// ask calls the shared store within the deadline. If MaxCalls calls are under way, it accepts only decisions that
+// need no server.
 func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	defer s.calls.Add(-1)
 	if s.calls.Add(1) > s.maxCalls {
@@ -191,7 +194,7 @@ func (s *Store) told(ctx context.Context, began time.Time, err error, receipts [
 	}
 }
 
-// remembered reports whether the shared store has answered from memory, without its server.
+// remembered reports whether the shared store has made all decisions from memory, without its server.
 func remembered(receipts []sluice.Receipt) bool {
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !fromMemory(r.Origin) })
 }
@@ -201,8 +204,8 @@ func fromMemory(o sluice.Origin) bool {
 	return o == sluice.ByDenyCache || o == sluice.ByLease || o == sluice.BySync
 }
 
-// heard records the answers of the shared store, and returns the shards that have shown that they are alive.
-// Answers from memory do not show that.
+// heard records the answers of the shared store, and returns the shards that have answered. Decisions from memory
+// are not answers of a shard.
 func (s *Store) heard(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	s.count.shared.Add(1)
 	remembered := false
@@ -227,7 +230,7 @@ func (s *Store) saw(c *sluice.Charge, r *sluice.Receipt) {
 	}
 }
 
-// asked appends the shards of the charges that a server has answered.
+// asked appends the shards of the charges that were not decided from memory.
 func (s *Store) asked(dst []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	for i := range charges {
 		if !fromMemory(receipts[i].Origin) {
@@ -244,13 +247,13 @@ func (s *Store) failed(shards []*shard, err error) {
 	case len(shards) == 1:
 		shards[0].failed(err)
 	default:
-		// Only a probe shows whether the server or the caller failed.
+		// Only a probe shows which of several shards has failed.
 		suspect(shards)
 	}
 }
 
-// usable reports whether to call the shared store: if every shard is in use, and no key has a debt that must be
-// written back first.
+// usable reports whether to call the shared store. It returns true if every shard is in use, and no key has a debt
+// that must be written back first.
 func (s *Store) usable(shards []*shard, charges []sluice.Charge) bool {
 	settling := false
 	for _, h := range shards {

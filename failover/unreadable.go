@@ -11,7 +11,7 @@ import (
 )
 
 // Unreadable is an error of a shared store that answers, but cannot read the values of some keys. Unreadable
-// returns the indexes of those charges, in ascending order. Nothing was charged.
+// returns the indexes of the charges of these keys, in ascending order. Nothing was charged.
 type Unreadable interface {
 	error
 	Unreadable() []int
@@ -28,7 +28,7 @@ func unreadable(err error) (places []int, ok bool) {
 type portion struct {
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
-	places   []int // the index in the Take of each charge, ascending
+	places   []int // the index of each charge in the Take, ascending
 }
 
 func (p *portion) add(c sluice.Charge, place int) {
@@ -37,9 +37,9 @@ func (p *portion) add(c sluice.Charge, place int) {
 	p.places = append(p.places, place)
 }
 
-// withoutUnreadable repeats a Take for which the shared store has reported unreadable keys. Their charges are
-// decided locally, each by its OnError, and the others by the shared store, all or none. The error is the error of
-// the shared store for the others.
+// withoutUnreadable repeats a Take for which the shared store has reported unreadable keys. The charges of these
+// keys are decided locally, each by its OnError. The shared store decides the other charges; withoutUnreadable
+// returns the store's error for these.
 func (s *Store) withoutUnreadable(ctx context.Context, err error, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.count.unreadable.Add(1)
 	var foreign, rest portion
@@ -74,8 +74,8 @@ func moveForeign(foreign, rest portion, places []int) (portion, portion) {
 	return foreign, left
 }
 
-// takeBoth takes foreign from the fallback and rest from the shared store. It gives back foreign if the shared
-// store refuses or fails, and takes nothing from the shared store if the fallback refuses.
+// takeBoth takes foreign from the fallback and rest from the shared store. If the shared store denies or fails,
+// takeBoth gives foreign back; if the fallback denies, it takes nothing from the shared store.
 func (s *Store) takeBoth(ctx context.Context, foreign, rest *portion) error {
 	if err := s.decideLocally(ctx, foreign.charges, foreign.receipts, false); err != nil {
 		return err
@@ -120,8 +120,8 @@ const (
 	maxComplaints = 10 // in that time
 )
 
-// complaints bounds the log lines about unreadable keys: in each complainEvery, it allows one line for each of at
-// most maxComplaints keys.
+// complaints limits the log lines about unreadable keys to one for each key, and to maxComplaints, in each
+// complainEvery.
 type complaints struct {
 	mu      sync.Mutex
 	began   time.Time
@@ -129,7 +129,7 @@ type complaints struct {
 	skipped int
 }
 
-// shouldLog reports whether to log a line, and how many were skipped since the last.
+// shouldLog reports whether to log a line, and how many lines were skipped since the last one.
 func (c *complaints) shouldLog(text string) (skipped int, yes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,13 +12,13 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	s.takeEach(ctx, unbounded, calls)
 }
 
-// TakeEachWithin is TakeEach, but returns after wait at the latest. With a wait of 0, it decides only charges that
+// TakeEachWithin is TakeEach, but returns after wait at the latest. With a wait of 0, it decides only calls that
 // need no server.
 func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	s.takeEach(ctx, max(0, wait), calls)
 }
 
-// takeEach decides calls by leases if possible, and passes the others on as one list.
+// takeEach decides calls by leases if possible, and passes the other calls on as one list.
 func (s *Store) takeEach(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	var rest []sluice.TakeCall
 	var places []int // their indexes in calls

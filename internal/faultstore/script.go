@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Subject is what a history is played to.
+// Subject is the tested store, on which a history is played.
 type Subject struct {
 	// Takes has the Take of each process.
 	Takes []func(wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
@@ -28,8 +28,8 @@ type Subject struct {
 	Close  func()
 }
 
-// Play plays the histories in a file, each in virtual time from midnight on, over a shared store of its own in memory.
-// Open is called before the first Take, with the settings of the history.
+// Play plays the histories in a file. Each is played in virtual time, which starts at midnight, with a new shared
+// store in memory. Before the first Take, open is called with the settings of the history.
 //
 //	== title
 //	with NAME VALUE…              the history is played with each value in place of $NAME; "NAME,NAME VALUE,VALUE…";
@@ -123,12 +123,12 @@ type play struct {
 	calls    int64
 	probes   int64
 	admitted map[string]int64
-	now      string // the line that is played
+	now      string // the present line
 	traffic  chan struct{}
 	running  sync.WaitGroup
 }
 
-// lines plays lines, and those of a repetition as often.
+// lines plays lines, and repeats the lines of repetitions.
 func (p *play) lines(lines []string) {
 	p.t.Helper()
 	for i := 0; i < len(lines); i++ {
@@ -173,7 +173,7 @@ func (p *play) start(every time.Duration, line string) {
 	})
 }
 
-// stop ends them.
+// stop ends the Takes of start.
 func (p *play) stop() {
 	if p.traffic != nil {
 		close(p.traffic)
@@ -202,7 +202,7 @@ func (p *play) line(line string) {
 		p.sv.Set(p.fault(words[1:]))
 	case "cut":
 		p.sv.Set(p.fault(words[1:]))
-		p.until("the store is away", func() bool {
+		p.until("the store is unavailable", func() bool {
 			_ = p.do(Call{[]sluice.Charge{{Key: "cut", Plan: p.cutPlan(), Cost: 1, OnError: sluice.Deny}}, make([]sluice.Receipt, 1), nil}, 0, time.Minute)
 			time.Sleep(9 * time.Millisecond)
 			return p.status()["away"] > 0
@@ -253,7 +253,7 @@ func (p *play) line(line string) {
 			if !strings.Contains(within, "..") {
 				within = "0s.." + within
 			}
-			p.times("it took", time.Since(began), within)
+			p.times("the time until then", time.Since(began), within)
 		}
 	case "status":
 		for _, word := range words[1:] {
@@ -295,7 +295,7 @@ func (p *play) number(text string) int64 {
 	return n
 }
 
-// within fails unless a number is another, or in a range.
+// within fails unless a number is the wanted one, or in the wanted range.
 func (p *play) within(what string, got int64, want string) {
 	least, most, ok := strings.Cut(want, "..")
 	if !ok {
@@ -308,7 +308,7 @@ func (p *play) within(what string, got int64, want string) {
 
 func (p *play) limit(name string) *sluice.Plan {
 	if p.plans[name] == nil {
-		p.fatal("there is no limit %q", name)
+		p.fatal("unknown limit %q", name)
 	}
 	return p.plans[name]
 }
@@ -328,7 +328,7 @@ func (p *play) plan(words []string) *sluice.Plan {
 	return plan
 }
 
-// Plan makes a plan of a limit as the histories of [Play] have it, such as "100/day fixed_window".
+// Plan returns the plan of a limit in the form that the histories of [Play] use, such as "100/day fixed_window".
 func Plan(t testing.TB, limit string) *sluice.Plan {
 	t.Helper()
 	plan, err := parse(strings.Fields(limit))
@@ -444,14 +444,14 @@ func (p *play) faultOf(words []string) Fault {
 	case "none":
 		return nil
 	}
-	p.fatal("there is no such fault")
+	p.fatal("unknown fault")
 	return nil
 }
 
 func (p *play) status() map[string]int {
 	p.ready()
 	if p.subject.Status == nil {
-		p.fatal("there is no status")
+		p.fatal("the subject has no status")
 	}
 	return p.subject.Status()
 }
@@ -476,7 +476,8 @@ func (p *play) do(c Call, process int, wait time.Duration) error {
 	return p.subject.Takes[process](wait, c.Charges, c.Receipts)
 }
 
-// parse reads the charges of a line, and to which process they go, unless it is the shared store itself.
+// parse reads the charges of a line, and the process that makes them. shared reports whether the shared store
+// itself is charged instead.
 func (p *play) parse(asked string) (charges []sluice.Charge, process int, wait time.Duration, shared bool) {
 	wait = time.Minute
 	words := strings.Fields(asked)
@@ -532,7 +533,7 @@ func (p *play) take(line string) {
 	}
 }
 
-// counts reports whether it is expected how many Takes are admitted.
+// counts reports whether the expectation is a number of admitted Takes.
 func counts(want string) bool {
 	words := strings.Fields(want)
 	return len(words) == 2 && words[1] == "admitted"
@@ -582,7 +583,7 @@ func (p *play) receipts(c Call, err error, admitted bool, want string) {
 			error
 			NotCharged() bool
 		}](err); !ok || !e.NotCharged() || e.Error() == "" {
-			p.t.Errorf("%q: error %v, want one that has charged nothing", p.now, err)
+			p.t.Errorf("%q: error %v, want an error that reports that nothing was charged", p.now, err)
 		}
 		return
 	}
@@ -591,7 +592,7 @@ func (p *play) receipts(c Call, err error, admitted bool, want string) {
 			error
 			Unreadable() []int
 		}](err); !ok || len(e.Unreadable()) == 0 || e.Error() == "" {
-			p.t.Errorf("%q: error %v, want one of charges that cannot be read", p.now, err)
+			p.t.Errorf("%q: error %v, want an error that reports unreadable keys", p.now, err)
 		}
 		return
 	}
@@ -600,7 +601,7 @@ func (p *play) receipts(c Call, err error, admitted bool, want string) {
 		return
 	}
 	if whole = strings.TrimSpace(whole); whole != "" && (whole == "admitted") != admitted {
-		p.t.Errorf("%q: %+v, want it %s", p.now, c.Receipts, whole)
+		p.t.Errorf("%q: the receipts are %+v, want the Take %s", p.now, c.Receipts, whole)
 	}
 	for i, text := range strings.Split(want, " + ") {
 		p.receipt(c.Charges[i], c.Receipts[i], strings.Fields(text))
@@ -620,12 +621,12 @@ func (p *play) receipt(c sluice.Charge, r sluice.Receipt, words []string) {
 		}
 		if o, ok := origins[word]; ok {
 			if r.Origin != o {
-				p.t.Errorf("%q: %s is decided by %v", p.now, c.Key, r.Origin)
+				p.t.Errorf("%q: %s was decided by %v", p.now, c.Key, r.Origin)
 			}
 			continue
 		}
 		if i++; i == len(words) {
-			p.fatal("there is no value of %q", word)
+			p.fatal("%q has no value", word)
 		}
 		switch word {
 		case "left":
@@ -637,12 +638,12 @@ func (p *play) receipt(c sluice.Charge, r sluice.Receipt, words []string) {
 		case "delay":
 			p.times(c.Key+" delay", d.Delay, words[i])
 		default:
-			p.fatal("a receipt has no %q", word)
+			p.fatal("unknown property %q of a receipt", word)
 		}
 	}
 }
 
-// times is within for durations.
+// times is like within, for durations.
 func (p *play) times(what string, got time.Duration, want string) {
 	least, most, ok := strings.Cut(want, "..")
 	if !ok {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Log is a log that a test reads while the program writes it.
+// Log is a log that a test can read while the program writes it.
 type Log struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

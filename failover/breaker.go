@@ -138,7 +138,7 @@ func (h *shard) changed() {
 	}
 	h.mu.Unlock()
 	if inUse {
-		h.s.log.Info("shared store is available again", "shard", h.index, "away", lasted)
+		h.s.log.Info("shared store is available again", "shard", h.index, "unavailable_for", lasted)
 		return
 	}
 	h.suspect()
@@ -180,7 +180,7 @@ func (h *shard) examine(ctx context.Context) {
 
 // recover waits until an unavailable shard is in use again, and reports whether the shard was unavailable.
 func (h *shard) recover(ctx context.Context) bool {
-	away := !h.inUse.Load()
+	unavailable := !h.inUse.Load()
 	for !h.inUse.Load() && ctx.Err() == nil {
 		pause(ctx, h.circuit.RemainingDelay())
 		if !h.circuit.TryAcquirePermit() {
@@ -193,7 +193,7 @@ func (h *shard) recover(ctx context.Context) bool {
 			h.circuit.RecordSuccess()
 		}
 	}
-	return away
+	return unavailable
 }
 
 // streak probes the shard for its share of the recovery time. It fails if a probe fails.

@@ -33,18 +33,18 @@ func takeEachWithin(ctx context.Context, shared Shared, wait time.Duration, call
 // decide are sent at once, within one deadline, and count as one call.
 func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	b := s.sortOut(ctx, calls)
-	if len(b.asked) == 0 {
+	if len(b.sent) == 0 {
 		return
 	}
 	began := time.Now()
-	s.askEach(ctx, b.asked)
-	for i := range b.asked {
-		c := &calls[b.places[i]]
-		if err := b.asked[i].Err; err != nil {
+	s.askEach(ctx, b.sent)
+	for i := range b.sent {
+		c := &calls[b.indexes[i]]
+		if err := b.sent[i].Err; err != nil {
 			c.Err = s.afterFailure(ctx, b, i, began)
 		} else {
-			s.told(ctx, began, nil, c.Receipts)
-			b.alive = union(b.alive, s.heard(b.shards[i], c.Charges, c.Receipts))
+			s.reportCall(ctx, began, nil, c.Receipts)
+			b.alive = union(b.alive, s.record(b.shards[i], c.Charges, c.Receipts))
 		}
 	}
 	for _, h := range b.alive {
@@ -57,12 +57,12 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 
 // many is the state of a TakeEach.
 type many struct {
-	asked  []sluice.TakeCall // the calls that go to the shared store
-	places []int             // the index in the list of each of these calls
-	shards [][]*shard        // the shards of each of these calls
-	alive  []*shard
-	failed []*shard // without duplicates, even if several calls have failed
-	errs   []error  // the error of each failed shard
+	sent    []sluice.TakeCall // the calls that go to the shared store
+	indexes []int             // the index in the list of each of these calls
+	shards  [][]*shard        // the shards of each of these calls
+	alive   []*shard
+	failed  []*shard // without duplicates, even if several calls have failed
+	errs    []error  // the error of each failed shard
 }
 
 // sortOut decides the calls that the shared store cannot decide now, and returns the other calls.
@@ -81,8 +81,8 @@ func (s *Store) sortOut(ctx context.Context, calls []sluice.TakeCall) *many {
 			c.Err = s.insteadOfShared(ctx, c.Charges, c.Receipts, true)
 			continue
 		}
-		b.asked = append(b.asked, sluice.TakeCall{Charges: c.Charges, Receipts: c.Receipts})
-		b.places, b.shards = append(b.places, i), append(b.shards, shards)
+		b.sent = append(b.sent, sluice.TakeCall{Charges: c.Charges, Receipts: c.Receipts})
+		b.indexes, b.shards = append(b.indexes, i), append(b.shards, shards)
 	}
 	return b
 }
@@ -103,15 +103,15 @@ func (s *Store) askEach(ctx context.Context, calls []sluice.TakeCall) {
 	}
 }
 
-// afterFailure decides b.asked[i], a call for which the shared store has returned an error.
+// afterFailure decides b.sent[i], a call for which the shared store has returned an error.
 func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Time) error {
-	c, shards := &b.asked[i], b.shards[i]
+	c, shards := &b.sent[i], b.shards[i]
 	if _, odd := unreadable(c.Err); odd {
 		within, cancel := context.WithDeadline(ctx, began.Add(s.deadline))
 		c.Err = s.withoutUnreadable(within, c.Err, c.Charges, c.Receipts)
 		if cancel(); c.Err == nil {
-			s.told(ctx, began, nil, c.Receipts)
-			b.alive = union(b.alive, s.heard(shards, c.Charges, c.Receipts))
+			s.reportCall(ctx, began, nil, c.Receipts)
+			b.alive = union(b.alive, s.record(shards, c.Charges, c.Receipts))
 			return nil
 		}
 	}
@@ -121,7 +121,7 @@ func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Tim
 	}
 	s.count.failed(c.Err)
 	if c.Err != errBusy {
-		s.told(ctx, began, c.Err, c.Receipts)
+		s.reportCall(ctx, began, c.Err, c.Receipts)
 	}
 	switch {
 	case c.Err == errBusy:

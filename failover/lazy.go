@@ -14,12 +14,12 @@ import (
 
 // Lazy is a shared store that may not be open yet: see [OpenLater].
 type Lazy struct {
-	open    func(context.Context) (Shared, error)
-	store   atomic.Pointer[Shared] // nil until open has succeeded
-	reason  atomic.Pointer[uncharged]
-	heard   atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	open     func(context.Context) (Shared, error)
+	store    atomic.Pointer[Shared] // nil until open has succeeded
+	reason   atomic.Pointer[uncharged]
+	listener atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
 }
 
 const retryOpenEvery = time.Second
@@ -83,16 +83,16 @@ func (p *Lazy) TakeEachWithin(ctx context.Context, wait time.Duration, calls []s
 }
 
 // Overhear implements [Overheard].
-func (p *Lazy) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {
-	p.heard.Store(&heard)
+func (p *Lazy) Overhear(listener func(c *sluice.Charge, r *sluice.Receipt)) {
+	p.listener.Store(&listener)
 	p.passOn()
 }
 
 // passOn passes the listener to the store, if the store is open.
 func (p *Lazy) passOn() {
-	s, heard := p.store.Load(), p.heard.Load()
-	if s != nil && heard != nil {
-		overhear(*s, *heard)
+	s, listener := p.store.Load(), p.listener.Load()
+	if s != nil && listener != nil {
+		overhear(*s, *listener)
 	}
 }
 

@@ -38,12 +38,12 @@ type Shared interface {
 // Overhear registers a function that is called with the charges and receipts of these calls, so that local
 // allowances start with the latest state. The function is called from any goroutine.
 type Overheard interface {
-	Overhear(heard func(c *sluice.Charge, r *sluice.Receipt))
+	Overhear(listener func(c *sluice.Charge, r *sluice.Receipt))
 }
 
-func overhear(shared Shared, heard func(c *sluice.Charge, r *sluice.Receipt)) {
+func overhear(shared Shared, listener func(c *sluice.Charge, r *sluice.Receipt)) {
 	if o, ok := shared.(Overheard); ok {
-		o.Overhear(heard)
+		o.Overhear(listener)
 	}
 }
 

@@ -53,9 +53,9 @@ type Store struct {
 	deadline       time.Duration
 	maxCalls       int64
 	log            *slog.Logger
-	tell           func(took time.Duration, err error) // Config.OnCall
-	id             string                              // the ID of this instance
-	countInstances bool                                // instances is counted by heartbeats, and not configured
+	onCall         func(took time.Duration, err error)
+	id             string // the ID of this instance
+	countInstances bool   // instances is counted by heartbeats, and not configured
 	instances      atomic.Int64
 	calls          atomic.Int64 // calls under way
 	shards         atomic.Pointer[[]*shard]
@@ -81,7 +81,7 @@ func New(shared Shared, c Config) *Store {
 		deadline: c.Deadline,
 		maxCalls: int64(c.MaxCalls),
 		log:      c.Logger,
-		tell:     c.OnCall,
+		onCall:   c.OnCall,
 		id:       rand.Text(),
 		recent:   newRecent(),
 	}
@@ -142,7 +142,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	}
 	err := s.ask(ctx, charges, receipts)
 	if err == nil {
-		for _, h := range s.heard(shards, charges, receipts) {
+		for _, h := range s.record(shards, charges, receipts) {
 			h.succeeded()
 		}
 		return nil
@@ -179,18 +179,18 @@ func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []slu
 		defer cancel()
 		err = s.withoutUnreadable(within, err, charges, receipts)
 	}
-	s.told(ctx, began, err, receipts)
+	s.reportCall(ctx, began, err, receipts)
 	return err
 }
 
-// told calls OnCall after a call of the shared store.
-func (s *Store) told(ctx context.Context, began time.Time, err error, receipts []sluice.Receipt) {
+// reportCall calls OnCall after a call of the shared store.
+func (s *Store) reportCall(ctx context.Context, began time.Time, err error, receipts []sluice.Receipt) {
 	switch {
-	case s.tell == nil:
+	case s.onCall == nil:
 	case err == nil && remembered(receipts):
 	case err != nil && ctx.Err() != nil:
 	default:
-		s.tell(time.Since(began), err)
+		s.onCall(time.Since(began), err)
 	}
 }
 
@@ -204,9 +204,9 @@ func fromMemory(o sluice.Origin) bool {
 	return o == sluice.ByDenyCache || o == sluice.ByLease || o == sluice.BySync
 }
 
-// heard records the answers of the shared store, and returns the shards that have answered. Decisions from memory
+// record records the answers of the shared store, and returns the shards that have answered. Decisions from memory
 // are not answers of a shard.
-func (s *Store) heard(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
+func (s *Store) record(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	s.count.shared.Add(1)
 	remembered := false
 	for i := range charges {
@@ -215,7 +215,7 @@ func (s *Store) heard(shards []*shard, charges []sluice.Charge, receipts []sluic
 		s.saw(&charges[i], &receipts[i])
 	}
 	if remembered {
-		shards = s.asked(shards[:0], charges, receipts)
+		shards = s.answered(shards[:0], charges, receipts)
 	}
 	return shards
 }
@@ -230,8 +230,8 @@ func (s *Store) saw(c *sluice.Charge, r *sluice.Receipt) {
 	}
 }
 
-// asked appends the shards of the charges that were not decided from memory.
-func (s *Store) asked(dst []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
+// answered appends the shards of the charges that were not decided from memory.
+func (s *Store) answered(dst []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	for i := range charges {
 		if !fromMemory(receipts[i].Origin) {
 			dst = s.touched(dst, charges[i:i+1])

@@ -17,24 +17,24 @@ type Unreadable interface {
 	Unreadable() []int
 }
 
-func unreadable(err error) (places []int, ok bool) {
+func unreadable(err error) (indexes []int, ok bool) {
 	if e, is := errors.AsType[Unreadable](err); is {
-		places = e.Unreadable()
+		indexes = e.Unreadable()
 	}
-	return places, len(places) > 0
+	return indexes, len(indexes) > 0
 }
 
 // portion has some of the charges of a Take.
 type portion struct {
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
-	places   []int // the index of each charge in the Take, ascending
+	indexes  []int // the index of each charge in the Take, ascending
 }
 
-func (p *portion) add(c sluice.Charge, place int) {
+func (p *portion) add(c sluice.Charge, index int) {
 	p.charges = append(p.charges, c)
 	p.receipts = append(p.receipts, sluice.Receipt{})
-	p.places = append(p.places, place)
+	p.indexes = append(p.indexes, index)
 }
 
 // withoutUnreadable repeats a Take for which the shared store has reported unreadable keys. The charges of these
@@ -46,29 +46,29 @@ func (s *Store) withoutUnreadable(ctx context.Context, err error, charges []slui
 	for i, c := range charges {
 		rest.add(c, i)
 	}
-	for places, more := unreadable(err); more; places, more = unreadable(err) {
+	for indexes, more := unreadable(err); more; indexes, more = unreadable(err) {
 		s.complain(err)
-		foreign, rest = moveForeign(foreign, rest, places)
+		foreign, rest = moveForeign(foreign, rest, indexes)
 		if err = s.takeBoth(ctx, &foreign, &rest); err == nil {
 			break
 		}
 	}
 	for _, p := range []portion{foreign, rest} {
-		for i, place := range p.places {
-			receipts[place] = p.receipts[i]
+		for i, index := range p.indexes {
+			receipts[index] = p.receipts[i]
 		}
 	}
 	return err
 }
 
 // moveForeign moves the charges at the given indexes of rest to foreign.
-func moveForeign(foreign, rest portion, places []int) (portion, portion) {
+func moveForeign(foreign, rest portion, indexes []int) (portion, portion) {
 	var left portion
 	for i, c := range rest.charges {
-		if slices.Contains(places, i) {
-			foreign.add(c, rest.places[i])
+		if slices.Contains(indexes, i) {
+			foreign.add(c, rest.indexes[i])
 		} else {
-			left.add(c, rest.places[i])
+			left.add(c, rest.indexes[i])
 		}
 	}
 	return foreign, left

@@ -66,8 +66,8 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 	}
 	back := s.now() + 1
 	r := &receipts[0]
-	if heard := s.heard.Load(); heard != nil {
-		(*heard)(&charges[0], r)
+	if listener := s.listener.Load(); listener != nil {
+		(*listener)(&charges[0], r)
 	}
 	p.mu.Lock()
 	p.latency = max(back-sent, p.latency-p.latency/8)
@@ -244,9 +244,9 @@ func (p *pool) look(at int64) (idle bool, old []*batch) {
 	defer p.mu.Unlock()
 	p.trim(at)
 	if total := p.total(); total != p.swept || p.fetching != nil {
-		p.swept, p.asked = total, at
+		p.swept, p.grewAt = total, at
 	}
-	quiet := at - p.asked
+	quiet := at - p.grewAt
 	if quiet >= max(sweepEvery.Microseconds(), 6*p.horizon/p.demand) {
 		p.old = p.empty()
 	}

@@ -13,7 +13,7 @@ type joint struct {
 	spent    []spending
 	charges  []sluice.Charge // for the shared store
 	receipts []sluice.Receipt
-	places   []int   // the index of each of these charges in the Take
+	indexes  []int   // the index of each of these charges in the Take
 	pools    []*pool // the pool of each of these charges, or nil
 	sent     int64   // when the shared store was called, by the clock of the Store
 	refused  bool    // whether a lease has refused a charge
@@ -23,7 +23,7 @@ type joint struct {
 type spending struct {
 	pool        *pool
 	batch       *batch
-	place       int
+	index       int
 	first, cost int64
 	at          int64
 	left        int64
@@ -33,7 +33,7 @@ func (s *Store) release(j *joint) {
 	clear(j.spent)
 	clear(j.charges)
 	clear(j.pools)
-	j.spent, j.charges, j.receipts, j.places, j.pools = j.spent[:0], j.charges[:0], j.receipts[:0], j.places[:0], j.pools[:0]
+	j.spent, j.charges, j.receipts, j.indexes, j.pools = j.spent[:0], j.charges[:0], j.receipts[:0], j.indexes[:0], j.pools[:0]
 	s.joints.Put(j)
 }
 
@@ -73,8 +73,8 @@ func (s *Store) endJoint(j *joint, receipts []sluice.Receipt, err error) {
 	admitted := err == nil && sluice.Admitted(j.charges, j.receipts)
 	if err == nil {
 		back := s.now() + 1
-		for i, place := range j.places {
-			receipts[place] = j.receipts[i]
+		for i, index := range j.indexes {
+			receipts[index] = j.receipts[i]
 			if p := j.pools[i]; p != nil {
 				cost := int64(0)
 				if admitted {
@@ -82,7 +82,7 @@ func (s *Store) endJoint(j *joint, receipts []sluice.Receipt, err error) {
 				}
 				p.learn(cost, &j.receipts[i], j.sent, back)
 				if !admitted {
-					p.tell(&j.charges[i], &receipts[place], back)
+					p.raiseWait(&j.charges[i], &receipts[index], back)
 				}
 			}
 		}
@@ -105,14 +105,14 @@ func (s *Store) spendAll(j *joint, charges []sluice.Charge, receipts []sluice.Re
 			}
 			continue
 		}
-		j.charges, j.receipts, j.places = append(j.charges, *c), append(j.receipts, sluice.Receipt{}), append(j.places, i)
+		j.charges, j.receipts, j.indexes = append(j.charges, *c), append(j.receipts, sluice.Receipt{}), append(j.indexes, i)
 		j.pools = append(j.pools, p)
 	}
 	return guard
 }
 
 // spendOne decides a charge by its pool. It reports false if the shared store has to decide.
-func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *sluice.Receipt) bool {
+func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, index int, r *sluice.Receipt) bool {
 	at := s.now()
 	b := p.batch.Load()
 	var first int64
@@ -142,7 +142,7 @@ func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *slui
 	}
 	left := b.n - first - c.Cost + p.queued.Load()
 	b.admit(r, b.latest(at), left)
-	j.spent = append(j.spent, spending{p, b, place, first, c.Cost, at, left})
+	j.spent = append(j.spent, spending{p, b, index, first, c.Cost, at, left})
 	return true
 }
 
@@ -151,13 +151,13 @@ func (s *Store) putBack(j *joint, receipts []sluice.Receipt) {
 	for i := range j.spent {
 		x := &j.spent[i]
 		x.pool.putBack(x.batch, x.first, x.cost, x.at)
-		x.batch.admit(&receipts[x.place], x.batch.latest(x.at), x.left+x.cost)
+		x.batch.admit(&receipts[x.index], x.batch.latest(x.at), x.left+x.cost)
 	}
 }
 
-// tell raises the wait in the receipt of a charge that the shared store has denied, if this process will deny the
+// raiseWait raises the wait in the receipt of a charge that the shared store has denied, if this process will deny the
 // charge for longer than the receipt shows.
-func (p *pool) tell(c *sluice.Charge, r *sluice.Receipt, at int64) {
+func (p *pool) raiseWait(c *sluice.Charge, r *sluice.Receipt, at int64) {
 	if r.Fits || p.plan.Kernel != kernel.Meter || r.Origin != sluice.ByStore {
 		return
 	}
@@ -170,8 +170,8 @@ func (p *pool) tell(c *sluice.Charge, r *sluice.Receipt, at int64) {
 	if wait <= 0 || p.dead.Load() {
 		return
 	}
-	if told := refused(p.plan, c.Cost, r.Now, wait); p.plan.Decide(c.Cost, told).RetryAfter > p.plan.Decide(c.Cost, *r).RetryAfter {
-		told.Origin = r.Origin
-		*r = told
+	if longer := refused(p.plan, c.Cost, r.Now, wait); p.plan.Decide(c.Cost, longer).RetryAfter > p.plan.Decide(c.Cost, *r).RetryAfter {
+		longer.Origin = r.Origin
+		*r = longer
 	}
 }

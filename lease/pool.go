@@ -46,7 +46,7 @@ type pool struct {
 	own            int64          // the level that this process has added since that receipt
 	latency        int64          // the longest recent duration of a reservation, in microseconds
 	swept          int64          // the value of total when the pool was last examined
-	asked          int64          // when swept last grew
+	grewAt         int64          // when swept last grew
 }
 
 // known is the state in the server's last receipt.

@@ -32,7 +32,7 @@ type Store struct {
 	pools    table
 	counters [counters]atomic.Uint64
 	joints   sync.Pool
-	heard    atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
+	listener atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
 
 	inserting sync.Mutex // guards the following fields
 	held      []*pool    // the pools in the table
@@ -101,7 +101,9 @@ func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err er
 
 // Overhear registers a function that is called with the shared store's receipts of reservations. No Take returns
 // these receipts. The function is called from any goroutine, and must be quick. A failover.Store registers one.
-func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) { s.heard.Store(&heard) }
+func (s *Store) Overhear(listener func(c *sluice.Charge, r *sluice.Receipt)) {
+	s.listener.Store(&listener)
+}
 
 // unbounded is the wait of a Take without a time limit.
 const unbounded = -1
@@ -277,7 +279,7 @@ func (s *Store) pool(c *sluice.Charge) *pool {
 	p := s.find(hash, c)
 	switch {
 	case p == nil:
-		if at := s.now(); s.asked(hash, c.Cost, enough(c.Plan), at) {
+		if at := s.now(); s.demanded(hash, c.Cost, enough(c.Plan), at) {
 			s.begin(hash, c, at)
 		}
 		return nil
@@ -301,7 +303,7 @@ func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 	p := &pool{
 		hash: hash, key: strings.Clone(c.Key), plan: c.Plan, onError: c.OnError,
 		horizon: h, most: most, budget: budget(c.Plan, h),
-		demand: max(worth, c.Cost), measured: at, asked: at,
+		demand: max(worth, c.Cost), measured: at, grewAt: at,
 	}
 	s.insert(p)
 }

@@ -85,12 +85,12 @@ func (s *Store) all() []*pool {
 // three units in a horizon, most reserved units would be lost.
 func enough(p *sluice.Plan) int64 { return max(worth, 3*countFor/max(shortest, horizon(p))) }
 
-// asked counts requested units of a key without a pool, and reports whether enough were requested. A counter
+// demanded counts requested units of a key without a pool, and reports whether enough were requested. A counter
 // belongs to one key at a time. If two keys have the same counter, the key that is requested more often eventually
 // takes it over.
 //
 // A counter is 24 bits of a hash, 24 bits of the time, and 16 bits of units.
-func (s *Store) asked(hash uint64, cost, enough, at int64) bool {
+func (s *Store) demanded(hash uint64, cost, enough, at int64) bool {
 	counter := &s.counters[hash%counters]
 	tag, turn := hash>>40, uint64(at/countFor)&(1<<24-1)
 	for {

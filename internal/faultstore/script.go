@@ -158,7 +158,7 @@ func (p *play) start(every time.Duration, line string) {
 	p.ready()
 	stop := make(chan struct{})
 	p.traffic = stop
-	asked, _, _, _ := p.parse(line)
+	charges, _, _, _ := p.parse(line)
 	p.running.Go(func() {
 		for {
 			select {
@@ -167,7 +167,7 @@ func (p *play) start(every time.Duration, line string) {
 			case <-time.After(every):
 			}
 			p.running.Go(func() {
-				_ = p.subject.Takes[0](time.Minute, slices.Clone(asked), make([]sluice.Receipt, len(asked)))
+				_ = p.subject.Takes[0](time.Minute, slices.Clone(charges), make([]sluice.Receipt, len(charges)))
 			})
 		}
 	})
@@ -478,9 +478,9 @@ func (p *play) do(c Call, process int, wait time.Duration) error {
 
 // parse reads the charges of a line, and the process that makes them. shared reports whether the shared store
 // itself is charged instead.
-func (p *play) parse(asked string) (charges []sluice.Charge, process int, wait time.Duration, shared bool) {
+func (p *play) parse(line string) (charges []sluice.Charge, process int, wait time.Duration, shared bool) {
 	wait = time.Minute
-	words := strings.Fields(asked)
+	words := strings.Fields(line)
 	if words[0] == "shared" {
 		shared, words = true, words[1:]
 	}
@@ -499,8 +499,8 @@ func (p *play) parse(asked string) (charges []sluice.Charge, process int, wait t
 // take plays a line of charges.
 func (p *play) take(line string) {
 	p.t.Helper()
-	asked, want, _ := strings.Cut(line, "->")
-	words := strings.Fields(asked)
+	request, want, _ := strings.Cut(line, "->")
+	words := strings.Fields(request)
 	times, every := int64(1), time.Duration(0)
 	if n, ok := strings.CutSuffix(words[0], "x"); ok && n != "" && strings.Trim(n, "0123456789") == "" {
 		times, words = p.number(n), words[1:]
@@ -542,7 +542,7 @@ func counts(want string) bool {
 func (p *play) charge(words []string) sluice.Charge {
 	c := sluice.Charge{Key: words[0], Plan: p.limit(words[1]), Cost: 1}
 	for _, word := range words[2:] {
-		place, isPlace := strings.CutPrefix(word, "place=")
+		permit, isPermit := strings.CutPrefix(word, "place=")
 		switch {
 		case word == "allow":
 			c.OnError = sluice.Allow
@@ -561,8 +561,8 @@ func (p *play) charge(words []string) sluice.Charge {
 		case word == "nowait":
 		case word == "all":
 			c.Cost = sluice.All
-		case isPlace:
-			c.Permit = uint64(p.number(place))
+		case isPermit:
+			c.Permit = uint64(p.number(permit))
 		default:
 			c.Cost = p.number(word)
 		}

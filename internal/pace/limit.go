@@ -11,7 +11,7 @@ type limit struct {
 	until time.Time     // from this time on, one request may be sent in each interval, until the server reports more
 	each  time.Duration // the length of that interval; 0 means the constant each
 	since time.Time     // when the limit became known
-	told  time.Time     // when the latest state or refusal was recorded
+	known time.Time     // when the latest state or refusal was recorded
 
 	width  int // after an unexplained refusal, how many requests are tried at a time; 0 means any number
 	passed int // how many requests have been allowed with this width
@@ -42,17 +42,17 @@ func (l *limit) take(now time.Time) {
 	}
 }
 
-// tell records the state in the answer to a request. uncounted is the number of other requests that the server may
+// update records the state in the answer to a request. uncounted is the number of other requests that the server may
 // not have counted when it answered. Answers may overtake each other, so an answer can raise the number of
 // remaining requests only if its request was sent after the latest state was known.
-func (l *limit) tell(s State, uncounted int64, sent, now time.Time) {
+func (l *limit) update(s State, uncounted int64, sent, now time.Time) {
 	left := max(0, s.Left-uncounted)
-	newer := sent.After(l.told)
-	if !newer && left >= l.left && !l.told.IsZero() {
+	newer := sent.After(l.known)
+	if !newer && left >= l.left && !l.known.IsZero() {
 		return
 	}
-	if newer || l.told.IsZero() {
-		l.told = now
+	if newer || l.known.IsZero() {
+		l.known = now
 	}
 	l.left, l.until = left, now.Add(s.Reset)
 	if s.Quota > 0 {
@@ -63,7 +63,7 @@ func (l *limit) tell(s State, uncounted int64, sent, now time.Time) {
 // refuse records a refusal that no state explains. No request is sent for the promised time; then one request is
 // tried.
 func (l *limit) refuse(promise time.Duration, now time.Time) {
-	l.width, l.passed, l.left, l.told = 1, 0, 0, now
+	l.width, l.passed, l.left, l.known = 1, 0, 0, now
 	if until := now.Add(promise); until.After(l.until) {
 		l.until = until
 	}
@@ -75,7 +75,7 @@ const widest = 32
 // pass records that the server has allowed a request that was sent at sent. After a refusal, another request may
 // then be sent. When as many requests as the width have been allowed, the width grows by one.
 func (l *limit) pass(sent, now time.Time) {
-	if l.width == 0 || !sent.After(l.told) {
+	if l.width == 0 || !sent.After(l.known) {
 		return
 	}
 	l.left, l.until = l.left+1, now.Add(each)

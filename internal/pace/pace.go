@@ -130,7 +130,7 @@ func (p *Pacer) Tell(pass *Pass, a Answer) {
 	peer := p.peer(pass.to.Peer, now)
 	delete(peer.underWay, pass)
 	if len(a.States) > 0 || a.Refused || len(pass.limits) > 0 {
-		peer.tell(pass, a, now)
+		peer.record(pass, a, now)
 	}
 }
 

@@ -103,7 +103,7 @@ func (p *peer) news() <-chan struct{} {
 	return p.changed
 }
 
-func (p *peer) tell(pass *Pass, a Answer, now time.Time) {
+func (p *peer) record(pass *Pass, a Answer, now time.Time) {
 	r := p.route(pass.to.Route, now)
 	before := r.own.wait(now)
 	explained := false
@@ -118,7 +118,7 @@ func (p *peer) tell(pass *Pass, a Answer, now time.Time) {
 	}
 	more := r.own.wait(now) < before
 	if len(a.States) > 0 {
-		more = p.tellStates(r, pass, a.States, now) || more
+		more = p.recordStates(r, pass, a.States, now) || more
 	}
 	if more && p.changed != nil {
 		close(p.changed)
@@ -126,14 +126,14 @@ func (p *peer) tell(pass *Pass, a Answer, now time.Time) {
 	}
 }
 
-// tellStates records the states in an answer, and reports whether a limit has more room than before.
-func (p *peer) tellStates(r *route, pass *Pass, states []State, now time.Time) (more bool) {
+// recordStates records the states in an answer, and reports whether a limit has more room than before.
+func (p *peer) recordStates(r *route, pass *Pass, states []State, now time.Time) (more bool) {
 	p.answers++
 	r.limits = r.limits[:0]
 	for _, s := range states {
 		l := p.limit(s.Name, pass.to.Route, now)
 		before := l.wait(now)
-		l.tell(s, p.uncounted(l, pass, now), pass.at, now)
+		l.update(s, p.uncounted(l, pass, now), pass.at, now)
 		more = more || l.wait(now) < before
 		r.limits = append(r.limits, l)
 	}

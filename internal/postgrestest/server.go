@@ -234,16 +234,16 @@ func (s *Server) try(start func(*exec.Cmd) (func() bool, error)) bool {
 	if s.ended, err = start(s.cmd); err != nil {
 		s.t.Fatal(err)
 	}
-	var said []byte
+	var output []byte
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if said, err = s.command("psql", "-h", host, "-p", port, "-U", "sluice", "-d", "postgres", "-c", "SELECT 1").CombinedOutput(); err == nil {
+		if output, err = s.command("psql", "-h", host, "-p", port, "-U", "sluice", "-d", "postgres", "-c", "SELECT 1").CombinedOutput(); err == nil {
 			return true
 		}
 		if s.ended() {
 			return false
 		}
 	}
-	s.t.Fatalf("postgres does not answer: %v: %s\n%s", err, said, s.log())
+	s.t.Fatalf("postgres does not answer: %v: %s\n%s", err, output, s.log())
 	return false
 }
 

@@ -168,14 +168,14 @@ func (s *set) add(e Entry) {
 		s.slots = make([]Entry, 2*len(old))
 		for i := range old {
 			if old[i].value != 0 {
-				s.place(old[i])
+				s.insert(old[i])
 			}
 		}
 	}
-	s.place(e)
+	s.insert(e)
 }
 
-func (s *set) place(e Entry) {
+func (s *set) insert(e Entry) {
 	last := len(s.slots) - 1
 	i := int(e.subject[0])
 	for s.slots[i&last].value != 0 {

@@ -115,7 +115,7 @@ func (s *server) keys() int {
 	return int(n)
 }
 
-// command is what a client has sent to a server.
+// command is a command that a client has sent to a server.
 type command []string
 
 // sentBy returns the commands that clients send to the server while f runs. It leaves out the commands that scripts

@@ -90,11 +90,11 @@ func matching(c contender) (sample, error) {
 	return s, nil
 }
 
-// overKeys measures decisions over so many keys.
+// overKeys measures decisions about a number of keys.
 func overKeys(c contender) (sample, error) {
 	g := c.start.(grown)
 	all, sequence := keysOf(g.size), everyKey(g.size)
-	const rate = 1000 // a key: more than it is asked for in a minute
+	const rate = 1000 // for each key: more than is requested of it in a minute
 	decide := g.start.(inMemory)(rate*million/min(g.size, million), time.Minute, g.size)
 	for i := range g.size {
 		decide(all.at(i))

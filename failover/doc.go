@@ -99,12 +99,12 @@
 //
 // units above the exact limit during and after the outage. The first term is for allowances that start too full,
 // because their instances have not seen what other instances have used; it is zero if each instance sees each key.
-// The second term is what other instances have used and not yet written back when the first instance recovers. t is
-// the time until they have: at most the difference between the times at which instances detect the outage or its
-// end, mostly less than half a second, plus n/500 seconds if n keys have to be written back. u is the number of
-// decisions that the store did not count between its failure and the opening of the circuit. This is at most the
-// number of requests in the time of a deadline, 300 ms and the probes in between, which is half a second with the
-// default deadline.
+// The second term is for units that other instances have used, and not yet written back when the first instance
+// recovers. t is the time until these units are written back: at most the difference between the times at which
+// instances detect the outage or its end, mostly less than half a second, plus n/500 seconds if n keys have to be
+// written back. u is the number of decisions that the store did not count between its failure and the opening of
+// the circuit. This is at most the number of requests in the time of a deadline, 300 ms and the probes in between,
+// which is half a second with the default deadline.
 //
 // With two instances the excess is about one burst at worst. With N instances it is up to 2·(1 − 1/N) bursts: 1.33
 // with three, and less than two with any number. If each instance sees each key, for example behind a round-robin

@@ -11,8 +11,8 @@ import (
 // SharedEach is a [Shared] that can do many Takes at once, faster than one after the other.
 type SharedEach interface {
 	Shared
-	// TakeEachWithin is the TakeEach of a [sluice.EachTaker] with the semantics of TakeWithin: the whole call
-	// returns after wait at the latest.
+	// TakeEachWithin is like the TakeEach of a [sluice.EachTaker], but with the semantics of TakeWithin: the whole
+	// call returns after wait at the latest.
 	TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall)
 }
 

@@ -26,7 +26,7 @@ type ledger struct {
 	serial  uint64       // the serial number of the last entry
 	swept   int64        // when full() last removed empty entries, in µs
 	owing   atomic.Int64 // the number of entries that are pending
-	extra   int          // the number of debts that were written in addition to those of a round; later rounds write as many fewer
+	extra   int          // the number of debts that were written in addition to those of a round; later rounds write that many debts less
 }
 
 // stateID identifies a state in the shared store.
@@ -357,8 +357,8 @@ func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt, denied 
 	}
 }
 
-// punish records the offences of a Take that was decided locally. The fallback cannot detect these itself, because
-// there a lock has another key than the limits whose denials it counts.
+// punish records the offences of a Take that was decided locally. The fallback cannot detect offences itself,
+// because in the fallback a lock and the limits of its offences have different keys.
 func (s *Store) punish(ctx context.Context, b *batch, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	for i := range charges {
 		if !sluice.Offends(charges, receipts, i) {

@@ -17,9 +17,9 @@ import (
 // An error of TakeWithin may implement [Uncharged], if nothing was charged, or [Unreadable], which names the keys
 // that the store cannot read.
 type Shared interface {
-	// TakeWithin is the Take of a [sluice.Store], but returns after wait at the latest, and as soon as its context
-	// ends, whatever its server or client library does. It touches neither charges nor receipts after it has
-	// returned. Decisions from memory, without a call to the server, have receipts with the Origin
+	// TakeWithin is like the Take of a [sluice.Store], but returns after wait at the latest, and as soon as its
+	// context ends, even if its server or client library hangs. It touches neither charges nor receipts after it
+	// has returned. Decisions from memory, without a call to the server, have receipts with the Origin
 	// [sluice.ByDenyCache], [sluice.ByLease] or [sluice.BySync], and do not prove that the server is alive. With a
 	// wait of 0, TakeWithin returns at once, and makes only decisions from memory.
 	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error

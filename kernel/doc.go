@@ -17,7 +17,7 @@
 // [Log] and [Permits] have Step methods of their own. Package storetest tests the rest of a store's contract.
 //
 // Time is an argument, in microseconds since the Unix epoch. Every quantity of a plan stays below 2^51, so that
-// sums and differences stay below 2^53. Below 2^53, a double is as exact as an int64, so a script such as the one
-// of package redisstore can count in doubles. This package uses no floats. Nothing here reads a clock, and only
+// sums and differences stay below 2^53. Integers below 2^53 are exact in doubles, too, so a script can use them,
+// such as the Lua script of package redisstore. This package uses no floats. Nothing here reads a clock, and only
 // [Siblings] is safe for concurrent use.
 package kernel

@@ -40,8 +40,8 @@ func newHistory(p *Plan) history {
 // and always fits. A negative cost gives back units, the newest first. So a negative cost right after a charge of
 // the same size undoes that charge.
 //
-// A cost that does not fit leaves the log as it is, with one exception: a clock that
-// has stepped back by more than a span moves the units along with it.
+// A cost that does not fit does not change the log, with one exception: if the clock has stepped back by more than
+// a span, the units move back with it.
 func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	v := l.at(p, now)
 	if v.back > 0 {

@@ -51,7 +51,7 @@ type Permits struct {
 // permit, or extends it if it is held. A negative cost gives it back; [All] gives back every permit. A cost of 0
 // changes nothing. Any other cost never fits.
 //
-// A cost that is 0 or does not fit leaves s as it is. Any other cost drops permits that have expired.
+// A cost that is 0 or does not fit does not change s. Any other cost also drops permits that have expired.
 func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
 	before := s.until[number]
 	r := s.look(p, now, number, cost)

@@ -85,8 +85,8 @@ type Plan struct {
 	Most int64
 	// Fixed means that stores do not raise Most: see [Plan.Raised].
 	Fixed bool
-	// Fingerprint distinguishes plans if their states mean different things. A store keeps states of different
-	// fingerprints apart even under one key. Two plans share a fingerprint if they are
+	// Fingerprint distinguishes plans if their states mean different things. A store keeps a separate state for
+	// each fingerprint, even under one key. Two plans share a fingerprint if they are
 	//
 	//   - two meters with the same rate,
 	//   - two fixed windows, two sliding counters or two exact logs with the same period,
@@ -265,8 +265,8 @@ func (p *Plan) fingerprint() uint64 {
 // Used.
 //
 // A store knows only the plans that its own process has charged. If processes share a server, keys and a rate, but
-// have different bursts, use WithMost to give all plans the largest burst. Otherwise a process that knows only a
-// small burst cuts the level of a larger one, as if the clock had stepped back.
+// have different bursts, use WithMost to give all plans the largest burst. Otherwise, a process that knows only the
+// plan with a small burst cuts the level of a larger burst, as if the clock had stepped back.
 func (p *Plan) Raised(units int64) *Plan {
 	if p.Kernel != Meter || p.Fixed || units <= p.Most {
 		return p

@@ -135,7 +135,7 @@ func (p *Plan) spendLog(r *Receipt, cost int64) {
 		r.Wait = 0
 	case r.Used == 0:
 		r.Wait = newest + p.Span // the tick at which the units of this charge expire
-	case r.Wait == 0: // the store was not asked, or did not answer
+	case r.Wait == 0: // the receipt does not come from a store
 		r.Wait = r.Tick + p.Span
 	}
 	r.Tick = max(r.Tick, newest)

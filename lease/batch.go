@@ -21,8 +21,8 @@ type batch struct {
 	sent, back int64
 }
 
-// granted returns the batch of n units that a receipt grants. The call was sent at sent, and its receipt came back
-// at back, both by the clock of the Store.
+// granted returns the batch of n units that a receipt grants. sent is when the call was sent, and back is when its
+// receipt came back, both by the clock of the Store.
 func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int64) *batch {
 	b := &batch{grant: newGrant(p, n, others, r), level: r.Used, sent: sent - 1, back: back}
 	if p.Kernel != kernel.Meter {
@@ -31,15 +31,15 @@ func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int6
 	return b
 }
 
-// latest returns the latest time that the server's clock can show at the time at, which is by the clock of the
-// Store.
+// latest returns the latest time that the server's clock can show when the clock of the Store shows at.
 func (b *batch) latest(at int64) int64 {
 	e := max(at, b.back) - b.sent
 	return b.now + e + e>>9 + 2 // e>>9: clocks differ in speed; 2: clocks count whole microseconds
 }
 
-// spend spends cost units at to, a time by the server's clock. ok reports whether the batch had enough units. low
-// reports whether the batch has just passed the mark at which more units are reserved.
+// spend spends cost units. to is the present time by the server's clock, or the latest time that this can be. ok
+// reports whether the batch had enough units. low reports whether the batch has just passed the mark at which more
+// units are reserved.
 func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
 	for {
 		next := b.next.Load()
@@ -60,7 +60,7 @@ func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
 	}
 }
 
-// left returns how many units may be spent at to, a time by the server's clock.
+// left returns how many units may be spent if the server's clock shows to.
 func (b *batch) left(to int64) int64 { return max(0, b.n-max(b.next.Load(), b.first(to))) }
 
 // spent returns how many units were spent.
@@ -88,6 +88,6 @@ func (b *batch) part(first, cost int64) *batch {
 	return p
 }
 
-// admit writes the receipt of a charge that was spent at now, a time by the server's clock, and after which left
-// units remain in this process.
+// admit writes the receipt of a charge that was spent when the server's clock showed now. left is the number of
+// units that remain in this process after the charge.
 func (b *batch) admit(r *sluice.Receipt, now, left int64) { b.admitted(r, now, left, b.level) }

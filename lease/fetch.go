@@ -87,8 +87,8 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 	return b, nil
 }
 
-// learn records the store's receipt for a charge of n units. The call was sent at sent, and its receipt came back
-// at back, both by the clock of the Store.
+// learn records the store's receipt for a charge of n units. sent is when the call was sent, and back is when its
+// receipt came back, both by the clock of the Store.
 func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,8 +134,8 @@ func (p *pool) others() int64 {
 }
 
 // fetched records the result of a reservation. all is the number of units that were wanted, and need is the number
-// of units that are needed at once. fetched reports whether so many units have drained that fewer than need are
-// left. p.mu is held.
+// of units that are needed at once. It returns true if so many units have drained that fewer than need are left.
+// p.mu is held.
 func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained bool) {
 	at := s.now()
 	over := p.fetching
@@ -180,7 +180,7 @@ func (s *Store) end(p *pool) []sluice.TakeCall {
 func (p *pool) giveBack(batches []*batch, at int64) (calls []sluice.TakeCall) {
 	for _, b := range batches {
 		first, now := b.next.Load(), b.latest(at)
-		if p.budget != nil { // the units that last longest, as many as the budget holds
+		if p.budget != nil { // give back only as many units as the budget holds: those that last longest
 			first = max(first, b.first(now), b.n-p.budget.Capacity)
 		}
 		n := b.n - first

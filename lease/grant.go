@@ -145,8 +145,9 @@ func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	return r
 }
 
-// admitted writes the receipt of a charge that was spent at now, and after which left units remain in this process.
-// If no unit remains, but the store probably has another unit, the receipt shows one remaining unit.
+// admitted writes the receipt of a charge that was spent at the time now. left is the number of units that remain
+// in this process after the charge. If no unit remains, but the store probably has another unit, the receipt shows
+// one remaining unit.
 func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	p := g.plan
 	*r = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Fits: true}, Origin: sluice.ByLease}
@@ -166,8 +167,8 @@ func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	r.Used = p.Capacity - left
 }
 
-// drained returns the level of a meter at now, given its level at an earlier time, since, if no units were taken in
-// between.
+// drained returns the level of a meter at the time now, if its level was level at the time since, and no units were
+// taken in between.
 func drained(p *sluice.Plan, level, since, now int64) int64 {
 	ticks := max(0, now/p.Tick-since/p.Tick)
 	if ticks > math.MaxInt64/2/p.Drain {

@@ -67,7 +67,7 @@ func (p *pool) like(plan *sluice.Plan) bool {
 		p.plan.Tick == plan.Tick && p.plan.Limit.Algorithm == plan.Limit.Algorithm
 }
 
-// refuses reports whether to refuse, without calling the store, a cost above the remaining units. A fixed window
+// refuses reports whether a cost above the remaining units is refused without a call to the store. A fixed window
 // that had no room for a larger cost may still have room for a smaller one. p.mu is held.
 func (p *pool) refuses(cost, at int64) bool {
 	return at < p.again && (p.plan.Limit.Algorithm != sluice.FixedWindow || cost > p.room(at))

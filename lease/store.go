@@ -206,7 +206,7 @@ func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.C
 	return nil
 }
 
-// remains returns the rest of a wait that began at the time began, by s.now.
+// remains returns the rest of a wait. began is the time at which the wait began, by s.now.
 func (s *Store) remains(wait time.Duration, began int64) time.Duration {
 	if wait == unbounded {
 		return wait
@@ -340,7 +340,7 @@ func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *p
 	}
 }
 
-// waitFor waits for a reservation until wait is over. The wait began at the time began, by s.now.
+// waitFor waits for a reservation until wait is over. began is the time at which the wait began, by s.now.
 func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pending <-chan struct{}) error {
 	var over <-chan time.Time
 	if wait != unbounded {

@@ -48,8 +48,8 @@ var (
 	duration  = desc("decision_duration_seconds", "Time to decide about a request, including store calls, without the wait in a queue.", "door")
 )
 
-// always has the outcomes of which each rule and door has series from the start: a rate needs the zero that comes
-// before the first decision.
+// always has the outcomes with a series from the start, for each rule and door: a rate needs the zero before the
+// first decision.
 var always = [telemetry.Outcomes]bool{telemetry.Allow: true, telemetry.Deny: true}
 
 type collector struct{ recorder *telemetry.Recorder }

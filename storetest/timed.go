@@ -76,7 +76,7 @@ func (a at) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice
 	return a.store.TakeAt(ctx, a.now, charges, receipts)
 }
 
-// fill uses up the capacity in three parts, some time apart, and returns the last decision.
+// fill uses up the capacity in three takes, at some distance in time, and returns the last decision.
 func (s *timed) fill(p *sluice.Plan) sluice.Decision {
 	s.t.Helper()
 	part := max(1, p.Capacity/3)

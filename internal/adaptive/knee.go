@@ -25,7 +25,7 @@ type knee struct {
 	probed      int64   // the base before the probe
 	next        int64   // the time of the next probe
 	usual       int64   // the usual failures, in thousandths of the answers
-	failed      int64   // the failures when they came to exceed the usual ones, in thousandths of the answers; or 0
+	failed      int64   // the failures at the time when they began to exceed the usual ones, in thousandths of the answers; or 0
 	from        int64   // the limit when failed was set
 	served      int64   // the recent number of requests under way without refusals and without a queue
 	before      measure // the window with which later windows are compared, if it has a latency

@@ -30,7 +30,7 @@ type window struct {
 	open     int64 // µs: answers before this time do not count, because most answers to requests sent since from are still missing
 	end      int64 // µs
 	seen     int64 // µs: the time of the latest answer
-	exact    bool  // the window ends at end, however few samples it has
+	exact    bool  // whether the window ends at the time of the field end, even with few samples
 	answers  int64
 	failed   int64
 	lost     int64 // samples of requests that were abandoned: the latency would have been longer

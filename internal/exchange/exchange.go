@@ -174,7 +174,7 @@ func (x *Exchange) Begin() {
 		return
 	}
 	status := x.head(cmp.Or(x.Default, http.StatusOK))
-	if status != 0 && status != http.StatusOK { // the server sends 200 by itself
+	if status != 0 && status != http.StatusOK { // the server sends 200 if no status is set
 		x.ResponseWriter.WriteHeader(status)
 	}
 }
@@ -269,7 +269,7 @@ func (x *Exchange) ReadFrom(r io.Reader) (n int64, err error) {
 	return n + rest, err
 }
 
-// FlushError sends what has been written.
+// FlushError sends the buffered bytes.
 func (x *Exchange) FlushError() error {
 	x.Begin()
 	if x.taker != nil {

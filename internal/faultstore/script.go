@@ -32,33 +32,34 @@ type Subject struct {
 // store in memory. Before the first Take, open is called with the settings of the history.
 //
 //	== title
-//	with NAME VALUE…              the history is played with each value in place of $NAME; "NAME,NAME VALUE,VALUE…";
-//	                              no name begins with another, and ~ is a space
+//	with NAME VALUE…              plays the history once for each value, in place of $NAME; or "NAME,NAME VALUE,VALUE…";
+//	                              no name may begin with another name; ~ stands for a space
 //	NAME = VALUE                  a setting for open
 //	limit NAME LIMIT [ALGORITHM] [owe N]    or: limit NAME in_flight N, limit NAME penalty DURATION
-//	fault NAME [times N] [one_in N] [for KEY…]    refused, unsent, frozen, mute, odd, writes (refused), late DURATION,
-//	                              telling THERE BACK, none; as often, as rarely, and for these keys only
-//	cut NAME, mend                starts or ends a fault, and waits until the store is no longer used, or is used again with
-//	                              nothing owed
-//	wait DURATION, at DURATION    from now, from midnight
-//	close                         of the subject
-//	restart                       of the shared store, which forgets all
+//	fault NAME [times N] [one_in N] [for KEY…]    sets refused, unsent, frozen, mute, odd, writes (only writes are refused), late DURATION,
+//	                              telling THERE BACK or none: for N calls, for one of N calls, and only for these keys
+//	cut NAME, mend                starts or ends a fault, and waits until the store is unavailable, or is used again and
+//	                              nothing is owed
+//	wait DURATION, at DURATION    waits for a time from now, or until a time from midnight
+//	close                         closes the subject
+//	restart                       restarts the shared store, which loses all counts
 //	clock DURATION                sets the clock of the shared store back
-//	others N, silent BOOL         heartbeats of other instances; whether heartbeats fail
-//	used KEY LIMIT N              units that the shared store has counted
-//	calls N                       of the shared store, since the last such line
-//	probes N                      as calls
-//	admitted KEY N                Takes of one charge that were admitted, since the last such line
-//	status NAME=N…
-//	until NAME=N [within D]       waits for a status, and fails if that takes longer, or not in the range D..D
-//	traffic DURATION CHARGE…      starts Takes at that interval, without waiting for them; "traffic none" ends them
-//	repeat N [every D] … end      plays the lines in between as often, with their number in place of $i
+//	others N, silent BOOL         sets the number of other instances with heartbeats; sets whether heartbeats fail
+//	used KEY LIMIT N              expects the number of units that the shared store has counted
+//	calls N                       expects the number of calls to the shared store since the last such line
+//	probes N                      expects the number of probes since the last such line
+//	admitted KEY N                expects the number of admitted Takes of one charge since the last such line
+//	status NAME=N…                expects numbers of the subject's status
+//	until NAME=N [within D]       waits for a status, and fails if that takes longer than D, or a time outside of the range D..D
+//	traffic DURATION CHARGE…      starts a Take at each interval, without waiting for the results; "traffic none" ends this
+//	repeat N [every D] … end      plays the lines in between N times, with the number of the repetition in place of $i
 //	[Nx [every DURATION]] [@PROCESS] CHARGE [+ CHARGE…] [-> RECEIPT [+ RECEIPT…][, admitted|refused] | N admitted]
 //
-// A charge is "KEY LIMIT" and, in any order, its cost (1) or "all", allow, deny or local, leased or synced, shadow, owe,
-// place=N and nowait. It may begin with "shared", to be charged to the shared store itself. A receipt is yes or no
-// (whether it fits), the origin, and "left", "used", "wait" and "delay" with values; or "unsent" or "odd" for an error that
-// has charged nothing, or of charges that cannot be read. Numbers may be ranges, N..M.
+// A charge is "KEY LIMIT", followed in any order by its cost (by default 1, or "all"), allow, deny or local, leased
+// or synced, shadow, owe, place=N and nowait. A charge that begins with "shared" is charged to the shared store
+// itself. A receipt is yes or no (whether it fits), the origin, and "left", "used", "wait" and "delay" with values;
+// or "unsent" or "odd" for an error that reports that nothing was charged, or that values cannot be read. Numbers
+// may be ranges, N..M.
 func Play(t *testing.T, path string, memory func() TakerAt, open func(t *testing.T, sv *Store, settings map[string]string) Subject) {
 	histories := testkit.Sections(t, path)
 	for _, history := range histories {

@@ -72,8 +72,8 @@ func (l *limit) refuse(promise time.Duration, now time.Time) {
 // widest is the largest width. At a larger width, requests are no longer delayed.
 const widest = 32
 
-// pass records that the server has allowed a request that was sent at sent. After a refusal, another request may
-// then be sent. When as many requests as the width have been allowed, the width grows by one.
+// pass records that the server has allowed a request. sent is when the request was sent. After a refusal, another
+// request may then be sent. When as many requests as the width have been allowed, the width grows by one.
 func (l *limit) pass(sent, now time.Time) {
 	if l.width == 0 || !sent.After(l.known) {
 		return

@@ -36,8 +36,9 @@ type taken struct {
 	receipt sluice.Receipt
 }
 
-// Check lets clients make takes of one to three of the subjects, of which there are at most four. It fails the test
-// unless some order of the takes explains the receipts. The periods of logs must be so long that no unit expires.
+// Check lets clients make takes, each of one to three of the subjects. There may be at most four subjects. It fails
+// the test unless some order of the takes explains the receipts. The periods of logs must be so long that no unit
+// expires.
 func (l Linear) Check(t *testing.T, store sluice.Store, subjects []sluice.Charge, clients, takes int, seed uint64) {
 	t.Helper()
 	history := l.record(t, store, subjects, clients, takes, seed)

@@ -88,10 +88,10 @@ func owns(s *Server, slot string) bool {
 // FailOver makes replica i take over from its master, and waits until all nodes know. Replica and master change
 // places in c.
 //
-// A node starts no election within four node timeouts of its last one, even if it has won that one; meanwhile, a
-// master that is asked to step down would pause its clients in vain. So FailOver first waits for four node
-// timeouts. A server gives up a planned failover after five seconds, which may be too short on a busy machine; then
-// FailOver tries again.
+// A node starts no election within four node timeouts of its last one, even if it has won that one; if its master
+// were asked to step down in that time, the master would pause its clients in vain. So FailOver first waits for
+// four node timeouts. A server gives up a planned failover after five seconds, which may be too short on a busy
+// machine; then FailOver tries again.
 func (c *Cluster) FailOver(t testing.TB, i int) {
 	t.Helper()
 	const givesUp = 5 * time.Second

@@ -171,7 +171,7 @@ func (s *Server) waitUp(ended func() bool) {
 	})
 }
 
-// Log returns what the server has logged.
+// Log returns the log of the server.
 func (s *Server) Log() string {
 	log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
 	return string(log)
@@ -187,8 +187,8 @@ func (s *Server) Kill() {
 	}
 }
 
-// Restart ends the server and starts it again, on the same ports, with the same settings
-// and further ones.
+// Restart ends the server and starts it again, on the same ports, and with the given settings in addition to the
+// previous ones.
 func (s *Server) Restart(settings ...string) {
 	s.t.Helper()
 	s.Kill()
@@ -211,7 +211,7 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// Do sends a command and returns its reply. Each element of an array is on a line of its own. An error fails the
+// Do sends a command and returns its reply. The elements of an array are on separate lines. An error fails the
 // test.
 func (s *Server) Do(args ...string) string {
 	s.t.Helper()

@@ -71,8 +71,8 @@ func (s Share) Cost(cost int64) int64 {
 	return cost * s.unit
 }
 
-// Used returns the cost to charge to an empty share, so that of the remaining units of the whole limit, one of n
-// equal parts remains in the share.
+// Used returns the cost to charge to an empty share if the given number of units of the whole limit remains.
+// Afterwards, an nth of these units remains in the share.
 func (s Share) Used(remaining int64) int64 {
 	switch {
 	case s.limit.Capacity < s.unit:

@@ -29,7 +29,7 @@ func OneOf(names []string) string {
 	return strings.Join(quoted[:last], ", ") + " or " + quoted[last]
 }
 
-// Suggest returns what to write in place of a name that is not one of names.
+// Suggest returns a hint for a name that is not one of names.
 func Suggest(name string, names []string) string {
 	if len(names) == 0 {
 		return "none is defined"

@@ -77,8 +77,8 @@ func Start(t testing.TB, args ...string) *Gateway {
 	return StartWith(t, func(*exec.Cmd) {}, nil, args...)
 }
 
-// StartWith is like [Start], but lets edit change the command first. If by is not empty, it is another program with
-// arguments; that program starts the gateway, whose command is appended to its arguments.
+// StartWith is like [Start], but lets edit change the command first. If by is not empty, it is the command of
+// another program, which has to start the gateway: the gateway's command is appended to its arguments.
 func StartWith(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) *Gateway {
 	t.Helper()
 	g := &Gateway{TB: t, ended: make(chan struct{})}

@@ -7,8 +7,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// clock returns the tick of the store's clock as far as this process knows it: the clock shows this tick or a later
-// one.
+// clock returns the earliest tick that the store's clock can show now.
 func (q *queue) clock(now time.Time) int64 {
 	return q.plan.Ticks(q.now + now.Sub(q.seen).Microseconds())
 }

@@ -173,7 +173,7 @@ func (t *Kept) Pick(key string, p *kernel.Plan, cost int64) (turn Turn, found bo
 }
 
 // pick takes the first kept turn for a charge of cost units at a tick of the store's clock. If tick is negative,
-// pick uses the tick that this process knows: see queue.clock. t.mu is held.
+// pick uses the result of queue.clock. t.mu is held.
 func (t *Kept) pick(key string, p *kernel.Plan, cost, tick int64) (turn Turn, found bool) {
 	id := queueID{key, p.Fingerprint}
 	q := t.queues[id]

@@ -89,7 +89,7 @@ type tenant struct {
 	each    atomic.Int64 // Each in Terms, for a limited tenant
 	due     atomic.Int64 // when the tenant will no longer be ahead of its allocation (see NoteAhead), in microseconds
 
-	past   [epochs]int64 // the value of asked in each of the last epochs, the newest first
+	past   [epochs]int64 // the number of units requested in each of the last epochs, the newest first
 	age    int64         // the number of epochs since its first request, at most epochs
 	demand int64         // the demand in this process, in the window
 	wants  int64         // the demand in this and in other processes, times scale

@@ -86,7 +86,7 @@ func (m *Members) addName(outer, name string) {
 }
 
 // jsonString returns the text of a string in quotes. It returns false for half of a surrogate pair, because servers
-// differ about what they replace it with.
+// replace it differently.
 func jsonString(quoted string) (string, bool) {
 	inner := quoted[1 : len(quoted)-1]
 	if strings.IndexByte(inner, '\\') < 0 {

@@ -23,8 +23,8 @@ func isAPIField(name string) bool {
 	return apiFields[outer]
 }
 
-// addLoose adds the pairs of m.loose whose names are like name. It skips text that cannot be a name in a form. The
-// time that it takes is proportional to the length of the text.
+// addLoose adds the pairs of m.loose whose names are like the requested name. It skips text that cannot be a name
+// in a form. The time that it takes is proportional to the length of the text.
 func (m *Members) addLoose(f *finding, name string) {
 	s := m.loose
 	for from := 0; f.state != Garbled; {
@@ -51,7 +51,8 @@ func (m *Members) addLoose(f *finding, name string) {
 // every 16 bytes count as a name.
 const maxLooks = 20_000
 
-// addLoosePair adds a pair if its name, of, is like name. rest starts with the value of the pair.
+// addLoosePair adds a pair if its name is like the parameter name. of is the name of the pair, and rest starts with
+// its value.
 func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	if len(of) > maxFieldName || !mayBeLike(of, name[0]) {
 		return

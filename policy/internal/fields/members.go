@@ -233,8 +233,8 @@ func (f *finding) result(odd bool) (Member, Presence) {
 	return f.found, f.state
 }
 
-// RawJSON returns the string or number under a name in a JSON object, as it is written. It returns false for other
-// values, and if a server may read another member in its place.
+// RawJSON returns the string or number under a name in a JSON object, in the form of the document. It returns false
+// for other values, and if a server may read another member in its place.
 func (m *Members) RawJSON(name string) (raw string, ok bool) {
 	if m.garbled {
 		return "", false

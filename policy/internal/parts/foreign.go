@@ -19,7 +19,7 @@ var foreignParts = map[string]string{
 	"domain": "host", "servername": "host", "verb": "method", "session": "cookie:session",
 }
 
-// meantPart returns a hint for what to write in place of an unknown key part.
+// meantPart returns a hint for an unknown key part.
 func meantPart(s string) string {
 	s = strings.TrimSpace(s)
 	name, arg := s, ""

@@ -177,9 +177,9 @@ func (x *Reader) BodyRead() bool { return x.body.read }
 // BodyLimit returns the size in bytes of the largest body that is read.
 func (x *Reader) BodyLimit() int64 { return cmp.Or(x.request.BodyLimit, DefaultBodyLimit) }
 
-// BodyFault returns the thing that the request lacks, if the parts read so far have shown that no rule can use its
-// body, however the rule treats doubtful values. The reason is that the body is too large, gets no memory, or
-// contradicts a header field. Otherwise, BodyFault returns "".
+// BodyFault returns the thing that the request lacks, if no rule can use the body of the request, even a rule that
+// accepts doubtful values. The body is then too large, gets no memory, or contradicts a header field. BodyFault
+// returns "" if the parts that were read so far have not shown this.
 func (x *Reader) BodyFault() string { return x.fault }
 
 // fetch returns the body, or nil if the whole body could not be read. It calls Body at most once.
@@ -504,7 +504,7 @@ func (x *Reader) bodyMembers() *fields.Members {
 	case len(data) > 0:
 		m.AddBody(data, x.request.Header)
 	}
-	m.AddQuery(x.request.RawQuery) // many servers read fields from the query, too, whatever the body is
+	m.AddQuery(x.request.RawQuery) // many servers read fields from the query, too, even if there is a body
 	return &m.Members
 }
 

@@ -1,7 +1,8 @@
 // Package paths reads the path of a request in every way in which servers are known to read it.
 //
-// The first reading is the one of a careful server. Nearly every path has no other reading. No path costs much more
-// to read than to send: a path with too many readings is treated as if it matched every pattern and no pattern.
+// The first reading is how a careful server reads the path. Nearly every path has no other reading. No path costs
+// much more to read than to send: a path with too many readings is treated as if it matched every pattern and no
+// pattern.
 package paths
 
 import (

@@ -21,7 +21,8 @@ func Than(a, b *sluice.Plan) bool {
 		most.Add(most, big.NewRat(a.Capacity, 1))
 		return b.Limit.MonthDay > 0 && most.Cmp(big.NewRat(b.Capacity, 1)) <= 0
 	case a.Kernel.Log() && b.Kernel.Log():
-		// A unit counts in b for less than Span·Tick. ceil returns how many periods of a cover this time.
+		// A unit counts in b for less than Span·Tick. The first argument is the number of periods of a that cover
+		// this time.
 		return windowsFit(ceil(b.Span*b.Tick, longestPeriod(a)), a, b)
 	case a.Kernel == kernel.Window && b.Kernel == kernel.Window && a.Limit.Algorithm == b.Limit.Algorithm:
 		return windowsFit(windowsWithin(a, b), a, b)

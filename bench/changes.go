@@ -27,9 +27,9 @@ type listed func(p *policy.Policy, users keys, n int) (*policy.Policy, error)
 func changeWorks() []work {
 	cols := []string{"added CPU ns", "CPU ns", "allocs", "change CPU ms"}
 	return []work{
-		{growingOverrides, "Decisions by one rule about 100,000 users in no order, of whom so many have an override: what that adds to the decision without any, in turn, and what it takes to replace all of them", tableSizes("with an override", overridesOf), tabled, cols},
-		{growingSubjects, "The same with users who are in a tier by the table of subjects", tableSizes("in a tier", subjectsOf), tabled, cols},
-		{changingRules, "What it takes until a policy of so many rules is in force, compiled from the document", ruleChanges(), changed, []string{"change CPU ms"}},
+		{growingOverrides, "Decisions by one rule about 100,000 users in random order, some of whom have an override: the cost that the overrides add to a decision without overrides, measured in turn, and the cost of replacing all of them", tableSizes("with an override", overridesOf), tabled, cols},
+		{growingSubjects, "The same with users who are assigned to a tier by the table of subjects", tableSizes("in a tier", subjectsOf), tabled, cols},
+		{changingRules, "The cost of putting a policy with this number of rules in force, compiled from the document", ruleChanges(), changed, []string{"change CPU ms"}},
 	}
 }
 

@@ -68,11 +68,11 @@ func memoryWorks() []work {
 	withUber := append(slices.Clone(deciders), uberDecider)
 	return []work{
 		{"memory: one hot key, allowed", "The limit is never reached", withUber, deciding(1, one, plenty, time.Second, 0, 0), cols},
-		{"memory: one hot key, copied", "As allowed, and the key is copied just before the call, as a server has it", withUber, copying(deciding(1, one, plenty, time.Second, 0, 0)), cols},
+		{"memory: one hot key, copied", "As above, but the key is copied just before the call, as in a server", withUber, copying(deciding(1, one, plenty, time.Second, 0, 0)), cols},
 		{"memory: one hot key, refused", "A limit of 1 an hour", deciders, deciding(1, one, 1, time.Hour, 0.999, 1), cols},
 		{"memory: 1 M keys, uniform", "A limit of 100 a minute; all keys are known", deciders, deciding(million, everyKey, 100, time.Minute, 0, 0.01), cols},
-		{byZipf, "A limit of 100 a minute, so that the head is refused; all keys are known", deciders, deciding(million, zipf, 100, time.Minute, 0.05, 0.95), cols},
-		{newKeys, "1 M new keys once each, by one caller, in a store that begins empty; the garbage collector is counted", limiters(), fresh, []string{"ns", "CPU ns"}},
+		{byZipf, "A limit of 100 a minute, so that the most frequent keys are denied; all keys are known", deciders, deciding(million, zipf, 100, time.Minute, 0.05, 0.95), cols},
+		{newKeys, "1 M new keys once each, by one caller, in a store that is empty at first; the time of the garbage collector counts", limiters(), fresh, []string{"ns", "CPU ns"}},
 	}
 }
 
@@ -84,8 +84,8 @@ func limiters() []contender {
 func footprintWorks() []work {
 	flooded := []contender{{"sluice/memory", ours, inMemory(nil)}}
 	return []work{
-		{"memory: what a key takes", "1 M new keys once each: bytes and allocations of a key, the time of a full collection with all of them and for how long it stops the world", limiters(), footprint, []string{"bytes", "allocs", "GC ms", "GC pause µs"}},
-		{"memory: a flood", "5,000 keys use up 10 a day in a store of the default size, then 6 M keys that nobody has seen come once each: the share of limited keys that are admitted again, and the allocations of a new key", flooded, flood, []string{"freed", "evicted", "allocs"}},
+		{"memory: what a key takes", "1 M new keys once each: bytes and allocations of a key, the time of a full garbage collection with all keys, and how long it stops the world", limiters(), footprint, []string{"bytes", "allocs", "GC ms", "GC pause µs"}},
+		{"memory: a flood", "5,000 keys use up 10 a day in a store of the default size, then 6 M new keys come once each: the fraction of the limited keys that are admitted again, and the allocations of a new key", flooded, flood, []string{"freed", "evicted", "allocs"}},
 	}
 }
 

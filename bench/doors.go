@@ -338,22 +338,22 @@ func doorWorks(s setting) []work {
 		rivals = nil // building the rivals takes a minute
 	}
 	const rlsAbout = "`ShouldRateLimit` with a descriptor of one entry, over four connections of 16 callers"
-	const counted = "; every question is found counted afterwards"
+	const counted = "; afterwards, the test checks that every request was counted"
 	shared := append([]string{"server CPU µs", "calls"}, cols...)
 	return []work{
-		{jsonDoor, "`POST /v1/check` over a connection each" + counted, []contender{
+		{jsonDoor, "`POST /v1/check` with one connection for each caller" + counted, []contender{
 			{jsonConstant, floor, questioned{start: itself("-constant"), dial: speakJSON(byRule), uncounts: true}},
 			{ruleByName, ours, questioned{start: sluiceDoor("--check"), dial: speakJSON(byRule)}},
 			{"sluice, a request", other, questioned{start: sluiceDoor("--check"), dial: speakJSON(byRequest)}},
 		}, atDoor(each), cols},
 		{respPiped, "Four connections with 64 commands each under way" + counted, commands, atDoor(doorLoad{connections: 4, window: 64, keys: 10_000}), cols},
-		{respAlone, "A connection each" + counted, commands, atDoor(each), cols},
+		{respAlone, "One connection for each caller" + counted, commands, atDoor(each), cols},
 		{rlsMemory, rlsAbout + counted + ". The rival has no store in memory", append([]contender{
 			{grpcOK, floor, questioned{start: itself("-grpc-ok"), dial: speakGRPC, uncounts: true, few: true}},
 			{"sluice", ours, questioned{start: withoutRedis(sluiceRLS), dial: speakGRPC, few: true}},
 		}, rivals...), atDoor(overRedis(each)), cols},
 		{rlsRedis, rlsAbout + counted, append([]contender{{"sluice", ours, questioned{start: sluiceRLS, dial: speakGRPC, few: true}}}, rivals...), atDoor(overRedis(each)), shared},
-		{doorsShared, "One rule, and what a decision costs the shared server. Envoy and HAProxy have four connections for 16 callers each, the others one for each. Calls are the scripts that it has run per decision" + counted, []contender{
+		{doorsShared, "One rule: the cost of a decision for the shared server. Envoy and HAProxy have four connections with 16 callers each, and the other callers have one connection each. Calls are the scripts that the server has run per decision" + counted, []contender{
 			{gatewayDoor, floor, questioned{start: serveSluice(doorPolicy, func(e doorPlace) []string {
 				return []string{"--proxy", e.listen, "--upstream", e.upstream}
 			}), dial: speakHTTP}},

@@ -33,11 +33,11 @@ const (
 )
 
 func followWorks() []work {
-	about := "One instance changes %s in a database, and another, in the same process, follows: the time from the acknowledgement until it is in force there, that of the change itself (it is written, checked together with all that there is, and committed), the CPU time of both, that of PostgreSQL left out, and the first import of all"
+	about := "One instance changes %s in a database, and another, in the same process, follows: the time from the acknowledgement of the change until it is in force in the other instance, the time of the change itself (it is written, checked together with all rules, and committed), the CPU time of both without PostgreSQL, and the time of the first import"
 	cols := []string{"followed ms", "change ms", "CPU ms", "import s"}
 	return []work{
-		{followedRules, fmt.Sprintf(about, "a rule of so many"), storedSizes("rules", []int{10, 1000, 10_000}, func(n int) stored { return stored{rules: n, change: changeRule} }), followed, cols},
-		{followedOverrides, fmt.Sprintf(about, "an override beside so many others, with ten rules,"), storedSizes("overrides", []int{0, 1000, 100_000}, func(n int) stored { return stored{rules: 10, overrides: n, change: changeOverride} }), followed, cols},
+		{followedRules, fmt.Sprintf(about, "one of this number of rules"), storedSizes("rules", []int{10, 1000, 10_000}, func(n int) stored { return stored{rules: n, change: changeRule} }), followed, cols},
+		{followedOverrides, fmt.Sprintf(about, "an override, with ten rules and this number of other overrides,"), storedSizes("overrides", []int{0, 1000, 100_000}, func(n int) stored { return stored{rules: 10, overrides: n, change: changeOverride} }), followed, cols},
 	}
 }
 

@@ -48,7 +48,7 @@ func gatewayWorks(s setting) []work {
 			contender{"caddy with rate_limit, three zones", rival, inBetween(caddyGateway(true))})
 	}
 	cols := []string{"proxy CPU µs", "per second", "p50 µs", "p99 µs"}
-	about := "`GET` of 43 bytes through a proxy in a process of its own; three of four rules match"
+	about := "`GET` of 43 bytes through a proxy in a separate process; three of four rules match"
 	return []work{
 		{gateway, about, all, passing(16), cols},
 		// These two are measured without the others, because their ratio is so near to 1 that other contenders on

@@ -32,11 +32,11 @@ const (
 func growthWorks() []work {
 	cols := []string{"CPU ns", "ns", "allocs"}
 	return []work{
-		{literalRules, "A policy's engine over the memory store, with a decision that is used again, as by the doors: one rule applies, all the others have paths of their own", ruleSizes("paths of their own", func(i int) string { return fmt.Sprintf("GET /reports/%d", i) }), matching, cols},
-		{patternRules, "The same, and all the others have patterns that agree with the request up to its last segment", ruleSizes("patterns", func(i int) string {
+		{literalRules, "A policy's engine over the memory store, with a reused decision, as in the integrations: one rule applies, and all other rules have other paths", ruleSizes("paths of their own", func(i int) string { return fmt.Sprintf("GET /reports/%d", i) }), matching, cols},
+		{patternRules, "The same, but all other rules have patterns that match the request except for its last segment", ruleSizes("patterns", func(i int) string {
 			return fmt.Sprintf(`"GET /api/{kind}/{id}/%d/{rest...}", "POST /api/users/{id}"`, i)
 		}), matching, cols},
-		{growingKeys, "Keys drawn uniformly, all of them known, one thread; the limit is never reached", keySizes(), overKeys, cols},
+		{growingKeys, "Keys chosen uniformly at random, all of them known, one thread; the limit is never reached", keySizes(), overKeys, cols},
 	}
 }
 

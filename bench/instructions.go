@@ -60,7 +60,7 @@ func instructionWorks() []work {
 			{"sluice/redisstore", ours, counted{record: bucket(sluiceRedis, refused), most: 0.05}},
 			{"redis_rate", rival, counted{record: bucket(redisRate, refused), most: 0.05}},
 		}, instructions, cols},
-		{"instructions: a log at its limit", "The same, for logs of 100 in 2 seconds, asked at 90 % of that", []contender{
+		{"instructions: a log at its limit", "The same, for logs of 100 in 2 seconds, with requests at 90 % of that rate", []contender{
 			{"sluice/redisstore", ours, counted{record: func(addr string) { sluiceLog(addr, 100, 2*time.Second)(keysOf(1).at(0)) }, paced: logPace, least: 0.95, most: 1}},
 			{"sorted set", rival, counted{record: sortedSetScript, paced: logPace, least: 0.95, most: 1}},
 		}, instructions, cols},

@@ -11,7 +11,7 @@ import (
 
 func keySizeWorks() []work {
 	return []work{
-		{"Redis: what a bucket takes", "`MEMORY USAGE` of the key of a token bucket of 100 a minute that is empty", []contender{
+		{"Redis: what a bucket takes", "`MEMORY USAGE` of the key of a token bucket of 100 a minute that is used up", []contender{
 			{"sluice/redisstore", ours, fill(asked(sluiceRedis))},
 			{"redis_rate", rival, fill(asked(redisRate))},
 			{"throttled", rival, fill(asked(throttledRedis))},

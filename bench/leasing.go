@@ -22,7 +22,7 @@ const (
 )
 
 func leaseWorks() []work {
-	return []work{{leaseHot, "The limit is never reached, and no server is asked", []contender{
+	return []work{{leaseHot, "The limit is never reached, and no server is called", []contender{
 		{store, ours, inMemory(storeTake(func() sluice.Store { return memory.New() }))},
 		{byLease, ours, inMemory(storeTake(func() sluice.Store { return lease.New(near{memory.New()}) }))},
 	}, deciding(1, one, plenty, time.Second, 0, 0), []string{"ns", "CPU ns", "2 threads ns", "2 threads CPU ns", "allocs", "refused"}}}
@@ -36,10 +36,10 @@ func leaseTimes() (all []work) {
 		name        string
 		burst, asks int
 	}{{"at its limit", rate, rate}, {"at half of it", rate, rate / 2}, {"at its limit, burst of 0.4 s", rate * 4 / 10, rate}} {
-		all = append(all, work{leased + w.name, "20,000 a second, asked for at even times for 20 s; over and under are parts of what one exact limiter admits, asked at the same times", both,
+		all = append(all, work{leased + w.name, "20,000 a second, requested at even intervals for 20 s; over and under are fractions of the units that one exact limiter admits at the same times", both,
 			onHotKey(sluice.Limit{Count: rate, Period: time.Second, Burst: int64(w.burst)}, w.asks), []string{"calls", "over", "under", "p99 µs"}})
 	}
-	return append(all, work{leasedBy, "1,000 a second for each key, asked for by 8 callers in each process", both, byZipfOverProcesses, []string{"calls", "over", "p99 µs", "per second"}})
+	return append(all, work{leasedBy, "1,000 a second for each key, requested by 8 callers in each process", both, byZipfOverProcesses, []string{"calls", "over", "p99 µs", "per second"}})
 }
 
 // near is a shared store without a network: calls take no time.

@@ -27,7 +27,7 @@ rules:
 
 func policyWorks() []work {
 	return []work{{
-		threeRules, "What a policy's engine adds to the memory store, called in turn with the three charges that the engine makes",
+		threeRules, "The cost that a policy's engine adds to the memory store, which is called in turn with the three charges that the engine makes",
 		[]contender{{"sluice/policy", ours, nil}}, overStore, []string{"added CPU ns", "CPU ns", "store CPU ns", "allocs"},
 	}}
 }

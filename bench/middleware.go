@@ -212,13 +212,13 @@ func hasFields(h http.Header) bool {
 }
 
 func middlewareWorks() []work {
-	const about = "What is added to the bare handler, by address of the client. Sluice sends RateLimit-Policy, RateLimit and three X-RateLimit fields, the others send three fields; "
+	const about = "The cost that is added to the bare handler, by address of the client. Sluice sends RateLimit-Policy, RateLimit and three X-RateLimit fields, the others send three fields; "
 	plain := func(h http.Handler, r *http.Request) (int, http.Header) { return new(writer).serve(h, r) }
 	cols := []string{"added CPU ns", "CPU ns", "added allocs", "refused"}
 	return []work{
 		{"middleware: allowed", about + "the limit is never reached", doors, handling(plenty, time.Second, 200, served, plain), cols},
 		{"middleware: refused", about + "1 an hour", doors, handling(1, time.Hour, 429, served, plain), cols},
 		{"middleware: allowed, fields copied", about + "the fields are copied when the status is written, as a server does", doors, handling(plenty, time.Second, 200, served, record), cols},
-		{"middleware: allowed, four fields of the handler's", about + "the limit is never reached, and the handler sets four fields where it sets one above", doors, handling(plenty, time.Second, 200, servedFour, plain), cols},
+		{"middleware: allowed, four fields of the handler's", about + "the limit is never reached, and the handler sets four fields instead of one", doors, handling(plenty, time.Second, 200, servedFour, plain), cols},
 	}
 }

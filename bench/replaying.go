@@ -54,7 +54,7 @@ func replayWorks() []work {
 	byStatus := `{ n++; split($3, s, " "); c[s[1]]++ } END { print n }`
 	return []work{
 		{
-			linesRead, "The time of a line of an access log of 440 MB, with all its fields taken apart, on one processor and on two. Awk only counts by status; GoAccess does its whole report, of a twentieth of the lines",
+			linesRead, "The time for a line of an access log of 440 MB, of which all fields are parsed, on one processor and on two. Awk only counts by status; GoAccess makes its whole report, but of a twentieth of the lines",
 			[]contender{
 				{"bare Go line counter", floor, reading{hostileCount, false, countLines}},
 				{plainLog, ours, reading{hostileCount, false, readLog}},
@@ -65,7 +65,7 @@ func replayWorks() []work {
 			}, goThrough, columns,
 		},
 		{
-			linesDecided, "The same with every request decided by three rules that match it, and the report made of it",
+			linesDecided, "The same, but every request is decided by three rules that match it, and the report is made",
 			[]contender{
 				{plainLog, ours, reading{hostileCount, false, replayLog}},
 				{zstdLog, other, reading{hostileCount, true, replayLog}},

@@ -23,9 +23,9 @@ func (r report) markdown(notes string) string {
 	}
 	fmt.Fprintf(&b, `# Results
 
-Made by %s in %v: medians of %d rounds, ± half the distance of the quartiles. In every round the contenders of a work run one after the other, in an order that changes, each in a process of its own that measures for 0.3 seconds and more. Bytes and instructions hardly vary and are taken once. Ratios are those of one round, and then their median.
+Made by %s in %v: medians of %d rounds, ± half the distance between the quartiles. In every round, the contenders of a work run one after the other, in a changing order, each in a separate process that measures for at least 0.3 seconds. Bytes and instructions hardly vary, and are measured once. Ratios are computed for each round; the table has their median.
 
-CPU time is what the operating system has counted for the process, that of servers included where they are named. It holds on a busy machine; times and p99 need an idle one.
+CPU time is the time that the operating system has counted for the process, including servers where these are named. It can be measured on a busy machine; times and p99 need an idle one.
 
 %s
 `, "`"+r.command+"`", r.took.Round(time.Second), rounds, machine())
@@ -121,7 +121,7 @@ func failures(b *strings.Builder, rs results) {
 
 func table(b *strings.Builder, w work, rs results) {
 	heading(b, w)
-	fmt.Fprintf(b, "\n| who | %s |\n|---|%s\n", strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
+	fmt.Fprintf(b, "\n| contender | %s |\n|---|%s\n", strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
 	for _, of := range []role{floor, ours, other, rival} {
 		for _, r := range byRole(rs, of, w.columns[0]) {
 			name := r.name

@@ -67,12 +67,12 @@ func streamWorks() []work {
 		{fixedPolicies, other, tokensFixed},
 		{headerPolicies, other, costByHeader},
 	}
-	about := fmt.Sprintf("Streams of %d events of %d bytes, from the write of an event by the upstream to its arrival at the client. What is added is over another bare reverse proxy, in turn with it", chunksEach, len(fmt.Sprintf(completionChunk, 0)))
+	about := fmt.Sprintf("Streams of %d events of %d bytes, from the write of an event by the upstream to its arrival at the client. Added times are in comparison with another bare reverse proxy, measured in turn", chunksEach, len(fmt.Sprintf(completionChunk, 0)))
 	cols := []string{"added p50 µs", "p50 µs", "p99 µs", "proxy CPU µs an event"}
 	return []work{
 		{oneStream, about + "; 1,000 events a second", gateways, streaming(1, time.Millisecond, 30), cols},
 		{manyStreams, about + "; 100 events a second on each", gateways, streaming(50, 10*time.Millisecond, 4), cols},
-		{streamed, fmt.Sprintf("What is added to a bare handler that writes and flushes %d events", chunksEach), middleware, handlingStream, []string{"added CPU ns", "CPU ns", "added allocs"}},
+		{streamed, fmt.Sprintf("The cost that is added to a bare handler that writes and flushes %d events", chunksEach), middleware, handlingStream, []string{"added CPU ns", "CPU ns", "added allocs"}},
 	}
 }
 

@@ -47,7 +47,7 @@
 // times as long, up to 900 ms. So an unstable store stays unused, and a stable one is used again within two
 // seconds. Each change of state is logged in one line.
 //
-// Charges on several masters of a cluster are taken one after the other within one deadline: three charges take
+// Charges in several slots of a cluster are taken slot by slot within one deadline: charges in three slots take
 // three round trips. If the masters are far away, keep the keys of a decision together by a common hash tag
 // ("together" in a policy), or set a longer deadline. Decisions that reach the deadline in this way do not open a
 // circuit, because each master answers in time. So every such decision waits for the whole deadline, and is then

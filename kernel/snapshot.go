@@ -12,7 +12,7 @@ type Snapshot struct {
 	// empty. For permits, Used is the number of held permits. For distinct values, Tick is also the time of the
 	// last use, and Prev the time at which a new value fits.
 	state State
-	// Of a log, the oldest units, expired in number, will have expired at the tick expiry.
+	// For a log, expired is the number of its oldest units that will have expired at the tick expiry.
 	expired, expiry int64
 }
 
@@ -47,8 +47,8 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 // Receipt returns the receipt of a charge at now in a denied Take, as if nothing had happened since the snapshot,
 // and whether this receipt is known. The plan must have the fingerprint of the plan that made the snapshot. If the
 // oldest unit of a log is unknown, Receipt assumes that no unit has expired; then the receipt is known only if the
-// charge fits. It assumes that no permit has become free, and that the requested permit is not held. So no charge
-// may be denied because of a receipt of permits.
+// charge fits. For permits, Receipt assumes that none has become free, and that the requested permit is not held.
+// So no charge may be denied because of a receipt of permits.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():

@@ -37,8 +37,8 @@ type pool struct {
 	fetching *fetching // the reservation that is under way, or nil
 	old      []*batch  // batches with units that can be given back, and not spent
 	shallow  int64     // the time since which the level has been too low for reservations, or 0
-	// Reserved units would drain before they arrive until the time drains, or until refused reaches enough. Until
-	// then, the store decides.
+	// These are set when reserved units have drained before they arrived. The store decides until the time drains,
+	// or until refused reaches enough.
 	drains, enough int64
 	known          known
 	drift          float64        // change of the bucket's level per microsecond, from draining and from other processes; 0 if unknown

@@ -32,7 +32,7 @@ type Taker interface {
 // Bound bounds the time that a client may take to read.
 type Bound interface {
 	Begin() error // called before each write or flush; if it returns an error, nothing is written
-	End() error   // called after each write or flush; returns an error if it took too long
+	End() error   // called after each write or flush; returns an error if the client took too long to read
 }
 
 // Exchange is the writer of a response. It wraps the server's writer, and like it is not safe for concurrent use.

@@ -16,8 +16,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Store passes calls to a backing store that never fails, but a fault can be set that handles the calls. Its
-// methods and fields are safe for concurrent use.
+// Store passes calls to a backing store that never fails. If a fault is set, the fault handles the calls instead.
+// Its methods and fields are safe for concurrent use.
 type Store struct {
 	// Calls counts the calls that have reached the store, without probes. Probes counts the probes of a
 	// failover.Store.
@@ -177,7 +177,7 @@ func Deaf(context.Context, Call) error {
 	return errRefused
 }
 
-// Late charges and answers after a time, which f returns.
+// Late returns a fault that charges, and answers after the time that f returns.
 func Late(f func() time.Duration) Fault {
 	return func(ctx context.Context, c Call) error {
 		select {
@@ -189,8 +189,8 @@ func Late(f func() time.Duration) Fault {
 	}
 }
 
-// Far is the fault of a distant store. The call and the answer each take a time that way returns. If lost is not
-// nil and returns true, the answer never arrives.
+// Far is the fault of a distant store. way is called for the time that the call takes, and again for the time that
+// the answer takes. If lost is not nil and returns true, the answer never arrives.
 func Far(way func() time.Duration, lost func() bool) Fault {
 	return func(ctx context.Context, c Call) error {
 		if err := travel(ctx, way()); err != nil {
@@ -275,8 +275,8 @@ func Spoil(rest Fault, keys ...string) Fault {
 	}
 }
 
-// Telling is the fault of a store that is slow for calls with a cost: a call takes there to arrive, and its answer
-// takes back.
+// Telling is the fault of a store that is slow for calls with a cost. there is the time that a call takes to
+// arrive, and back is the time that its answer takes.
 func Telling(there, back time.Duration) Fault {
 	return func(_ context.Context, c Call) error {
 		if c.Charges[0].Cost == 0 {

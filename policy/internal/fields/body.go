@@ -53,7 +53,7 @@ func (m *Members) AddBody(data []byte, h http.Header) {
 }
 
 // notInForms reports whether a character occurs in JSON, XML and text in other encodings, but is escaped in forms.
-// Servers may not read a body with such a character as a form, even if it has pairs.
+// Servers may read a body with such a character as something other than a form, even if it has pairs.
 func notInForms(r rune) bool { return r < ' ' || r == 0x7F || r == '{' || r == '<' }
 
 // plainForm reports whether s has only characters of forms, so that no server reads it as anything else.

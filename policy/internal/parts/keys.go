@@ -116,8 +116,8 @@ func (k *Keys) tag(together []int) {
 }
 
 // Tenant returns the key of a limit that tenants share, and the key of a tenant. The key of the limit has the first
-// parts of this key, owner in number. If together is not nil, both keys have the hash tag of these parts.
-// Otherwise, the tenant's key has a hash tag that puts it into the same cluster slot as the limit.
+// parts of this key; owner is the number of these parts. If together is not nil, both keys have the hash tag of
+// these parts. Otherwise, the tenant's key has a hash tag that puts it into the same cluster slot as the limit.
 func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
 	start, end := k.start, k.rest+1 // start of the name, and end of the "/" after it
 	if owner > 0 {

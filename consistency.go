@@ -6,17 +6,17 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Consistency is how exactly the processes that share a store count a [Charge] together. Stores that
+// Consistency is the accuracy with which the processes that share a store count a [Charge] together. Stores that
 // are not shared count exactly, and ignore it.
 type Consistency uint8
 
 const (
 	// Strict calls the shared store for each charge. Nothing is ever admitted above the limit.
 	Strict Consistency = iota
-	// Leased has each process reserve units in advance, and spend them without a call of the shared store. It never
+	// Leased has each process reserve units in advance, and spend them without a call to the shared store. It never
 	// admits more than the limit, but may admit a little less. See package lease.
 	Leased
-	// Synced has each process count for itself, and report its counts to the others several times a second. Until a
+	// Synced has each process count separately, and report its counts to the others several times a second. Until a
 	// report arrives, the others may admit the same units again. See package synced.
 	Synced
 )
@@ -36,8 +36,8 @@ func ParseConsistency(name string) (Consistency, error) {
 // String returns the name that [ParseConsistency] reads.
 func (c Consistency) String() string { return consistencyNames[min(c, Synced)] }
 
-// Leasable returns nil if a process may count by the plan without a call of the shared store for each charge, as
-// [Leased] and [Synced] do. That is so for a token bucket, GCRA, and windows of a fixed length. For any other plan
+// Leasable returns nil if a process may count by the plan without a call to the shared store for each charge, as
+// [Leased] and [Synced] do. Such plans are token buckets, GCRA, and windows of a fixed length. For any other plan
 // it returns an error with the reason and an alternative. Charges of such plans are counted as [Strict], whatever
 // their Consistency.
 func (p *Plan) Leasable() error {
@@ -50,7 +50,7 @@ func (p *Plan) Leasable() error {
 	case p.Kernel == kernel.Distinct:
 		return usage("sluice: distinct values are counted by the shared store alone")
 	case p.Once:
-		return usage("sluice: what happens once is known to the shared store alone")
+		return usage("sluice: repeated requests are recognized by the shared store alone")
 	case p.MonthDay > 0:
 		return usage("sluice: months of the calendar are counted by the shared store alone: " + use + ", with a period of a fixed length")
 	case p.Queue:

@@ -20,9 +20,9 @@ type Decision struct {
 	// RetryAfter of a denied cost is the exact time until it fits, in whole microseconds, provided that no other
 	// call takes or gives back units. After a wait that is one tick of the plan shorter, it would not fit.
 	// RetryAfter is [Never] if the cost can never fit. For an allowed cost, RetryAfter is the time until one more
-	// unit fits if nothing remains, and otherwise zero. It is a second for a charge that [Deny] refuses, because
-	// the end of an outage is unknown, and for permits in flight if all are taken. If this call itself took the
-	// last permit, RetryAfter is zero.
+	// unit fits if nothing remains, and otherwise zero. For a charge that [Deny] refuses, RetryAfter is a second,
+	// because the end of an outage is unknown. For permits in flight, it is a second if all are taken, and zero if
+	// this call itself took the last one.
 	RetryAfter time.Duration
 	// ResetAfter is the time until nothing is used. It is zero for permits in flight, because the time when they
 	// are given back is unknown.

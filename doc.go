@@ -6,8 +6,8 @@
 // [kernel.Plan]).
 //
 // A [Store] keeps the counts. It takes any number of charges at once, all or none, so that a request denied by one
-// limit uses up none of the others. Package memory has a store for one process, and package redisstore one for
-// many; both give the same answers.
+// limit uses up none of the others. Package memory has a store for one process, and package redisstore has a store
+// for many; both give the same answers.
 //
 // For one limit, or a few that are charged together, use a [Limiter]:
 //

@@ -11,12 +11,12 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// holdAgain is how often a [Holder] renews a permit: several renewals may fail before the permit is
+// holdAgain is the time between renewals of a permit by a [Holder]: several renewals may fail before the permit is
 // lost.
 const holdAgain = kernel.PermitLasts / 5
 
-// oweAgain is how often a [Holder] tries again to give back permits, and maxOwed is how many such permits it
-// remembers.
+// oweAgain is the time after which a [Holder] tries again to give back permits, and maxOwed is the number of such
+// permits that it remembers.
 const (
 	oweAgain = kernel.PermitLasts / 20
 	maxOwed  = 1024
@@ -35,8 +35,8 @@ func NewPermit() uint64 {
 
 // Holder holds permits: it renews each one well before the permit would become free, until the permit is released.
 // If a process dies or stalls for [kernel.PermitLasts], its permits become free and others may take them. So after
-// a stall, more work may be running than the plan has permits. The same is true if a shared store does not answer
-// for that long.
+// a stall, more work may be running than the plan has permits. The same happens if a shared store does not answer
+// for [kernel.PermitLasts].
 //
 // A Holder has a timer while it holds permits, and need not be closed. It is safe for concurrent use.
 type Holder struct {
@@ -62,7 +62,7 @@ type Hold struct {
 	released bool
 }
 
-// owed is a permit to give back. At until it becomes free in any case.
+// owed is a permit to give back. The permit becomes free at until in any case.
 type owed struct {
 	charge Charge
 	until  time.Time
@@ -109,7 +109,7 @@ func (p *Hold) Release(ctx context.Context) error { return p.holder.Release(ctx,
 // Leave stops renewing the permit without giving it back, so that another process can take it over. The permit
 // becomes free after [kernel.PermitLasts], unless its new owner renews it with the charge that Leave returns.
 func (p *Hold) Leave() Charge {
-	p.holder.let([]*Hold{p})
+	p.holder.markReleased([]*Hold{p})
 	return p.charge
 }
 
@@ -117,7 +117,7 @@ func (p *Hold) Leave() Charge {
 func (h *Holder) Release(ctx context.Context, holds ...*Hold) (err error) {
 	h.begin() // before a permit is released, so that no waiting call misses it
 	defer h.end()
-	if holds = h.let(holds); len(holds) == 0 {
+	if holds = h.markReleased(holds); len(holds) == 0 {
 		return nil
 	}
 	calls := takeCalls(len(holds), func(i int) Charge { return holds[i].back() })
@@ -187,8 +187,8 @@ func (h *Holder) released() <-chan struct{} {
 // confirmed reports whether the store itself made the Take, and not a fallback.
 func confirmed(c *TakeCall) bool { return c.Err == nil && !c.Receipts[0].Origin.Degraded() }
 
-// let marks holds as released, and returns those that were not released before.
-func (h *Holder) let(holds []*Hold) []*Hold {
+// markReleased marks holds as released, and returns those that were not released before.
+func (h *Holder) markReleased(holds []*Hold) []*Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	fresh := make([]*Hold, 0, len(holds))

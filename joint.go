@@ -131,8 +131,8 @@ func costOf(p *Plan, cost int64) int64 {
 	return cost
 }
 
-// turned updates the turns after a call of the store: it drops those of a queue that was reset, and makes a peek
-// return the turn that a unit would get.
+// turned updates the turns after a call of the store: it drops the turns of a queue that was reset, and makes a
+// peek return the turn that a unit would get.
 func (l *Limiter) turned(c *Charge, cost int64, r *Receipt) {
 	switch {
 	case c.Plan != l.queue:
@@ -152,7 +152,7 @@ func lockCost(cost int64) int64 {
 	return min(cost, 1)
 }
 
-// tightest returns one decision for all limits: each field has the value that is true of all of them.
+// tightest returns one decision for all limits, with the smallest Remaining and the longest waits of any.
 func tightest(c *joint, each []Decision) Decision {
 	all := Decision{Allowed: true, Remaining: math.MaxInt64, Now: c.receipts[0].Now}
 	limits, lock := len(c.charges), Decision{Allowed: true}
@@ -178,7 +178,7 @@ func tightest(c *joint, each []Decision) Decision {
 	return all
 }
 
-// tighten makes the fields of d true of the limit that decided one, too.
+// tighten combines d with one, the decision of another limit: see tightest.
 func (d *Decision) tighten(one *Decision) {
 	switch {
 	case d.Allowed == one.Allowed:

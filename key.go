@@ -31,12 +31,12 @@ func AppendKeyPart(dst []byte, value string) []byte {
 	return dst
 }
 
-// plainKey reports whether AppendKeyPart leaves a value as it is.
+// plainKey reports whether AppendKeyPart copies a value unchanged.
 func plainKey(value string) bool {
 	return len(value) <= MaxKeyPart && plainBytes(value) == len(value)
 }
 
-// plainBytes returns how many bytes at the start of a value AppendKeyPart leaves as they are.
+// plainBytes returns the number of bytes at the start of a value that AppendKeyPart copies unchanged.
 func plainBytes(value string) (n int) {
 	// Eight bytes at a time, because every key passes here.
 	for ; len(value)-n >= 8; n += 8 {

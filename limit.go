@@ -32,14 +32,16 @@ const (
 	SlidingWindowCounter
 	// SlidingWindowLog records the time of each unit, in two bytes a unit, so that no Period has more than Count.
 	// It rounds times to 2^-15 of the Period, always so that a unit counts for a little longer. Above a Count of
-	// 1,024 it keeps a count for each 32nd of the Period instead, in about 150 bytes whatever the Count. (A store
-	// needs some more for each key.) No Period has more than Count then either, but under constant demand only
-	// 32/33 of Count pass. So steady traffic at the limit loses 3 %, and a client that takes all of Count at once,
-	// exactly once a Period, is denied every second time: its units are free again after 33/32 of the Period.
+	// 1,024 it keeps a count for each 32nd of the Period instead, in about 150 bytes whatever the Count. (In
+	// addition, a store has a fixed overhead for each key.) In this case, too, no Period has more than Count, but
+	// under constant demand only 32/33 of Count pass. So steady traffic at the limit loses 3 %, and a client that
+	// takes all of Count at once, exactly once a Period, is denied every second time: its units are free again
+	// after 33/32 of the Period.
 	SlidingWindowLog
 	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for exactly one Period. Package
-	// memory keeps 16 bytes for each microsecond in which units were taken, and package redisstore four to seven
-	// bytes for each unit. Count is at most 1,048,576.
+	// memory keeps 16 to 32 bytes for each microsecond in which units were taken. Package redisstore keeps at most
+	// seven bytes for each unit: three if the Period is a few seconds, four up to an hour, five for a day. Count is
+	// at most 1,048,576.
 	SlidingWindowLogExact
 )
 
@@ -91,18 +93,18 @@ type Limit struct {
 	// days, and may be left at zero.
 	Period time.Duration
 	// Burst is the most units that pass at once, or that wait in the queue of a [LeakyBucket]. Zero means the
-	// default: Count, or for a LeakyBucket what drains in [DefaultQueueTime] if that is less. Windows and logs have
-	// no Burst.
+	// default: Count, or for a LeakyBucket the number of units that drain in [DefaultQueueTime], if that is less.
+	// Windows and logs have no Burst.
 	Burst int64
 	// Algorithm is the way in which the limit counts.
 	Algorithm Algorithm
 	// MonthDay, from 1 to 31, makes the period a month of the calendar in UTC that begins at midnight of this day,
-	// or of the last day of a month that is shorter. Only FixedWindow counts by the calendar. All other limits have
-	// 0.
+	// or of the last day of a month that is shorter. Only FixedWindow counts by the calendar. Limits that do not
+	// count by the calendar have 0.
 	MonthDay int
 	// Money is the number of micro-USD in a unit of Count and Burst, for a limit in USD. [ParseLimit] returns 1. A
 	// larger value is for limits with numbers that would be too large to be exact in micro-USD. Callers round costs
-	// up to whole units. Limits of different Money never share a count. Limits that do not count money have 0.
+	// up to whole units. Limits with different Money never share a count. Limits that do not count money have 0.
 	Money int64
 }
 
@@ -385,7 +387,7 @@ func (l Limit) check() error {
 		return fmt.Errorf("the count is %d, and must be at least 1", l.Count)
 	}
 	if l.Money < 0 {
-		return fmt.Errorf("a unit is %d micro-USD, and must be at least 1, or 0 for what is no money", l.Money)
+		return fmt.Errorf("a unit is %d micro-USD, and must be at least 1, or 0 for a limit that does not count money", l.Money)
 	}
 	if l.MonthDay != 0 {
 		return l.checkMonth()
@@ -409,7 +411,7 @@ func (l Limit) check() error {
 func (l Limit) checkMonth() error {
 	switch {
 	case l.MonthDay < 1 || l.MonthDay > 31:
-		return fmt.Errorf("the month begins on day %d, and must on one from 1 to 31", l.MonthDay)
+		return fmt.Errorf("the month begins on day %d, which must be from 1 to 31", l.MonthDay)
 	case l.Period != 0 && l.Period != longestMonth:
 		return fmt.Errorf("the period of a month of the calendar is %v: leave it at zero", l.Period)
 	case l.Algorithm != FixedWindow:

@@ -10,16 +10,16 @@ import (
 // Limiter applies one [Limit], or several together, to any number of keys. Limiters on one store share their counts
 // if they have the same Name and count in the same way, for example as buckets with the same rate or windows of the
 // same length: see Fingerprint in [kernel.Plan]. They never share counts with the rules of a policy, whatever the
-// names: to see a rule's count, ask the policy's engine.
+// names. The engine of a policy returns the counts of its rules.
 //
-// Errors match [ErrUsage] if the call is wrong. If Wait ends without its units, the error matches [ErrNever] or
-// [ErrTooLong], or is the context's. All other errors come from the store.
+// Errors match [ErrUsage] if the call is wrong. If Wait returns without its units, the error matches [ErrNever] or
+// [ErrTooLong], or is the error of the context. All other errors come from the store.
 type Limiter struct {
 	// OnError applies while a shared store behind a failover.Store does not answer: requests are allowed (Allow,
 	// the zero value), denied (Deny), or limited by a local allowance (Local). Set it before the first use.
 	OnError OnError
-	// Consistency is how exactly processes that share a store count together. Stores from stores.Open and of
-	// packages lease and synced use it; all others count exactly. Set it before the first use.
+	// Consistency is the accuracy with which the processes that share the store count together. Stores from
+	// stores.Open and of packages lease and synced use it; all others count exactly. Set it before the first use.
 	Consistency Consistency
 	// Lock, from [Penalty.Plan], locks out a key that exceeds a limit: each Take that does not fit,
 	// including those that Wait makes, is an offence, and Reset lifts the penalty. Set it before the first use.
@@ -50,9 +50,9 @@ type call struct {
 	key      []byte
 }
 
-// NewLimiter returns a limiter that counts in store. The name distinguishes its keys from those of other limiters
-// on the same store, and may be empty. Several limits are charged all or none; no two may have the same rate or
-// window, and only one may be a [LeakyBucket].
+// NewLimiter returns a limiter that counts in store. The name distinguishes its keys from the keys of other
+// limiters on the same store, and may be empty. Several limits are charged all or none; no two may have the same
+// rate or window, and only one may be a [LeakyBucket].
 func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, usage("sluice: NewLimiter needs a store: memory.New() is one")
@@ -77,8 +77,8 @@ func (l *Limiter) Name() string { return l.name }
 func (l *Limiter) Plan() *Plan { return l.plan }
 
 // Take charges cost units, at least 1, to key, if they fit. Several limits are charged all or none, and the
-// decision is true of all of them: it has the smallest Remaining and the longest waits of any. On an error the
-// decision is zero.
+// decision combines them: it has the smallest Remaining and the longest waits of any. On an error the decision is
+// zero.
 func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
 		return d, wrongCost(cost)
@@ -112,9 +112,10 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // Wait takes cost units, and waits until they fit or, in a [LeakyBucket], until their turn. If the context's
-// deadline is before that, Wait returns [ErrTooLong] at once and takes nothing. Waiters are served in no particular
-// order, except those queued in a LeakyBucket. If OnError is Deny and the store is unavailable, Wait tries again
-// once a second.
+// deadline is before that, Wait returns [ErrTooLong] at once and keeps nothing: it gives up the turn in a
+// LeakyBucket for a later caller, and refunds the units of other limits. Waiters are served in no particular order,
+// except those queued in a LeakyBucket. If OnError is Deny and the store is unavailable, Wait tries again once a
+// second.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	deadline, bounded := ctx.Deadline()
 	for {

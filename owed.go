@@ -31,8 +31,8 @@ func (l *Limiter) Owe(ctx context.Context, key string, cost int64) error {
 	return l.store.Take(ctx, c.charges, c.receipts)
 }
 
-// withDebt returns p with room for a debt of overruns times its Capacity, or of as much of that as can be counted
-// exactly.
+// withDebt returns p with room for a debt of overruns times its Capacity. If such states could not be exact, the
+// debt is halved until they can.
 func (p *Plan) withDebt() *Plan {
 	for times := int64(overruns); times > 0; times /= 2 {
 		if q, err := p.WithMost(p.Capacity * (times + 1)); err == nil {

@@ -30,9 +30,9 @@ const (
 
 // Plan compiles a penalty to a plan of the [kernel.Lock] kernel. In a Take, put the penalty's [Charge] after the
 // charges of the limits that it guards, and give it the same Key: see [Offends]. Its Cost is 1 if the limits' cost
-// is above 0, and 0 for a peek. Any negative cost lifts the penalty, and forgets earlier ones. Changed settings
-// keep the penalties in force, with one exception: if the remaining time of a penalty is more than twice the length
-// that the new settings give it, it is shortened to that length.
+// is above 0, and 0 for a peek. Any negative cost lifts the penalty, and forgets earlier ones. A change of the
+// settings does not affect penalties that are in force, with one exception: a penalty whose remaining time is more
+// than twice the length that the new settings give it is shortened to that length.
 func (p Penalty) Plan() (*Plan, error) {
 	p, err := p.filled()
 	if err != nil {
@@ -88,12 +88,12 @@ func checkPenalty(what string, d time.Duration) error {
 	return nil
 }
 
-// Offends reports whether charge i of a [Store.Take] records an offence, which starts a penalty. It does if all of
-// this is true:
+// Offends reports whether charge i of a [Store.Take] records an offence, which starts a penalty. A charge does if
+// all of the following is true:
 //
 //   - Its plan is of the [kernel.Lock] kernel, its Cost is positive, and it fits: no penalty is in force.
 //   - An earlier charge with the same Key and a positive Cost does not fit. An Owe does not count here.
-//   - No earlier charge of [NewOnce] is a repeat, which is one that does not fit.
+//   - Every earlier charge of [NewOnce] fits. If one does not fit, the Take is a repeat, and no offence.
 //
 // Whether the Take is refused, and by which charges, makes no difference. Every store calls Offends, or does the same.
 func Offends(charges []Charge, receipts []Receipt, i int) bool {

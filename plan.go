@@ -9,12 +9,12 @@ import (
 )
 
 // Plan is a [Limit], a [Penalty] or a number of permits, compiled to integers: the [kernel.Plan] that stores count
-// by. Plans are made by [NewPlan], [Penalty.Plan], [NewInFlight], [NewDistinct] and [NewOnce], are never changed after that and
-// may be shared.
+// by. Plans are made by [NewPlan], [Penalty.Plan], [NewInFlight], [NewDistinct] and [NewOnce], never change after
+// that, and may be shared.
 type Plan struct {
 	kernel.Plan
-	Limit   Limit   // with its Burst filled in, or the Period of a month
-	Penalty Penalty // with its defaults filled in; zero for other plans than a penalty's
+	Limit   Limit   // with the default Burst, or the Period of a month, filled in
+	Penalty Penalty // with its defaults filled in; zero unless the plan is of a penalty
 }
 
 // NewPlan compiles a limit. It fails if the limit is invalid, or if its numbers cannot be exact in ticks of 1 µs, 1
@@ -76,7 +76,7 @@ func NewOnce(within time.Duration) (*Plan, error) {
 	return p, nil
 }
 
-// WithMost returns a copy of p in which Most is units, or Capacity if that is larger. Most is the largest number of
+// WithMost returns a copy of p with Most set to the larger of units and Capacity. Most is the largest number of
 // units that a state keeps, including a debt: see [kernel.Plan]. If several plans share states, units should be the
 // largest Capacity of these plans plus the debt that p allows. The copy has the Fingerprint of p. WithMost fails if
 // the copy could not be exact, for penalties, and for plans of [NewInFlight] and [NewDistinct].
@@ -92,7 +92,7 @@ func (p *Plan) WithMost(units int64) (*Plan, error) {
 	return q, nil
 }
 
-// compile returns the plan of a limit. Its Most is at least most.
+// compile returns the plan of a limit. The Most of the plan is at least the parameter most.
 func compile(l Limit, most int64) (*Plan, error) {
 	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("limit %v: %w", l, err)
@@ -116,11 +116,11 @@ func compile(l Limit, most int64) (*Plan, error) {
 	return &Plan{Plan: p, Limit: l}, nil
 }
 
-// moneyFingerprint returns the Fingerprint of a limit in USD. of is the Fingerprint of the same numbers as a limit
-// without money. It differs because counts in one unit mean nothing in another.
-func moneyFingerprint(of uint64, money int64) uint64 {
+// moneyFingerprint returns the Fingerprint of a limit in USD. base is the Fingerprint of the same numbers as a
+// limit without money. The two differ because counts in one unit mean nothing in another.
+func moneyFingerprint(base uint64, money int64) uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, "USD ", of, money)
+	fmt.Fprint(h, "USD ", base, money)
 	return h.Sum64()
 }
 

@@ -11,7 +11,8 @@ import (
 // [Limiter] of that name.
 //
 // A permit is held until it is released, however long the work takes. [Holder] describes when the number of permits
-// may be exceeded. Errors match [ErrUsage] if the call is wrong. All others are the store's or the context's.
+// may be exceeded. Errors match [ErrUsage] if the call is wrong. All other errors come from the store or the
+// context.
 type Semaphore struct {
 	// OnError applies while a shared store does not answer, as for a [Limiter]. Set it before the first use.
 	OnError OnError
@@ -25,7 +26,7 @@ type Semaphore struct {
 }
 
 // NewSemaphore returns a semaphore that has permits, from 1 to 65,536, for each key, and counts in store. The name
-// distinguishes its keys from those of other semaphores on the same store, and may be empty.
+// distinguishes its keys from the keys of other semaphores on the same store, and may be empty.
 func NewSemaphore(store Store, name string, permits int64) (*Semaphore, error) {
 	if store == nil {
 		return nil, usage("sluice: NewSemaphore needs a store: memory.New() is one")
@@ -66,8 +67,8 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 	}, d, nil
 }
 
-// Wait pauses between tries for a random time of up to firstPause, which doubles up to longPause, so
-// that callers waiting for the same permit neither retry in step nor too often.
+// Wait pauses between attempts for a random time. Its bound starts at firstPause and doubles up to longPause, so
+// that callers that wait for the same permit neither retry in step nor too often.
 const (
 	firstPause = 5 * time.Millisecond
 	longPause  = 250 * time.Millisecond

@@ -19,21 +19,21 @@ type Charge struct {
 	// Shadow marks a charge that never refuses its Take. If it fits, it is counted like any other.
 	Shadow bool
 	// Owe marks a charge that is committed even if it does not fit, such as the rest of the cost of a request that
-	// has passed. Its Cost is above 0. Receipt.Fits reports as usual whether the charge fits. If it does not, units
-	// are committed until the state has the plan's Most; Receipt.Cut is the number of units that were not
-	// committed. The charge never refuses its Take, but if another charge does, it is not committed. Penalties and
-	// permits ignore Owe.
+	// has passed. Its Cost is above 0. Receipt.Fits reports whether the charge fits, as for any other charge. If it
+	// does not fit, units are committed until the state holds the most units that the plan permits, including a
+	// debt (see [Plan.WithMost]); Receipt.Cut is the number of units that were not committed. The charge never
+	// refuses its Take, but if another charge does, it is not committed. Penalties and permits ignore Owe.
 	Owe bool
 	// OnError decides this charge if the shared store is unavailable. Stores that cannot fail over ignore it.
 	OnError OnError
-	// Consistency is how exactly processes that share the store count the charge together.
+	// Consistency is the accuracy with which the processes that share the store count the charge together.
 	Consistency Consistency
 	// Permit is the number of the permit to take or give back, for a plan of [NewInFlight]. No two callers may use
 	// the same number: see [NewPermit]. For a plan of [NewDistinct], Permit is a hash of the value.
 	Permit uint64
-	// Until, if not 0, is the time, in microseconds since the Unix epoch by the store's clock, from which a
-	// negative Cost counts as 0. So a refund that comes after the window of its units has ended, or after they have
-	// drained, takes nothing from what others have used since.
+	// If Until is not 0, a negative Cost counts as 0 from that time on. Until is in microseconds since the Unix
+	// epoch, by the store's clock. It keeps a refund from giving back units that others have used since, if the
+	// refund comes after the window of its own units has ended, or after they have drained.
 	Until int64
 }
 
@@ -103,7 +103,7 @@ type OnError uint8
 
 const (
 	Allow OnError = iota // the charge passes
-	Deny                 // the charge is refused; if only the answer of the store was lost, it may have counted the charge
+	Deny                 // the charge is refused; the store may have counted it nevertheless, if just its answer was lost
 	Local                // a local allowance of the limit decides
 )
 
@@ -197,7 +197,7 @@ func checkMany(charges []Charge) error {
 	return nil
 }
 
-// Admitted reports whether a Take was committed: whether every charge fits that is neither a Shadow nor an Owe.
+// Admitted reports whether a Take was committed: whether every charge that is neither a Shadow nor an Owe fits.
 func Admitted(charges []Charge, receipts []Receipt) bool {
 	for i := range charges {
 		if !receipts[i].Fits && charges[i].Refuses() {

@@ -12,17 +12,19 @@ import (
 // Turns keeps the turn of a caller that leaves a queue early, and gives the turn to a later caller. The zero value
 // is empty and ready. Turns is safe for concurrent use.
 //
-// A store keeps one number for the queue of a [LeakyBucket]: the end of its last turn. Each charged unit moves that
-// end later. Only a reset moves it earlier, because all earlier turns belong to other callers. So a turn belongs to
-// the process that received it: to the caller that waits or, once that caller has left, to the Turns of the
-// process. No turn is given twice, however many processes share the store.
+// A store keeps one number for the queue of a [LeakyBucket]: the end of its last turn. Each charged unit moves this
+// end later. The end cannot move earlier when a caller gives up its turn, because the turns after it may belong to
+// other callers. So a turn belongs to the process that received it: to the caller that waits or, once that caller
+// has left, to the Turns of the process. However many processes share the store, no turn is given twice, with the
+// two exceptions below: a reset, and a smaller Most.
 //
 // A turn that no caller takes in time is lost, and so are the turns of a process that ends. Then less passes, never
 // more.
 //
 // After a reset, the store assigns turns that start at the present time, while waiting callers keep theirs, so two
-// callers may have turns at the same time. The same is true of the turns in Turns if another process resets their
-// queue; they are dropped as soon as an answer of the store shows the reset.
+// callers may have turns at the same time. When this process resets a queue, Forget drops the kept turns of the
+// queue. If another process resets it, kept turns may overlap new ones, too, until an answer of the store shows the
+// reset; then they are dropped.
 //
 // If the plan of a queue gets a smaller Most, the store cuts the queue to the new length. It then assigns the turns
 // beyond that length again, as after a reset.
@@ -83,8 +85,8 @@ func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	}
 }
 
-// Offer reports whether it keeps a turn of that many units for the queue of c. If so, it changes r, the receipt of
-// a peek at the queue, to the receipt of a charge with this turn.
+// Offer reports whether t keeps a turn of the given number of units for the queue of c. If so, Offer changes r, the
+// receipt of a peek at the queue, to the receipt of a charge with this turn.
 func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	return !t.kept.None() && c.Plan.Queue && units > 0 && !r.Origin.Degraded() && t.kept.Offer(c.Key, &c.Plan.Plan, units, &r.Receipt)
 }
@@ -173,12 +175,12 @@ func (t *Turns) retake(ctx context.Context, store Store, charges []Charge, recei
 	return err
 }
 
-// undo gives back what was taken for all charges except those at the indexes not.
-func (t *Turns) undo(ctx context.Context, store Store, charges []Charge, receipts []Receipt, not []int) {
+// undo gives back what was taken for all charges, except for charges with an index in except.
+func (t *Turns) undo(ctx context.Context, store Store, charges []Charge, receipts []Receipt, except []int) {
 	back := make([]Charge, 0, len(charges))
 	var indexes []int
 	for i := range charges {
-		if c := &charges[i]; c.Cost != 0 && c.Plan.Kernel != kernel.Lock && !slices.Contains(not, i) {
+		if c := &charges[i]; c.Cost != 0 && c.Plan.Kernel != kernel.Lock && !slices.Contains(except, i) {
 			back, indexes = append(back, c.Undo(&receipts[i])), append(indexes, i)
 		}
 	}

@@ -80,7 +80,7 @@ func (c *call) linger() {
 	}
 }
 
-// replay is a body of which peek has read the start. The handler reads it from the start, and gets the error that
+// replay is a body that peek has begun to read. The handler reads the body from the start, and gets the error that
 // peek got.
 type replay struct {
 	rest io.ReadCloser
@@ -92,8 +92,8 @@ type replay struct {
 }
 
 // peek reads the body, and returns it if it has at most limit bytes, and otherwise nil. length is its
-// Content-Length, or -1. The error is that of reading, or [policy.ErrBodyMemory]. Peek calls restart when it has
-// read firstPart bytes, and again each time the number of bytes read has doubled.
+// Content-Length, or -1. The error comes from reading the body, or is [policy.ErrBodyMemory]. Peek calls restart
+// when it has read firstPart bytes, and again each time the number of bytes read has doubled.
 func (b *replay) peek(length, limit int64, restart func()) ([]byte, error) {
 	most := limit + 1 // one more byte, to notice a longer body
 	if length >= 0 {
@@ -122,10 +122,11 @@ func (b *replay) peek(length, limit int64, restart func()) ([]byte, error) {
 	}
 }
 
-// firstPart is the size in bytes of the first memory for a body.
+// firstPart is the size in bytes of the first buffer for a body.
 const firstPart = 64 << 10
 
-// grow doubles the memory for the body, to at most most bytes. It reports whether bodyMemory has room.
+// grow doubles the memory for the body, but not beyond the number of bytes in most. It reports whether bodyMemory
+// has room.
 func (b *replay) grow(most int64) bool {
 	size := min(2*int64(cap(b.read)), most)
 	if cap(b.read) == 0 {

@@ -21,8 +21,8 @@ type Choice struct {
 	Cost int64
 }
 
-// MissingError is the error of a request that lacks what it is counted by. Its text names that, for example "an API
-// key".
+// MissingError is the error of a request that lacks what it is counted by. Its text names the missing thing, for
+// example "an API key".
 type MissingError string
 
 func (e MissingError) Error() string { return "the request lacks " + string(e) }

@@ -11,8 +11,8 @@ import (
 
 // ClientIP finds the address that a request comes from.
 //
-// The zero value trusts no proxy: the address is that of the connection (RemoteAddr). That is right if clients
-// connect directly. Behind a proxy it is the proxy's address, and all clients share one limit until the proxy is in
+// The zero value trusts no proxy: the address is that of the connection (RemoteAddr). Use it if clients connect
+// directly. Behind a proxy, the address is the proxy's, and all clients share one limit until the proxy is in
 // Trusted.
 //
 // A header with addresses is a list to which each proxy appends its peer. The client can set the start of the list
@@ -28,7 +28,8 @@ type ClientIP struct {
 	Trusted []netip.Prefix
 	// Header is the header that these proxies write, X-Forwarded-For if empty. "Forwarded" is read as in RFC 7239,
 	// and every other header as a list of addresses, such as X-Real-IP with its single address. No other header is
-	// read, because proxies pass headers that they do not write on unchanged, so a client could send it.
+	// read: proxies pass on, unchanged, the headers that they do not write themselves, so a client could have sent
+	// them.
 	Header string
 	// IPv6Prefix is the number of bits of an IPv6 address that [ClientIP.Key] keeps, from 1 to 128. Zero means 64:
 	// one customer usually has all the addresses of a /64.

@@ -16,8 +16,8 @@ func withDecision(r *http.Request, d *policy.Decision) *http.Request {
 }
 
 // DecisionFrom returns the decision that allowed a request, from the request's context. It reports false unless the
-// request has passed a middleware with [Config] KeepDecision. After several of them, the decision is that of the
-// innermost middleware. The decision stays valid. All callers share its results: do not change them.
+// request has passed a middleware with [Config] KeepDecision. After several such middleware, the innermost one's
+// decision is returned. The decision stays valid. All callers share its results: do not change them.
 func DecisionFrom(ctx context.Context) (d policy.Decision, found bool) {
 	kept, _ := ctx.Value(decisionKey{}).(*policy.Decision)
 	if kept == nil {

@@ -1,6 +1,6 @@
-// Package httplimit limits HTTP requests in front of any [net/http.Handler], by one limit or by a whole policy, and
-// reports limits and waits to clients in response fields. The gateway and your programs import it. It imports
-// packages answer and policy.
+// Package httplimit limits HTTP requests in front of any [net/http.Handler], by one limit or by a whole policy.
+// Response fields tell clients what their limits are and how long to wait. The gateway and your programs import it.
+// It imports packages answer and policy.
 //
 //	limit, err := sluice.ParseLimit("100/minute burst 20")
 //	limiter, err := sluice.NewLimiter(memory.New(), "api", limit)
@@ -32,16 +32,17 @@
 // limits. It overwrites those fields that can have only one value. A handler that sets these fields itself overrides
 // them. Wrap a reverse proxy in [Keep].
 //
-// If the policy has cors, pages of the listed origins may read denials. If such a page may read a response, it may
-// also read the fields above. A handler that sets Access-Control-Expose-Headers should append to it.
+// If the policy has cors, pages of the listed origins may read denials. For other responses, the handler decides
+// whether such a page may read them; the middleware only exposes the fields above. A handler that sets
+// Access-Control-Expose-Headers should append to it.
 //
 // # Queues
 //
-// A request that a leaky bucket admits with a delay waits for its turn. If the client leaves, a later request gets the
-// turn. The same is true if the request's context has a deadline before the turn: the request is then denied at once,
-// without the fields above. A body of up to 64 KiB is read before the wait, because a server notices that a client has
-// left only after the body has been read. If the body is larger, the request keeps its turn even if the client leaves.
-// The server's WriteTimeout should be longer than its longest queue.
+// A request that a leaky bucket admits with a delay waits for its turn. If the client leaves, a later request gets
+// the turn. If the deadline of the request's context is before the turn, the request is denied at once, without the
+// fields above, and a later request gets the turn. A body of up to 64 KiB is read before the wait, because a server
+// notices that a client has left only after the body has been read. If the body is larger, the request keeps its
+// turn even if the client leaves. The server's WriteTimeout should be longer than its longest queue.
 //
 // # Bodies
 //
@@ -83,13 +84,14 @@
 // # Requests
 //
 // A request target is a path, an http or https URL with a host, or "*" for OPTIONS. Requests with any other target
-// are answered with 400 and not counted. The same is true of CONNECT requests, of a Host that is neither a name nor
-// an address, and of a Connection field of more than 1000 bytes. A server answers "OPTIONS *" itself, uncounted,
-// unless its DisableGeneralOptionsHandler is set.
+// are answered with 400 and not counted. So are CONNECT requests, and requests with a Host that is neither a name
+// nor an address, or with a Connection field of more than 1000 bytes. A server answers "OPTIONS *" itself,
+// uncounted, unless its DisableGeneralOptionsHandler is set.
 //
-// Fields that Connection names are removed from the request before the decision, because a proxy behind the middleware
-// would remove them later. Fields about the connection itself stay, as do the forwarded fields. The middleware
-// ignores X-HTTP-Method-Override, X-Original-URL and similar fields: configure frameworks behind it to do the same.
+// The fields listed in the Connection field are removed from the request before the decision, because a proxy
+// behind the middleware would remove them later. Fields about the connection itself stay, as do the forwarded
+// fields. The middleware ignores X-HTTP-Method-Override, X-Original-URL and similar fields: configure frameworks
+// behind it to do the same.
 //
 // # Cost
 //

@@ -140,7 +140,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	}
 	switch {
 	case quota && c.answer.Status == http.StatusOK:
-		say(w, r, &c.answer, http.StatusOK)
+		send(w, r, &c.answer, http.StatusOK)
 	case c.answer.Status == http.StatusOK:
 		if d.config.KeepDecision {
 			c.r = withDecision(r, &c.decision)
@@ -166,16 +166,16 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		refuseBy(d.config.Refuse, w, r, c.answer.Status, &c.decision)
 	case d.config.AuthOnly: // the proxy decides by the status
 		c.linger()
-		say(w, r, &c.answer, c.answer.Status)
+		send(w, r, &c.answer, c.answer.Status)
 	default:
 		c.linger()
-		say(w, r, &c.answer, c.answer.HTTPStatus())
+		send(w, r, &c.answer, c.answer.HTTPStatus())
 	}
 	return nil, nil, nil
 }
 
-// clean removes the fields that Connection names, unless the gateway has removed them. It returns the fault of
-// Connection as a sentence, or "".
+// clean removes the fields listed in the Connection field, unless the gateway has removed them. It returns the
+// fault of Connection as a sentence, or "".
 func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
 	if x, ok := w.(*exchange.Exchange); ok && x.Cleaned {
 		return x.Fault
@@ -183,8 +183,8 @@ func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
 	return exchange.DropNominated(h, d.config.ForwardedHeader)
 }
 
-// say sends the status and the body of an answer. The fields are already set.
-func say(w http.ResponseWriter, r *http.Request, a *answer.Answer, status int) {
+// send sends the status and the body of an answer. The fields are already set.
+func send(w http.ResponseWriter, r *http.Request, a *answer.Answer, status int) {
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(a.Body()) // the only error is that the client has left

@@ -23,8 +23,8 @@ type Config struct {
 	Name string
 	// DegradedField adds "X-RateLimit-Degraded: true" to a response if the decision was made without the store.
 	DegradedField bool
-	// ForwardedHeader is the header of [Config.Policy] that trusted proxies write, as Header in [ClientIP]. The
-	// policy has the trusted proxies.
+	// ForwardedHeader is the header that trusted proxies write, for [Config.Policy]: see Header in [ClientIP]. The
+	// policy lists the trusted proxies.
 	ForwardedHeader string
 	// Attributes sets values that only the program knows, such as the user from the request's context, for rules of
 	// [Config.Policy] with a key such as "key: [attr:user]". The map is empty, and must not be used after

@@ -10,15 +10,15 @@ import (
 )
 
 // Keep wraps a reverse proxy so that clients see the limits of the middleware in front of it. Without Keep,
-// [net/http/httputil.ReverseProxy] adds the fields of the upstream's response to those of the middleware, and drops
-// those of the middleware if the upstream sends an informational response such as 103.
+// [net/http/httputil.ReverseProxy] adds the fields of the upstream's response to the middleware's fields. If the
+// upstream sends an informational response such as 103, it drops the middleware's fields.
 //
 //	handler := httplimit.Policy(engine)(httplimit.Keep(proxy))
 //
-// If the middleware has set RateLimit or X-RateLimit fields, they replace those of the upstream. If it has not, for
-// example because no rule applied, those of the upstream pass. The same is true of the fields of language model
-// APIs, such as x-ratelimit-remaining-tokens. The handler can flush, hijack and set deadlines through an
-// [http.ResponseController].
+// If the middleware has set RateLimit or X-RateLimit fields, these replace the fields of the upstream. Otherwise,
+// for example because no rule applied, the fields of the upstream pass. Fields of language model APIs, such as
+// x-ratelimit-remaining-tokens, are handled in the same way. The handler can flush, hijack and set deadlines
+// through an [http.ResponseController].
 func Keep(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		k := &keeper{header: w.Header()}

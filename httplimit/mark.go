@@ -37,8 +37,8 @@ func mark(h http.Header, d *policy.Decision) {
 	}
 }
 
-// keepNominated removes the name of that field from Connection. Otherwise a proxy behind the middleware would
-// remove the field.
+// keepNominated removes [policy.OverField] from the list in the Connection field. Otherwise a proxy behind the
+// middleware would remove the field.
 func keepNominated(h http.Header) {
 	var kept []string
 	for _, line := range h["Connection"] {

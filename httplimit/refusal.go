@@ -49,16 +49,16 @@ func (c Config) Answerer() *Answerer {
 // the request may pass. If not, Answer has written the response. Answer does not wait for a Delay; call
 // [answer.Settle] for that.
 func (a *Answerer) Answer(w http.ResponseWriter, r *http.Request, d policy.Decision) (pass bool) {
-	var said answer.Answer
+	var reply answer.Answer
 	a.outage.Note(&d)
-	a.encoder.Encode(&said, w.Header(), &d, answer.Client{Header: r.Header})
+	a.encoder.Encode(&reply, w.Header(), &d, answer.Client{Header: r.Header})
 	switch {
-	case said.Status == http.StatusOK:
+	case reply.Status == http.StatusOK:
 		return true
 	case a.refuse != nil:
-		refuseBy(a.refuse, w, r, said.Status, &d)
+		refuseBy(a.refuse, w, r, reply.Status, &d)
 	default:
-		say(w, r, &said, said.HTTPStatus())
+		send(w, r, &reply, reply.HTTPStatus())
 	}
 	return false
 }

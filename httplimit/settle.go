@@ -24,7 +24,7 @@ import (
 // while the handler writes.
 func Settle(ctx context.Context, o policy.Outcome) {
 	for s, _ := ctx.Value(settlingKey{}).(*settling); s != nil; s = s.outer {
-		s.said = o
+		s.override = o
 	}
 }
 
@@ -42,7 +42,7 @@ type settling struct {
 	taken    taken                  // the charge of a limiter
 	awaits   bool                   // false if only permits in flight are released
 	outer    *settling              // the settling of a middleware in front of this one
-	said     policy.Outcome         // the outcome set by the handler
+	override policy.Outcome         // the outcome set by the handler
 	reader   *policy.ResponseReader // nil if no rule reads the response's body
 	status   int                    // 0 until the response starts
 	silent   bool                   // the handler has returned without an answer
@@ -129,7 +129,7 @@ func (s *settling) watchBody(status int) {
 }
 
 func (s *settling) settle(bytes int64) {
-	o := policy.Outcome{Status: cmp.Or(s.said.Status, s.status), Header: s.exchange.Header(), Bytes: bytes, Verdict: s.said.Verdict, Cost: s.said.Cost, Read: s.reader}
+	o := policy.Outcome{Status: cmp.Or(s.override.Status, s.status), Header: s.exchange.Header(), Bytes: bytes, Verdict: s.override.Verdict, Cost: s.override.Cost, Read: s.reader}
 	if engine := s.door.engine; engine != nil {
 		engine.Settle(s.request.Context(), s.decision, o)
 	} else {

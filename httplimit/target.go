@@ -14,7 +14,7 @@ func misaimed(r *http.Request) string {
 	u := r.URL
 	switch {
 	case r.Method == http.MethodConnect:
-		return "This is not a forward proxy, and CONNECT is not taken."
+		return "This is not a forward proxy, and CONNECT is not supported."
 	case r.RequestURI == "*" && r.Method != http.MethodOptions:
 		return `The target "*" is for OPTIONS only.`
 	case !policy.PlainHost(r.Host):

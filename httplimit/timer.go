@@ -38,7 +38,7 @@ func (t *timer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline sets the read deadline of the body, if the body has that method, as those of the gateway do.
+// SetReadDeadline sets the read deadline of the body, if the body has this method, as the bodies of the gateway do.
 func (t *timer) SetReadDeadline(at time.Time) error {
 	if body, ok := t.ReadCloser.(interface{ SetReadDeadline(time.Time) error }); ok {
 		return body.SetReadDeadline(at)

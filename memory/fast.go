@@ -113,7 +113,7 @@ func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluic
 	if last < 0 {
 		return true
 	}
-	// If a state is missing, mostly that of a new key, give up before anything is claimed.
+	// If a state is missing, mostly because its key is new, give up before anything is claimed.
 	for n, i := range order {
 		o := &ops[i]
 		if n < last && o.hash == ops[order[n+1]].hash {

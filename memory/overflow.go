@@ -44,8 +44,8 @@ type overflow struct {
 	crowdedUntil atomic.Int64 // see crowded
 }
 
-// Bytes that are counted in addition to those of a log: the record itself, rounding by the allocator, and the table
-// of a stripe with records.
+// Bytes that are counted in addition to the bytes of a log: the record itself, rounding by the allocator, and the
+// table of a stripe with records.
 const (
 	recordBytes        = int64(unsafe.Sizeof(record{})+15) &^ 15
 	permitsBytes       = int64(unsafe.Sizeof(kernel.Permits{})+15) &^ 15

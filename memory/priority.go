@@ -8,10 +8,10 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// priority orders states by what would be lost with them; the lowest is evicted first. First comes how much of the
-// limit is used, in steps of a factor of two. Among states that have used more than half, the first to drain is
-// evicted first. Otherwise a limit of one a second, which a single request uses up, could outlast a limit of an
-// hour. Among the others, the least recently used is evicted first, if that is known.
+// priority orders states by what would be lost with them; the lowest is evicted first. The first criterion is how
+// much of the limit is used, in steps of a factor of two. Among states that have used more than half, the first to
+// drain is evicted first. Otherwise a limit of one a second, which a single request uses up, could outlast a limit
+// of an hour. Among the others, the least recently used is evicted first, if that is known.
 //
 // From the highest bit: 4 bits for the step, 52 for the time in microseconds, 7 for the fraction within the step.
 type priority int64
@@ -32,15 +32,15 @@ const (
 	overHalf priority = 10 << stepShift
 )
 
-// time returns the time in a priority. If the priority is at least overHalf, it is when the state will be empty, or
-// the end of a penalty.
+// time returns the time in a priority. If the priority is at least overHalf, this is the time when the state will
+// be empty, or the end of a penalty.
 func (p priority) time() int64 { return int64(p>>timeShift) & latest }
 
-// priorityOf returns the priority of a state, and when it will be empty. r is a receipt for the state, and asked is
+// priorityOf returns the priority of a state, and when it will be empty. r is a receipt for the state, and lastUsed is
 // when it was last used.
-func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
+func priorityOf(p *sluice.Plan, r *sluice.Receipt, lastUsed int64) (_ priority, until int64) {
 	if p.Kernel == kernel.InFlight {
-		return priorityOfPlaces(p, r, asked)
+		return priorityOfPermits(p, r, lastUsed)
 	}
 	d := p.Decide(0, *r)
 	if d.ResetAfter == 0 {
@@ -55,25 +55,26 @@ func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, unt
 	if p.Once { // without the record, a repeated request is charged again
 		used = 0
 	}
-	return newPriority(used, p.Capacity, asked, ends), until
+	return newPriority(used, p.Capacity, lastUsed, ends), until
 }
 
-// priorityOfPlaces is priorityOf for permits. Their receipts do not contain when they expire.
-func priorityOfPlaces(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
+// priorityOfPermits is priorityOf for permits. Their receipts do not contain when they expire.
+func priorityOfPermits(p *sluice.Plan, r *sluice.Receipt, lastUsed int64) (_ priority, until int64) {
 	if r.Used == 0 {
 		return drained, 0
 	}
-	return newPriority(r.Used, p.Capacity, asked, r.Now+p.Span), min(r.Now+p.Lifetime(), latest)
+	return newPriority(r.Used, p.Capacity, lastUsed, r.Now+p.Span), min(r.Now+p.Lifetime(), latest)
 }
 
-// newPriority returns the priority of a state with used units of a capacity.
-func newPriority(used, capacity, asked, until int64) priority {
+// newPriority returns the priority of a state with used units of a capacity, last used at a time and empty at
+// until.
+func newPriority(used, capacity, at, until int64) priority {
 	share := min(max(1, used<<10/capacity), 1<<10) - 1 // in 1024ths, from 0 to 1023
 	step := bits.Len64(uint64(share))                  // from 0 to 10
 	if priority(step)<<stepShift >= overHalf {
-		asked = min(until, latest)
+		at = min(until, latest)
 	}
-	return max(1, priority(int64(step)<<stepShift|asked<<timeShift|share<<(10-step)>>2&(1<<timeShift-1)))
+	return max(1, priority(int64(step)<<stepShift|at<<timeShift|share<<(10-step)>>2&(1<<timeShift-1)))
 }
 
 // priority returns the priority of a word in a cell. A busy cell is in use, and must stay.

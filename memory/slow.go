@@ -5,7 +5,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// takeSlow takes any charges, including those of new keys and of states in the overflow, with the locks of their
+// takeSlow takes any charges, including charges of new keys and of states in the overflow, with the locks of their
 // stripes.
 func (s *Store) takeSlow(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	crowded := s.refuse && s.crowded(s.at(now), charges)

@@ -36,7 +36,7 @@ func (s *Store) countEvicted(r priority) {
 }
 
 // Stats returns the size and the losses of the store at the present time. It reads every state, one stripe at a
-// time, which takes some milliseconds for a million keys: use it for people and metrics.
+// time, which takes some milliseconds for a million keys: call it for displays and metrics, not for each request.
 func (s *Store) Stats() Stats { return s.StatsAt(s.now()) }
 
 // StatsAt does what Stats does at the time now, for a store that is used with TakeAt.

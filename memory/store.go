@@ -5,18 +5,18 @@
 // the keys in use, up to its bound. Once a sixteenth of the memory is in use, new keys replace states that have
 // drained. So a Store needs no background work, and need not be closed.
 //
-// At the bound, a new key evicts another one: the key that has used the smallest part of its limit, to a factor of
-// two, and among equal keys the least recently used one, if that is known. Keys that have used more than half of
-// their limit are evicted last, in the order in which they drain. So a flood of new keys, under any limits, never
-// evicts a key that is being limited, unless such keys fill seven tenths of the memory. If they do, [Stats] counts
-// the evicted ones; with RefuseNew in [Config], new keys are refused instead. A client that sends enough new keys
-// to fill the store makes it forget keys that have used hardly anything. So if clients can invent keys, limit by
-// address as well.
+// At the bound, a new key evicts another one: a key that has used about the smallest part of its limit. Keys whose
+// parts differ by less than a factor of two may count as equal. Of equal keys, the one that was least recently used
+// is evicted, if the store knows which. Keys that have used more than half of their limit are evicted last, in the
+// order in which they drain. So a flood of new keys, under any limits, never evicts a key that is being limited,
+// unless limited keys fill seven tenths of the memory. If they do, [Stats] counts the evicted keys; with RefuseNew
+// in [Config], new keys are refused instead. A client that sends enough new keys to fill the store makes it forget
+// keys that have used hardly anything. So if clients can invent keys, limit by address as well.
 //
 // A Store keeps only a hash of each key, with a random seed: 58 bits in a store of the default size. The
 // probability that any two of a million keys share a state is one in 500,000, and clients cannot find out which
-// keys do. Storing whole keys was tried: a Take of a hot key then costs 2.5 times as much, a Take of one of a
-// million keys five times as much, and each key takes 140 bytes plus its length.
+// keys do. Storing whole keys was tried. With whole keys, a Take of a hot key costs 2.5 times as much, a Take of
+// one of a million keys costs five times as much, and each key takes 140 bytes plus its length.
 package memory
 
 import (
@@ -81,8 +81,8 @@ type Config struct {
 	// RefuseNew makes the store refuse a new key, as if it had used up its limit, rather than evict a key that has
 	// used more than half of its limit. So a flood of keys frees no limited key, but locks out new clients while it
 	// lasts. This is right for limits against password guessing, and wrong for limits that keep a site reachable. A
-	// penalty may still evict such a key, and so may a known key when its log grows into the last sixteenth of the
-	// memory.
+	// penalty may still evict a key that has used more than half of its limit. So may the growing log of a key that
+	// is already in the store: the last sixteenth of the half for logs is reserved for such growth.
 	RefuseNew bool
 }
 
@@ -120,8 +120,8 @@ func (c Config) New() *Store {
 	return s
 }
 
-// stripesFor returns the number of stripes for size bytes. The number of buckets of a table is then just below a
-// power of two: in between, linear hashing fills tables less evenly.
+// stripesFor returns the number of stripes for size bytes. With this number, the number of buckets of a table is
+// just below a power of two: between powers of two, linear hashing fills tables less evenly.
 func stripesFor(size int64) int {
 	each := int64(stripeBytes)
 	for size > each*maxStripes {

@@ -175,7 +175,7 @@ func (st *stripe) grow() bool {
 	return size < made
 }
 
-// split adds bucket n, and moves the states into it that belong there. All of these are in one other bucket.
+// split adds bucket n, and moves the states that belong in it from the one bucket that contains all of them.
 // Meanwhile, calls for a state in either bucket wait for the lock.
 func (st *stripe) split(n uint32) {
 	t, stripe := st.tables, uint64(st.number)
@@ -213,8 +213,9 @@ func (b *bucket) freeCell() *cell {
 }
 
 // displace frees a cell for a tag, and returns it, or nil. It moves the cell's state to its alternate bucket; if
-// that is full, it first moves a state out of there. After a failure, it does not try again until the table grows.
-// It looks for a single move first: the buckets for that are known at once, so the processor fetches them together.
+// that bucket is full, it first moves a state out of it. After a failure, it does not try again until the table
+// grows. It looks for a single move first: the buckets for that are known at once, so the processor fetches them
+// together.
 func (st *stripe) displace(tag uint64) *cell {
 	if st.stuck {
 		return nil

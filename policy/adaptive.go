@@ -202,10 +202,11 @@ func (o *Observation) LoadShown(i int) string {
 	return o.Policy().ShownKey(o.Decision.Loads[i].Key)
 }
 
-// Answered tells the automatic limits of an allowed request that the head of the response has arrived, and releases
-// their permits. The request was sent to the upstream or the handler at sent. The status is that of the response,
-// or 0 if the client left before the head. Permits are held only until the head, because overload shows in the time
-// until the head; a long stream holds none after it. Further calls for the request do nothing.
+// Answered reports to the automatic limits of an allowed request that the head of the response has arrived, and
+// releases their permits. sent is the time at which the request was sent to the upstream or the handler. status is
+// the status of the response, or 0 if the client left before the head. Permits are held only until the head,
+// because overload shows in the time until the head; a long stream holds none after it. Further calls for the
+// request do nothing.
 func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	o := adaptive.OK
 	switch status {
@@ -225,14 +226,15 @@ func (d *Decision) Adapts() bool { return d.load.Pending() }
 type LoadState struct {
 	Rule string
 	Key  string // the key of the subject
-	// Limit is the limit of normal requests. The limit of sheddable requests is lower, and that of critical ones higher.
+	// Limit is the limit of normal requests. The limit of sheddable requests is lower, and the limit of critical
+	// requests is higher.
 	Limit, InFlight int64
-	// Base is the latency of the upstream without a queue, and Latency the present latency. A latency is 0 if it is
-	// unknown.
+	// Base is the latency of the upstream without a queue, and Latency is the present latency. Unknown latencies
+	// are 0.
 	Base, Latency time.Duration
 	Denied        map[string]int64 // requests that did not fit, by class, since the process started
-	// Overloaded is the start of the present overload: the first denial after a minute without one. It is zero without
-	// an overload.
+	// Overloaded is the start of the present overload: the first denial after a minute without a denial. It is zero
+	// if there is no overload.
 	Overloaded time.Time
 }
 

@@ -56,7 +56,8 @@ func (a *allocations) beside(in *input, c *charges) {
 	}
 }
 
-// ask gets the terms of the tenant from the cap of the limit. With takes, the cap counts the request as demand.
+// ask gets the terms of the tenant from the cap of the limit. If takes is true, the cap counts the request as
+// demand.
 func (t *tenant) ask(s *shares, limit *sluice.Charge, takes bool, now int64) {
 	t.cap = s.Of(limit.Key, t.rule.own.limits[0].plan, now)
 	if t.cap == nil {
@@ -92,7 +93,7 @@ func (t *tenant) plan() *sluice.Plan {
 	return turnPlan(max(ahead, int64(lo)))
 }
 
-// takes returns how much of a tenant's time units take, at most the capacity of the plan.
+// takes returns the amount of the tenant's time that a number of units takes, at most the capacity of the plan.
 func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
 	switch each := t.terms.Each; {
 	case units == 1 && each <= p.Capacity:
@@ -106,8 +107,8 @@ func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
 	}
 }
 
-// of returns the tenant that shares limit i, and the index of the charge of its time. t is nil if limit i is not
-// shared.
+// of returns the tenant that shares limit i, and the index of the charge for the tenant's time. t is nil if limit i
+// is not shared.
 func (a *allocations) of(i int) (t *tenant, turn int) {
 	for n := range a.list {
 		if a.list[n].charge == i {
@@ -263,7 +264,7 @@ var turnPlans = func() (all []*sluice.Plan) {
 	return all
 }()
 
-// turnPlan returns the smallest of turnPlans that can hold that many nanoseconds.
+// turnPlan returns the smallest of turnPlans that can hold the given number of nanoseconds.
 func turnPlan(holds int64) *sluice.Plan {
 	i := 0
 	if holds > minTurn {
@@ -272,8 +273,8 @@ func turnPlan(holds int64) *sluice.Plan {
 	return turnPlans[min(i, len(turnPlans)-1)]
 }
 
-// largerTurn returns the smallest of turnPlans that is at least as large as a and b, and can hold that many
-// nanoseconds.
+// largerTurn returns the smallest of turnPlans that is at least as large as a and b, and can hold the given number
+// of nanoseconds.
 func largerTurn(a, b *sluice.Plan, holds int64) *sluice.Plan {
 	return turnPlan(max(a.Capacity, b.Capacity, holds))
 }
@@ -313,15 +314,16 @@ func (s *shares) time(t time.Time) int64 {
 }
 
 // Demand returns the demand of the tenants of shared limits on this engine in the last seconds, or nil without
-// demand. Pass it to [Engine.HearDemand] of the other engines over the same store, about four times a second. It
-// lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of the others: some 12 KiB.
+// demand. Pass it to [Engine.HearDemand] of the other engines over the same store, about four times a second. The
+// result lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of all other
+// tenants. It takes some 12 KiB.
 func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }
 
-// HearDemand replaces the demand of the other engines by their latest outputs of [Engine.Demand]. It is valid for a
-// second; after that, limits are divided by the tenants' demand on this engine alone. Outputs of another version
-// are ignored.
-func (e *Engine) HearDemand(now time.Time, said [][]byte) {
-	e.shares.Caps.Hear(e.shares.time(now), said)
+// HearDemand replaces the demand of the other engines by their latest outputs of [Engine.Demand]. The demand is
+// valid for a second; after that, limits are divided in line with the tenants' demand on this engine alone. Outputs
+// of another version are ignored.
+func (e *Engine) HearDemand(now time.Time, demands [][]byte) {
+	e.shares.Caps.Hear(e.shares.time(now), demands)
 }

@@ -25,7 +25,7 @@ type Answer struct {
 	// Headers are sent with all bodies, including the built-in ones. Headers that the integration sets, and headers
 	// about the connection, are not permitted.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Body is the only body; Bodies are several.
+	// Set Body for a single body, or Bodies for several.
 	Body
 	Bodies []Body `json:"bodies,omitempty"`
 }
@@ -48,8 +48,8 @@ type Body struct {
 // AnswerValues are the values that a template of a [Body] can use. They are safe to send: clients receive all of
 // them in any case, and none contains text from a request. Values that a denial lacks are zero.
 type AnswerValues struct {
-	// Type, Title, Status, Detail, ViolatedPolicies and Error are the members of the built-in problem (RFC 9457),
-	// and so is RetryAfter: the seconds until the request fits, or zero if it never does. Status is the status that
+	// Type, Title, Status, Detail, ViolatedPolicies and Error are members of the built-in problem (RFC 9457). So is
+	// RetryAfter, the number of seconds until the request fits, or zero if it never does. Status is the status that
 	// is sent.
 	Type             string   `json:"type"`
 	Title            string   `json:"title"`

@@ -14,7 +14,7 @@ import (
 // maxBlocks is the most blocks that an engine has. Adding one copies all of them.
 const maxBlocks = 10_000
 
-// blocked is From of a [Result] with a blocked subject.
+// blocked is the value of From in a [Result] with a blocked subject.
 const blocked = "block"
 
 // Block is the refusal of a subject, whatever it has used.
@@ -100,8 +100,8 @@ type blockedSubject struct {
 	shadow       bool // it does not refuse the request
 }
 
-// isBlocked reports whether the subject of the key in s.keys is blocked: by the engine, or by an override with that
-// end.
+// isBlocked reports whether the subject of the key in s.keys is blocked: by the engine, or by an override that ends
+// at until.
 func (s *subjects) isBlocked(in *input, r *rule, by *resolved, until int64, shadow bool) bool {
 	inEngine := int64(0)
 	if !shadow {
@@ -118,7 +118,7 @@ func (s *subjects) isBlocked(in *input, r *rule, by *resolved, until int64, shad
 	return true
 }
 
-// blockedUntil returns until when the engine blocks the subject of the key in s.keys, or 0.
+// blockedUntil returns the time until which the engine blocks the subject of the key in s.keys, or 0.
 func (s *subjects) blockedUntil(in *input) int64 {
 	if len(s.blocks) == 0 {
 		return 0

@@ -8,13 +8,13 @@ import (
 
 // charges are the charges of a request to the store, and their receipts.
 type charges struct {
-	list     []sluice.Charge  // first those of limits, one for each result, then those of counters
+	list     []sluice.Charge  // first the charges of limits, one for each result, then the charges of counters
 	results  []Result         // in the memory of the decision
-	whose    []*subject       // the subject of each result
+	subjects []*subject       // the subject of each result
 	receipts []sluice.Receipt // one for each charge
 	costs    []int64          // during a preview, which charges 0: the real costs of the charges
-	began    time.Time        // start of the Take, if a rule goes by the outcome
-	made     time.Time        // Time of the request, if a rule goes by the outcome
+	began    time.Time        // start of the Take, if a rule depends on the outcome
+	made     time.Time        // Time of the request, if a rule depends on the outcome
 
 	turns       *sluice.Turns
 	counters    []counter // one of each kind
@@ -40,7 +40,7 @@ func (e *Engine) newWork() *work {
 }
 
 func (c *charges) reset() {
-	c.list, c.results, c.whose = c.list[:0], c.results[:0], c.whose[:0]
+	c.list, c.results, c.subjects = c.list[:0], c.results[:0], c.subjects[:0]
 	for _, k := range c.active {
 		k.reset()
 	}
@@ -90,13 +90,13 @@ func (c *charges) add(in *input, s *subject) {
 		if r.cost.usage != nil {
 			cost = s.reserved.within(cost, l.plan)
 		}
-		to, told := extend(&c.list), extend(&c.results)
+		to, result := extend(&c.list), extend(&c.results)
 		to.Key, to.Plan, to.Cost, to.Shadow, to.OnError = s.owner, l.plan, cost, shadow, r.onError
 		to.Owe, to.Consistency, to.Permit, to.Until = false, r.consistency, 0, 0
-		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, shadow
-		told.at, told.Unit, told.Marks, told.Owed = int32(r.index)+1, r.cost.unit, s.marks, 0
-		told.UnderWay = false
-		c.whose = append(c.whose, s)
+		result.Rule, result.Name, result.Plan, result.From, result.Source, result.Cost, result.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, shadow
+		result.at, result.Unit, result.Marks, result.Owed = int32(r.index)+1, r.cost.unit, s.marks, 0
+		result.UnderWay = false
+		c.subjects = append(c.subjects, s)
 	}
 	if r.counters == 0 {
 		return

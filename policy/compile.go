@@ -18,12 +18,12 @@ import (
 // maxKeyParts is the most parts of a key. More would make keys hard to look up and to read.
 const maxKeyParts = 8
 
-// Compile checks a document and makes a policy of it. The policy keeps the document's rules, overrides and
+// Compile checks a document and compiles it to a policy. The policy keeps the document's rules, overrides and
 // subjects, so do not change them afterwards. The error is an [Errors] that lists what is wrong.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 
-// CompileAt is Compile for a document that comes from a file: where maps the path of a field (see
-// [Problem]) to its file and line, and problems and warnings then name them. It may be nil.
+// CompileAt is Compile for a document that comes from a file. The function where returns the file and line of the
+// field with a path (see [Problem]), for the texts of problems and warnings. It may be nil.
 func CompileAt(doc Document, where func(path string) (file string, line int)) (*Policy, error) {
 	c := newCompiler(where)
 	p := c.compile(&doc)
@@ -98,7 +98,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		p.rules[i] = c.compileRule(p, &doc.Rules[i], byDefault)
 	}
 	p.numbers = c.compileNumbers(p)
-	c.checkAllTold(p)
+	c.checkAllShownNames(p)
 	c.keep(p)
 	p.listsUnused = c.unused()
 	p.overrides = c.overrides(p, doc.Overrides)
@@ -212,7 +212,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 		c.adaptive(r, out)
 		return
 	case r.InFlight != InFlight{}:
-		ofTier = c.tierPlaces
+		ofTier = c.tierPermits
 		c.inFlight(r, out)
 	case out.distinct && r.Distinct.Limit == "": // an error has been reported
 	case out.distinct:

@@ -70,7 +70,7 @@ func (c *CrossOrigin) exempts(r *Request) bool {
 	if c == nil || !c.preflights || r.Method != http.MethodOptions || len(r.Header["Access-Control-Request-Method"]) != 1 {
 		return false
 	}
-	for _, name := range unasked {
+	for _, name := range notInPreflights {
 		if r.Header[name] != nil {
 			return false
 		}
@@ -79,9 +79,9 @@ func (c *CrossOrigin) exempts(r *Request) bool {
 	return len(from) == 1 && c.Allows(from[0])
 }
 
-// unasked are fields that no browser sends with a preflight: a handler of OPTIONS could take them for a method or
+// notInPreflights are fields that no browser sends with a preflight: a handler of OPTIONS could take them for a method or
 // an identity.
-var unasked = []string{
+var notInPreflights = []string{
 	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "Authorization", "Cookie", "X-Api-Key",
 }
 

@@ -126,20 +126,20 @@ func (c *Count) isZero() bool { return len(c.Status) == 0 && c.UnlessHeader == "
 
 // cost is a compiled [Cost].
 type cost struct {
-	header string // canonical name of the request header with the cost
-	fixed  int64  // the default if the header is missing, or the estimate of a response
-	max    int64
-	told   string // canonical name of the response header with the cost
-	bytes  int64  // how many bytes of the response's body cost a unit
-	usd    bool   // the cost is in micro-USD, by the prices of the policy
-	unit   Unit
-	usage  *usageCost
-	varies bool // with the request: it has a header or usage
+	header         string // canonical name of the request header with the cost
+	fixed          int64  // the default if the header is missing, or the estimate of a response
+	max            int64
+	responseHeader string // canonical name of the response header with the cost
+	bytes          int64  // how many bytes of the response's body cost a unit
+	usd            bool   // the cost is in micro-USD, by the prices of the policy
+	unit           Unit
+	usage          *usageCost
+	varies         bool // with the request: it has a header or usage
 }
 
 func (c *compiler) cost(in *Cost) cost {
 	if in.ResponseHeader != "" || in.ResponseBytes != 0 || in.ReadsResponse() {
-		return c.costTold(in)
+		return c.costFromResponse(in)
 	}
 	out := cost{fixed: cmp.Or(in.Default, 1), max: in.Max}
 	switch {
@@ -158,8 +158,8 @@ func (c *compiler) cost(in *Cost) cost {
 	return out
 }
 
-// costTold compiles a cost that the response reports.
-func (c *compiler) costTold(in *Cost) cost {
+// costFromResponse compiles a cost that the response reports.
+func (c *compiler) costFromResponse(in *Cost) cost {
 	out := cost{fixed: cmp.Or(in.Estimate.Units, 1), max: in.Max, bytes: in.ResponseBytes}
 	var sources []string
 	for _, s := range []setting{
@@ -188,7 +188,7 @@ func (c *compiler) costTold(in *Cost) cost {
 	default:
 		c.costFromHeader("estimate", out.fixed, in.Max)
 	}
-	out.told = c.canonicalHeader("cost.response_header", in.ResponseHeader)
+	out.responseHeader = c.canonicalHeader("cost.response_header", in.ResponseHeader)
 	return out
 }
 
@@ -282,7 +282,8 @@ func number(s string) (n int64, ok bool) {
 	return n, true
 }
 
-// times returns n times the cost of one, or a cost that never fits if the product is too large.
+// times returns n times one, the cost of a single request. If the product is too large, it returns a cost that
+// never fits.
 func times(one, n int64) int64 {
 	if one > math.MaxInt64/n {
 		return math.MaxInt64
@@ -291,15 +292,15 @@ func times(one, n int64) int64 {
 }
 
 // atMost returns how much of the reported cost is charged, after the given estimate.
-func (c *cost) atMost(told, estimate int64) int64 {
-	if c.max == 0 || !c.isTold() || told <= estimate {
-		return told
+func (c *cost) atMost(reported, estimate int64) int64 {
+	if c.max == 0 || !c.isReported() || reported <= estimate {
+		return reported
 	}
-	return min(told, max(c.max, estimate))
+	return min(reported, max(c.max, estimate))
 }
 
 // settles reports whether the rule depends on the outcome.
-func (r *rule) settles() bool { return r.counts != nil || r.cost.isTold() }
+func (r *rule) settles() bool { return r.counts != nil || r.cost.isReported() }
 
 // counting selects the requests that count.
 type counting struct {
@@ -337,18 +338,18 @@ func isYes(s string) bool {
 	return s == "1" || strings.EqualFold(s, "true") || strings.EqualFold(s, "yes")
 }
 
-// isTold reports whether the response reports the cost.
-func (c *cost) isTold() bool { return c.told != "" || c.bytes > 0 || c.usage != nil }
+// isReported reports whether the response reports the cost.
+func (c *cost) isReported() bool { return c.responseHeader != "" || c.bytes > 0 || c.usage != nil }
 
 // after returns the cost by the outcome. It is the estimate if the outcome reports no cost. known is false if the
 // outcome does not have the cost yet.
 func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
 	switch {
-	case !c.isTold():
+	case !c.isReported():
 		return estimate, true
 	case o.Cost != 0:
 		return max(o.Cost, 0), true
-	case c.told != "":
+	case c.responseHeader != "":
 		return c.ofResponse(o, estimate)
 	case o.Status == 0 && o.Bytes == 0, o.Status == http.StatusSwitchingProtocols:
 		return estimate, true
@@ -365,7 +366,7 @@ func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
 // ofResponse returns the largest cost in the header of a response. Values that are not whole numbers are ignored.
 // While the body has not ended, a trailer may still have the cost.
 func (c *cost) ofResponse(o *Outcome, estimate int64) (cost int64, known bool) {
-	for _, v := range o.Header[c.told] {
+	for _, v := range o.Header[c.responseHeader] {
 		if n, ok := number(v); ok {
 			cost, known = max(cost, n), true
 		}

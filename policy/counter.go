@@ -25,8 +25,8 @@ type counter interface {
 	// merge adds the charge of a part of a request to sum, a charge of the same state, in DecideTogether. It
 	// reports false if the charge belongs to another counter.
 	merge(t *together, sum, c *sluice.Charge) bool
-	// administer adds the counter's charges of a subject to the charges of its limits. Cost 0 only looks, a
-	// negative cost gives back, and All forgets.
+	// administer adds the counter's charges of a subject to the charges of its limits. A cost of 0 only reads, a
+	// negative cost gives units back, and All resets.
 	administer(s *Subject, c *charges, cost int64)
 	// explain returns the state of the counter for limit i in words, or "".
 	explain(c *charges, i int) string

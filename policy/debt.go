@@ -10,8 +10,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// overruns is how many times the largest cost a key may owe if no rule bounds how many of its requests are under
-// way.
+// A key may owe at most overruns times the largest cost, if no rule bounds the number of its requests under way.
 const overruns = 64
 
 // keep sets how many units the states of each limit keep: the units of the largest limit that counts in the same
@@ -36,7 +35,7 @@ func (c *compiler) keep(p *Policy) {
 	}
 }
 
-// allLimits returns the rule's own limits and those of its tiers.
+// allLimits returns the rule's own limits and the limits of its tiers.
 func (r *rule) allLimits() (all []limit) {
 	for _, set := range r.sets() {
 		all = append(all, set.limits...)
@@ -106,7 +105,7 @@ type keptKey struct {
 
 // debtOf returns how many units a key of the rule may owe.
 func (p *Policy) debtOf(r *rule) int64 {
-	if !r.cost.isTold() {
+	if !r.cost.isReported() {
 		return 0
 	}
 	largest := r.cost.max

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// Decision is the answer of an [Engine] to a request. [Engine.DecideInto] uses it again.
+// Decision is the answer of an [Engine] to a request. [Engine.DecideInto] reuses its memory.
 type Decision struct {
 	// Allowed reports that the request may pass, after Delay.
 	Allowed bool
@@ -24,8 +24,8 @@ type Decision struct {
 	Unavailable bool
 	// Missing is what a request lacks for a decision: "an unambiguous path", if servers could read it in too many
 	// ways, or a key part that a rule with "missing: refuse" requires, for example "header:X-API-Key". Such a
-	// request is denied as malformed. Rules that can count it do so, and if these deny it, the decision is theirs.
-	// See [Decision.Ambiguous].
+	// request is denied as malformed. Rules that can count the request do so, and if one of these rules denies it,
+	// that denial is the decision. See [Decision.Ambiguous].
 	Missing string
 	// Blocked is the name of the rule that blocks the request: a rule with "block", or a rule for which an override
 	// or [Subject.Block] blocks the subject. RetryAfter is how long the block lasts, or [sluice.Never] if it has no
@@ -95,8 +95,8 @@ func (d *Decision) BodyLimit() (size string) {
 // NoBodyMemory reports whether a request is denied because of [ErrBodyMemory].
 func (d *Decision) NoBodyMemory() bool { return d.Missing == parts.BodyMemory }
 
-// Mismatched returns the name of a header field, such as Mcp-Method, if the request is denied because the field
-// differs from the field of the body that it repeats. It is empty for all other decisions.
+// Mismatched returns the name of a header field, such as Mcp-Method, that should repeat a field of the body, if the
+// request is denied because the two differ. It is empty for all other decisions.
 func (d *Decision) Mismatched() (header string) {
 	header, ok := strings.CutPrefix(d.Missing, parts.MatchingHeader)
 	if !ok {
@@ -139,8 +139,8 @@ type Result struct {
 	// Marks reports that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
 	// Shadow.
 	Marks bool
-	// UnderWay reports that the request fits without the estimates of requests under way, and is denied only because of
-	// them. RetryAfter is then about as long as they take.
+	// UnderWay reports that the request fits without the estimates of requests under way, and is denied only
+	// because of them. RetryAfter is then about as long as these requests take.
 	UnderWay bool
 	at       int32 // position of the rule in the document, counted from 1; 0 for a limit that the caller supplies
 	sluice.Decision

@@ -119,7 +119,7 @@ func appendValue(dst []byte, c *sluice.Charge) []byte {
 }
 
 func (values) explain(c *charges, i int) string {
-	r, plan := c.whose[i].rule, c.list[i].Plan
+	r, plan := c.subjects[i].rule, c.list[i].Plan
 	if plan.Kernel != kernel.Distinct || c.results[i].Origin == sluice.ByOnError {
 		return ""
 	}

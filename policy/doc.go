@@ -18,7 +18,7 @@
 //
 // The server behind a limit reads the same request again, and a client can evade the limit by any difference between
 // both readings. So Sluice reads a request in every way in which servers are known to read it. If the readings differ,
-// the setting "ambiguous" decides, and never in the client's favor.
+// the setting "ambiguous" decides, and never in the client's favour.
 //
 // Paths are read in all of these ways:
 //
@@ -36,11 +36,11 @@
 // covered are servers that rewrite paths by their own rules, that take a method from a field or a parameter (limit
 // POST as well), or that drop characters at the ends of a path, as some file systems do with "login. ".
 //
-// Fields of a body are looked for in forms, in JSON objects and, as "outer[name]", in the
-// objects inside them, in multipart/form-data as browsers and common clients write it, and in
-// the query, whatever the Content-Type says. JSON must follow RFC 8259 to the letter. Names are
-// compared without case. If the Content-Type is application/json, the fields of APIs for models and of JSON-RPC, such
-// as "model", "method" and "params[name]", are taken only from the JSON object, even if strings in it look like a form.
+// Whatever the Content-Type says, fields of a body are looked for in forms, in JSON objects (fields of inner
+// objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON
+// must follow RFC 8259 to the letter. Names are compared without case. If the Content-Type is application/json, the
+// fields of APIs for models and of JSON-RPC, such as "model", "method" and "params[name]", are taken only from the
+// JSON object, even if strings in it look like a form.
 //
 // A field is ambiguous
 //
@@ -59,13 +59,13 @@
 // # Names
 //
 // A value of a query or a body may be the name of an account, and databases take many spellings for one account:
-// "Álice" for "alice". Here they share one key. Two names are one key if any of these treats them as equal:
+// "Álice" for "alice". Sluice counts all these spellings under one key. Two names are one key if any of these
+// treats them as equal:
 //
 //   - MySQL and MariaDB: utf8mb4_general_ci, utf8mb4_unicode_ci, utf8mb4_unicode_520_ci and
-//     utf8mb4_uca1400_ai_ci, tested for every character against MariaDB 10.11. For
-//     utf8mb4_0900_ai_ci, Unicode's default collation table, on which it is based, was used.
-//     The same collations of utf8mb3, with or without PAD SPACE, and all stricter ones, such as
-//     those that distinguish accents or case.
+//     utf8mb4_uca1400_ai_ci, tested for every character against MariaDB 10.11. Also utf8mb4_0900_ai_ci, tested
+//     against Unicode's default collation table, on which it is based. Also the same collations of utf8mb3, with or
+//     without PAD SPACE, and all stricter ones, such as those that distinguish accents or case.
 //   - latin1_swedish_ci, for names of ASCII without "[", "\" and "]".
 //   - PostgreSQL: lower, citext, unaccent, and the root collation of ICU at any strength.
 //   - Frameworks that ignore case or marks, trim spaces, make several spaces one, or normalize
@@ -86,11 +86,11 @@
 //
 // These are not covered:
 //
-//   - collations of a single language that treat names as equal that are different here, as "ä" and "ae" in German
-//     phone books, or "å" and "aa" in Danish
+//   - collations of a single language that treat names as equal although Sluice keeps them apart, as "ä" and "ae" in
+//     German phone books, or "å" and "aa" in Danish
 //   - collations of SQL Server, which were not tested
 //   - collations that ignore punctuation
 //   - a server's own rules, such as cutting names off at some length or dropping dots from mail addresses
 //
-// There a name has as many keys as it has spellings: keep a rule by client_ip as well.
+// With these, a name has as many keys as it has spellings: keep a rule by client_ip as well.
 package policy

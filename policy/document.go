@@ -11,7 +11,7 @@ import (
 
 // Document is a policy as it is written: limits, patterns and key parts are text. The zero value of a field leaves
 // the setting out. [Compile] reports the errors in a document. Package policyfile reads and writes documents as
-// YAML and JSON, with the names in the tags here.
+// YAML and JSON, with the names in the struct tags.
 type Document struct {
 	// TrustedProxies are addresses and networks with trusted forwarded headers: none by default.
 	TrustedProxies []string `json:"trusted_proxies,omitempty"`
@@ -61,25 +61,25 @@ type CORS struct {
 	Preflights string `json:"preflights,omitempty"`
 }
 
-// Tiers is where the tier of a request is found: in the subjects of the document, else in the part From, else it is
-// the default. A client that can set the part From chooses its own tier, and a client that can send the name of
-// another subject gets that subject's tier: set or verify both parts in front of Sluice.
+// Tiers sets how the tier of a request is found: from the subjects of the document, else from the part From.
+// Otherwise, Default is the tier. A client that can set the part From chooses its own tier, and a client that can
+// send the name of another subject gets that subject's tier: set or verify both parts in front of Sluice.
 type Tiers struct {
 	From    string `json:"from,omitempty"`    // the key part with the tier: see [Rule]
 	Subject string `json:"subject,omitempty"` // the key part to look up in the subjects
-	Default string `json:"default,omitempty"` // the tier of all others
+	Default string `json:"default,omitempty"` // the tier of all other requests
 }
 
 // TierSubject puts a subject into a tier. If a rule has no limits for the tier, its own limits apply.
 type TierSubject struct {
-	// Subject is a value of the key part that Subject of [Tiers] names. It is normalized in the same way as values
-	// of requests. For client_ip it may be a network; addresses take precedence over networks, and smaller networks
-	// over larger ones.
+	// Subject is a value of the key part named by the Subject of [Tiers]. It is normalized in the same way as
+	// values of requests. For client_ip it may be a network; addresses take precedence over networks, and smaller
+	// networks over larger ones.
 	Subject string `json:"subject,omitempty"`
 	Tier    string `json:"tier,omitempty"`
 	Until   string `json:"until,omitempty"`  // see [Override]; afterwards, the entry has no effect
 	Reason  string `json:"reason,omitempty"` // for people
-	By      string `json:"by,omitempty"`     // its maker, for people
+	By      string `json:"by,omitempty"`     // the author, for people
 	Source  string `json:"-"`                // see [Override]
 }
 
@@ -101,8 +101,8 @@ type Rule struct {
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Body maps fields of the body to the values that they must have, as in {method: tools/call, "params[name]":
 	// search}. Fields are named and values are compared as for the key part body:FIELD. A "*" at the end of a value
-	// matches any ending, and "*" alone any value. If servers may read a field in several ways, a limit follows
-	// Ambiguous, a block applies, and an exemption does not.
+	// matches any ending, and "*" alone matches any value. If servers may read a field in several ways, a limit
+	// follows Ambiguous, a block applies, and an exemption does not.
 	Body map[string]string `json:"body,omitempty"`
 	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists; one of them has to contain the
 	// client, and none of NotClients may contain it. The client is found by the trusted proxies. Its whole address
@@ -110,19 +110,20 @@ type Rule struct {
 	Clients    []string `json:"clients,omitempty"`
 	NotClients []string `json:"not_clients,omitempty"`
 	// Block refuses a request, and no rule counts it: see [Decision]. It applies if any reading of the path
-	// matches. It has neither key nor limit. Requests that another rule exempts pass. With Shadow it only reports.
+	// matches. It has neither key nor limit. Requests that another rule exempts pass. With Shadow it refuses
+	// nothing and is only reported.
 	Block bool `json:"block,omitempty"`
 	// Exempt lets a request pass, and no rule counts it. It does so only if every reading of the path matches. Such
 	// a rule has neither key nor limit.
 	Exempt bool `json:"exempt,omitempty"`
-	// Key is what requests are counted by, up to 8 of client_ip, header:NAME, api_key, cookie:NAME, query:NAME,
-	// body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, path, host, method and const:TEXT. Values of a
-	// query and a body are compared as names: see the documentation of the package. Without a key all requests
-	// share one count. Sluice does not verify API keys and tokens: verify them in front of Sluice or behind it.
-	// Attributes come from the program: see [Request].
+	// Key lists the parts by which requests are counted. There are at most 8, of client_ip, header:NAME, api_key,
+	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, path, host, method and
+	// const:TEXT. Values of a query and a body are compared as names: see the documentation of the package. Without
+	// a key all requests share one count. Sluice does not verify API keys and tokens: verify them in front of
+	// Sluice or behind it. Attributes come from the program: see [Request].
 	Key []string `json:"key,omitempty"`
-	// Together are parts of the key that become the hash tag of a Redis Cluster. Rules with
-	// the same tag are charged in one step there.
+	// Together are parts of the key that become the hash tag in a Redis Cluster. A cluster charges rules with the
+	// same tag in one step.
 	Together []string `json:"together,omitempty"`
 	// Missing is what happens to a request that lacks a part of the key. With "share", the default, all requests
 	// without the part share one count. With "skip" the rule does not apply to them. With "refuse" they are
@@ -173,12 +174,13 @@ type Rule struct {
 	// password or a payment in its match or hosts, as in "POST /auth/sign-in" or "/v1/payments": no client should
 	// guess or pay there without a limit.
 	OnError string `json:"on_error,omitempty"`
-	// Consistency is how exactly the instances that share a store count the rule together. "strict", the default,
-	// asks the store for each request. "leased" reserves units in advance and spends them without asking the store;
-	// it never exceeds the limit. "synced" counts in each instance and reports to the others ten times a second; it
-	// can exceed the limit by the units that are not yet reported. Packages lease and synced document the bounds.
-	// "leased" and "synced" are for a token_bucket, gcra, fixed_window or sliding_window_counter without months,
-	// penalty, count or a cost from the response. Over a store that is not shared, all three are the same.
+	// Consistency is the accuracy with which the instances that share a store count the rule together. "strict",
+	// the default, asks the store for each request. "leased" reserves units in advance and spends them without
+	// asking the store; it never exceeds the limit. "synced" counts in each instance and reports to the others ten
+	// times a second; it can exceed the limit by the units that are not yet reported. Packages lease and synced
+	// document the bounds. "leased" and "synced" are for a token_bucket, gcra, fixed_window or
+	// sliding_window_counter without months, penalty, count or a cost from the response. Over a store that is not
+	// shared, all three are the same.
 	Consistency string `json:"consistency,omitempty"`
 	// Answer is the form of denials. It is used for every denial of a request to which this rule applies, whichever
 	// rule denies it. "llm" is the form of the APIs of language models, which their SDKs obey: Anthropic's for
@@ -211,10 +213,10 @@ type Rule struct {
 }
 
 // Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit, Limits, InFlight,
-// Block and Exempt. A subject without an override has the limits of its tier, or else the rule's; [Result] has
-// their source. Limits that count alike, such as buckets of the same rate or windows of the same length, share
-// their counts; a limit of another kind starts from zero. So does a sliding_window_log when its count changes from
-// at most 1,024 to more, or back.
+// Block and Exempt. A subject without an override has the limits of its tier, or else the limits of the rule; a
+// [Result] contains the source of the limit. Limits that count alike, such as buckets of the same rate or windows
+// of the same length, share their counts; a limit of another kind starts from zero. So does a sliding_window_log
+// when its count changes from at most 1,024 to more, or back.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key maps parts of the rule's key to values. A part that is left out or "*" stands for every value. A
@@ -230,8 +232,8 @@ type Override struct {
 	// keep their permits.
 	InFlight int64 `json:"in_flight,omitempty"`
 	// Block refuses the requests that the rule would count for the subject, and charges nothing for them, whether
-	// or not the store answers: see [Decision]. An override of a shadow only reports. A rule that exempts the
-	// request takes precedence over Block.
+	// or not the store answers: see [Decision]. If the rule is a shadow, Block refuses nothing and is only
+	// reported. A rule that exempts the request takes precedence over Block.
 	Block bool `json:"block,omitempty"`
 	// Exempt makes the rule count nothing for the subject; other rules still count. A rule that blocks the request
 	// takes precedence over Exempt, and so does [Subject.Block].
@@ -240,7 +242,7 @@ type Override struct {
 	// If Until is empty, it never expires. See [ParseUntil].
 	Until  string `json:"until,omitempty"`
 	Reason string `json:"reason,omitempty"` // for people
-	By     string `json:"by,omitempty"`     // its maker, for people
+	By     string `json:"by,omitempty"`     // the author, for people
 	// Source is the origin of the override, as in a [Rule].
 	Source string `json:"-"`
 }
@@ -362,11 +364,11 @@ func ParseUntil(text string) (time.Time, error) {
 	return t.AddDate(0, 0, 1), nil
 }
 
-// Terms returns the end, the reason and the maker of the override in words. The text starts with a space or a
-// comma, because it follows other text. It is empty if end, reason and maker are unknown.
+// Terms returns the end, the reason and the author of the override in words. The text starts with a space or a
+// comma, because it follows other text. It is empty if end, reason and author are unknown.
 func (o *Override) Terms() string { return terms(o.Until, o.Reason, o.By) }
 
-// Terms returns the end, the reason and the maker of the entry, as [Override.Terms] does.
+// Terms returns the end, the reason and the author of the entry, as [Override.Terms] does.
 func (t *TierSubject) Terms() string { return terms(t.Until, t.Reason, t.By) }
 
 func terms(until, reason, by string) (text string) {

@@ -8,8 +8,8 @@ import (
 )
 
 // DecideEach decides about independent requests, each as [Engine.DecideInto] would. Requests that share a count are
-// decided in the order of the list. All charges go to the store in one call if it supports that (see
-// [sluice.TakeEach]), except those of requests with a Body and without an ID. ds must be as long as reqs.
+// decided in the order of the list. If the store supports it, all charges go to the store in one call (see
+// [sluice.TakeEach]), except the charges of requests with a Body and without an ID. ds must be as long as reqs.
 func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision) {
 	switch len(reqs) {
 	case 0:
@@ -31,7 +31,7 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 		w := e.begin(r, d)
 		b.all = append(b.all, made{asking{w, d}, r, 0})
 		// prepare may ask the store before a body is read (see looksFirst), and for permits that earlier requests
-		// of the list take. So those requests have to be charged first.
+		// of the list take. So the earlier requests have to be charged first.
 		if r.Body != nil && r.ID == "" || b.underWay && !r.Ends {
 			b.take(ctx, e)
 		}
@@ -112,7 +112,7 @@ func (b *each) charge(r *Request, d *Decision) {
 // about sets up the shared work for a plain request.
 func (b *each) about(r *Request) {
 	rule, w := r.Subject.rule, b.shared
-	w.request, w.charges.whose = r, w.charges.whose[:0]
+	w.request, w.charges.subjects = r, w.charges.subjects[:0]
 	w.subjects.list = append(w.subjects.list[:0], subject{rule: rule, by: &rule.own, key: r.Subject.charged, owner: r.Subject.charged, shadow: w.policy.isShadow(rule)})
 }
 
@@ -120,7 +120,7 @@ func (b *each) about(r *Request) {
 func (b *each) remembered(a *made) *work {
 	w := b.shared
 	b.about(a.request)
-	w.charges.list, w.charges.results, w.charges.whose = b.charges[a.charge:a.charge+1], a.d.Results, append(w.charges.whose, &w.subjects.list[0])
+	w.charges.list, w.charges.results, w.charges.subjects = b.charges[a.charge:a.charge+1], a.d.Results, append(w.charges.subjects, &w.subjects.list[0])
 	return w
 }
 

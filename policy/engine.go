@@ -65,7 +65,7 @@ func (e *Engine) Observe(f func(context.Context, *Observation)) {
 }
 
 // Untimed turns off the timing of decisions: Began and Took of an [Observation] are zero. It is for replays, in
-// which reading the clock is a good part of the cost of a decision. Call it before the first decision.
+// which reading the clock is a large part of the cost of a decision. Call it before the first decision.
 func (e *Engine) Untimed() { e.untimed, e.timed = true, false }
 
 // watched reports whether the engine has observers of decisions.
@@ -95,7 +95,7 @@ type timing struct {
 
 // Swap makes p the policy of all decisions that start from now on. Counts stay, because they are stored under the
 // name of the rule and the kind of the limit. If the document of p sets Shadow, the policy is a shadow until the
-// end given there: see [Policy.ShadowUntil].
+// end that Shadow sets: see [Policy.ShadowUntil].
 func (e *Engine) Swap(p *Policy) {
 	if p == nil {
 		p = new(Policy)
@@ -105,7 +105,7 @@ func (e *Engine) Swap(p *Policy) {
 }
 
 // SwapOverrides replaces all overrides of the policy in force, and changes nothing else: see
-// [Policy.WithOverrides]. The next Swap replaces them by the overrides of its own policy.
+// [Policy.WithOverrides]. The next Swap replaces them with the overrides of the new policy.
 func (e *Engine) SwapOverrides(list []Override) error {
 	return e.exchange(func(p *Policy) (*Policy, error) { return p.WithOverrides(list) })
 }
@@ -120,8 +120,8 @@ func (e *Engine) exchange(change func(*Policy) (*Policy, error)) error {
 	for {
 		p := e.policy.Load()
 		written := p
-		if p.beneath != nil {
-			written = p.beneath
+		if p.original != nil {
+			written = p.original
 		}
 		next, err := change(written)
 		if err != nil || e.policy.CompareAndSwap(p, e.effective(next)) {
@@ -169,8 +169,8 @@ func (e *Engine) decide(ctx context.Context, w *work, d *Decision) {
 	}
 }
 
-// prepare makes the charges of the request, and reports whether to take them from the store. If not, d is the
-// decision. If so, d.Missing may deny the request all the same.
+// prepare makes the charges of the request, and reports whether to take them from the store. If it reports false, d
+// is the decision. If it reports true, d.Missing may nevertheless deny the request.
 func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 	if w.request.Subject != nil {
 		if !w.resolveSubject(d) {
@@ -193,7 +193,7 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 		d.Allowed = d.Missing == ""
 		return false
 	}
-	return !w.looksForPlaces() || d.Missing != "" || !e.refusedInFlight(ctx, w, d)
+	return !w.needsFreePermit() || d.Missing != "" || !e.refusedInFlight(ctx, w, d)
 }
 
 // take asks the store for the charges.
@@ -309,7 +309,7 @@ func (o *Observation) Key(i int) string {
 	if o.Decision.Results[i].Plan == nil {
 		return ""
 	}
-	return o.work.charges.whose[i].key
+	return o.work.charges.subjects[i].key
 }
 
 // Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and bodies are

@@ -23,7 +23,8 @@ type Estimate struct {
 	// Bytes is how many bytes of the body are estimated as a token: 3 if zero, which suits text. 1 is the highest
 	// estimate, since no text has more tokens than bytes.
 	Bytes int64 `json:"bytes,omitempty"`
-	// Output is the most tokens of output that are estimated. If zero, as many as the request asks for.
+	// Output is the most tokens of output that are estimated. If Output is zero, as many are estimated as the
+	// request asks for.
 	Output int64 `json:"output,omitempty"`
 }
 
@@ -120,7 +121,7 @@ func (in *input) reserve(r *rule) (a reservation) {
 	if u.prices != nil || u.estimate.units == 0 { // the body is read anyway
 		a.model = in.model()
 	}
-	if in.request.Cost > 1 { // the Cost requests fit together, or none does
+	if in.request.Cost > 1 { // all of these requests fit, or none does
 		a.uncut = math.MaxInt64
 	}
 	if u.estimate.units > 0 || in.request.Subject != nil {

@@ -23,7 +23,7 @@ type Trace struct {
 	// Tier is the tier of the request, if a rule needs one, and TierFrom its source: "subjects", the part of the
 	// request that tiers.from names, or "default".
 	Tier, TierFrom string
-	// TierSubject is the entry of the subjects with the tier, if any. Do not change it.
+	// TierSubject is the entry in the list of subjects that sets the tier, if any. Do not change it.
 	TierSubject *TierSubject
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
@@ -44,8 +44,8 @@ type RuleTrace struct {
 	Results []Result
 	// After are the Results after the request has been charged; see [Trace.After].
 	After []Result
-	// Enforced is the rollout percentage of the rule, such as "10 %". Watched reports that this subject is not
-	// among them. Without a percentage both are zero.
+	// Enforced is the rollout percentage of the rule, such as "10 %". Watched reports that this subject is not in
+	// that percentage, so the rule does not deny it. Without a percentage both are zero.
 	Enforced string
 	Watched  bool
 	// Override is the override that applies to the subject, if there is one. Do not change it.
@@ -69,10 +69,10 @@ type LoadTrace struct {
 
 // Explain returns what [Engine.Decide] would return for a request, and why. It reads the counts in the store
 // without changing them, and takes time in proportion to the number of rules. It evaluates all rules, even those
-// for which Decide would not read the body because others deny already.
+// for which Decide would not read the body because other rules deny the request already.
 func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	w := e.begin(req, &t.Decision)
-	w.timed = w.policy.adapts && req.Subject == nil // as if an integration had sent it that reports responses
+	w.timed = w.policy.adapts && req.Subject == nil // as if it came from an integration that reports responses
 	defer e.end(w)
 	defer t.form(w)
 	t.Client = w.policy.client(req)
@@ -141,7 +141,7 @@ func (t *Trace) refuses(w *work) bool {
 	return len(w.charges.list)+len(w.subjects.blocked) > 0 && !t.Decision.Allowed && t.Decision.Err == nil
 }
 
-// exempt explains a request that rule by exempts, or cors if by is nil.
+// exempt explains a request that is exempt by the rule in by, or by cors if by is nil.
 func (t *Trace) exempt(w *work, by *rule, why string) {
 	t.Decision = Decision{Allowed: true, Exempt: true}
 	t.Rules = make([]RuleTrace, len(w.policy.rules))
@@ -173,7 +173,7 @@ func (t *Trace) explainLimits(w *work) {
 		if i == len(c.results) || c.results[i].Rule != r.Rule {
 			continue
 		}
-		r.Key = strings.Clone(c.whose[i].key)
+		r.Key = strings.Clone(c.subjects[i].key)
 		for _, k := range c.active {
 			r.Share += k.explain(c, i)
 		}
@@ -356,7 +356,7 @@ func (r *rule) whyNotPath(w *work) string {
 	return noPattern // the path is not known, or only shadows would deny it
 }
 
-// explainBarred explains a request that rule by blocks.
+// explainBarred explains a request that is blocked by the rule in by.
 func (t *Trace) explainBarred(w *work, by *rule) {
 	t.Rules = make([]RuleTrace, len(w.policy.rules))
 	for i := range w.policy.rules {
@@ -395,8 +395,8 @@ func (r *rule) then() string {
 	switch {
 	case r.cost.usage != nil:
 		all = append(all, "costs "+r.cost.usage.text())
-	case r.cost.told != "":
-		all = append(all, fmt.Sprintf("costs what %s says, at most %d", r.cost.told, r.cost.max))
+	case r.cost.responseHeader != "":
+		all = append(all, fmt.Sprintf("costs the value of %s, at most %d", r.cost.responseHeader, r.cost.max))
 	case r.cost.bytes > 0:
 		text := fmt.Sprintf("costs 1 for each %d bytes of the body", r.cost.bytes)
 		if r.cost.max > 0 {
@@ -418,7 +418,7 @@ func (c *counting) unlessText() string {
 		when = append(when, "unless the status is "+strings.Join(texts, " or "))
 	}
 	if c.unless != "" {
-		when = append(when, fmt.Sprintf("if %s says yes", c.unless))
+		when = append(when, fmt.Sprintf("if %s is yes", c.unless))
 	}
 	return strings.Join(when, ", or ")
 }

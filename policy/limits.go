@@ -240,8 +240,8 @@ func shortPeriod(d time.Duration) string {
 	return strings.Replace(printable.Duration(d), "µ", "u", 1)
 }
 
-// checkTold complains about limits with the name of another rule as their name for clients.
-func (c *compiler) checkTold(field string, limits []limit) {
+// checkShownNames complains about limits with the name of another rule as their name for clients.
+func (c *compiler) checkShownNames(field string, limits []limit) {
 	for _, l := range limits {
 		if _, taken := c.names[l.name]; taken && l.name != "" {
 			c.fail(field, "give one of the two rules another name", "responses call one of its limits %q, which is the name of another rule", l.name)
@@ -249,14 +249,14 @@ func (c *compiler) checkTold(field string, limits []limit) {
 	}
 }
 
-// checkAllTold is checkTold for the rules of a policy.
-func (c *compiler) checkAllTold(p *Policy) {
+// checkAllShownNames is checkShownNames for the rules of a policy.
+func (c *compiler) checkAllShownNames(p *Policy) {
 	for i := range p.rules {
 		r := &p.rules[i]
 		c.item, c.rule = i, r.name
-		c.checkTold("limits", r.own.limits)
+		c.checkShownNames("limits", r.own.limits)
 		for _, t := range r.tiers {
-			c.checkTold(fmt.Sprintf("tiers[%q]", t.tier), t.limits)
+			c.checkShownNames(fmt.Sprintf("tiers[%q]", t.tier), t.limits)
 		}
 	}
 }

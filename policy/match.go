@@ -254,8 +254,8 @@ func (m *matches) ordered() []int32 {
 	return m.order
 }
 
-// forgetShadows clears the doubt about a path where no rule with patterns can refuse for it: a
-// shadow never does. Which of them apply is not known, so none is charged.
+// forgetShadows clears the doubt about a path if no rule with patterns can refuse the request for it, because all
+// of them are shadows or have Enforce. Which of them apply is unknown, so none is charged.
 func (m *matches) forgetShadows() {
 	if slices.ContainsFunc(m.rules, func(o matched) bool { return o.pattern != nil && !o.rule.isLenient() }) {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// RepeatedWithin is how long the ID of a request that was let through is remembered.
+// RepeatedWithin is how long the ID of an allowed request is remembered.
 const RepeatedWithin = time.Minute
 
 var oncePlan = func() *sluice.Plan {
@@ -101,8 +101,8 @@ func (o *once) repeats(c *charges) bool {
 	return o.at > 0 && !c.receipts[o.at].Fits && c.receipts[o.at].Origin != sluice.ByOnError
 }
 
-// onceCharge returns the charge of an ID that counts once. Its key starts with "!/", or has that after the hash
-// tag. No key of a rule, of a caller's subject or of a limiter looks like that. The hash tag is copied from the key
+// onceCharge returns the charge of an ID that counts once. Its key starts with "!/", or has "!/" after the hash
+// tag. No key of a rule, of a caller's subject or of a limiter has this form. The hash tag is copied from the key
 // beside, so that a cluster commits both charges in one step.
 func onceCharge(k *parts.Keys, asked []byte, beside string) sluice.Charge {
 	sum := sha256.Sum256(asked)

@@ -41,7 +41,7 @@ func (c *compiler) overrides(p *Policy, list []Override) overrides {
 	return all
 }
 
-// WithOverrides returns a policy that differs from p only in its overrides, which are those of list. It shares
+// WithOverrides returns a policy that differs from p only in its overrides, which are taken from list. It shares
 // everything else with p, so that the cost depends only on the number of overrides, even with a hundred thousand of
 // them. The policy keeps the list, so do not change it. The error is an [Errors].
 func (p *Policy) WithOverrides(list []Override) (*Policy, error) {
@@ -103,7 +103,7 @@ func (c *compiler) effectOf(o *Override, r *rule) *resolved {
 		case r.inFlight && o.InFlight == 0:
 			c.fail("limit", "write for example \"in_flight: 50\"", "the rule has in_flight, and no limit")
 		case r.inFlight:
-			limits = c.places("in_flight", o.InFlight, r)
+			limits = c.permits("in_flight", o.InFlight, r)
 		case o.InFlight != 0:
 			c.fail("in_flight", "write for example \"limit: 500/minute\"", "the rule has a limit, and no in_flight")
 		default:
@@ -112,7 +112,7 @@ func (c *compiler) effectOf(o *Override, r *rule) *resolved {
 		if limits == nil {
 			return nil
 		}
-		c.checkTold("limits", limits)
+		c.checkShownNames("limits", limits)
 		key.limits = &limits[0]
 	}
 	effect := c.effects[key]

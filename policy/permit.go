@@ -22,11 +22,11 @@ func (c *compiler) inFlight(r *Rule, out *rule) {
 		{"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 	}, "use a second rule with a limit for that", "a rule with in_flight counts requests under way, and cannot have %s")
 	out.inFlight = true
-	out.own = resolved{limits: c.places("in_flight", r.InFlight.Most, out), from: "rule", source: r.Source}
+	out.own = resolved{limits: c.permits("in_flight", r.InFlight.Most, out), from: "rule", source: r.Source}
 }
 
-// places compiles the number of permits of a rule. It returns nil if the number is invalid.
-func (c *compiler) places(field string, n int64, r *rule) []limit {
+// permits compiles the number of permits of a rule. It returns nil if the number is invalid.
+func (c *compiler) permits(field string, n int64, r *rule) []limit {
 	key := limitsKey{r.index, strconv.FormatInt(n, 10)}
 	if known := c.limitSets[key]; known != nil {
 		return known
@@ -41,15 +41,15 @@ func (c *compiler) places(field string, n int64, r *rule) []limit {
 	return all
 }
 
-// tierPlaces is places for the text of a tier's limits.
-func (c *compiler) tierPlaces(field string, texts []string, r *rule) []limit {
+// tierPermits is permits for the text of a tier's limits.
+func (c *compiler) tierPermits(field string, texts []string, r *rule) []limit {
 	text := strings.Join(texts, ", ")
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		c.fail(field, "write the number of permits, as in \"pro: 50\"", "%s is not a number: tiers of a rule with in_flight have a number of permits", spelling.Quote(text))
 		return nil
 	}
-	return c.places(field, n, r)
+	return c.permits(field, n, r)
 }
 
 // InFlight returns the names of the rules that count requests under way, in the order of the document.
@@ -105,7 +105,7 @@ type permits struct {
 	malformed bool // the request takes no permit
 }
 
-// charge sets the permit of the charge, unless the request only looks.
+// charge sets the permit of the charge, unless the request only peeks.
 func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	switch last := len(c.list) - 1; {
 	case in.mode == GiveBack: // the number of its permit is unknown
@@ -115,7 +115,7 @@ func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	}
 }
 
-// beside sets the cost of charges without a permit to 0, so that they only look. A preview sets all costs to 0
+// beside sets the cost of charges without a permit to 0, so that they only peek. A preview sets all costs to 0
 // itself.
 func (p *permits) beside(in *input, c *charges) {
 	if in.mode == Peek {
@@ -128,7 +128,7 @@ func (p *permits) beside(in *input, c *charges) {
 	}
 }
 
-// takesNoPermit reports whether a charge of a rule with in_flight only looks.
+// takesNoPermit reports whether a charge of a rule with in_flight only peeks.
 func takesNoPermit(c *sluice.Charge) bool { return c.Plan.Kernel == kernel.InFlight && c.Permit == 0 }
 
 // keep starts to renew the permits that were taken. A decision by on_error has taken no permits.
@@ -215,23 +215,24 @@ func (e *Engine) placeInFlight(d Decision) string {
 	return handover.Text(permits)
 }
 
-// HoldPlace renews the permits that place, a text of [Engine.Place], names: for another [kernel.PermitLasts]. It
-// reports whether the request still has all of them. Expired permits are taken again, if others have not taken
-// them. Call it well before they expire. Permits of rules that no longer count requests in flight are left out.
+// HoldPlace renews, for another [kernel.PermitLasts], the permits named in place, a text that [Engine.Place]
+// returned. It reports whether the request still has all of them. Expired permits are taken again, if others have
+// not taken them. Call it well before they expire. Permits of rules that no longer count requests in flight are
+// left out.
 func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
 	place, turn, err := cutTurn(place)
 	if err != nil || place == "" && turn != "" {
 		return err == nil, err
 	}
-	receipts, err := e.takePlaces(ctx, place, 1)
+	receipts, err := e.takePermits(ctx, place, 1)
 	if err != nil {
 		return false, err
 	}
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !r.Fits }), nil
 }
 
-// ReleasePlace ends the request of a text of [Engine.Place]: see [Engine.Release]. If this engine gave the request
-// a turn that has yet to come, ReleasePlace gives the turn up: see [Engine.LeaveQueue].
+// ReleasePlace ends the request for which [Engine.Place] returned the text place: see [Engine.Release]. If this
+// engine gave the request a turn that has yet to come, ReleasePlace gives the turn up: see [Engine.LeaveQueue].
 func (e *Engine) ReleasePlace(ctx context.Context, place string) error {
 	place, turn, err := cutTurn(place)
 	if err != nil {
@@ -246,12 +247,12 @@ func (e *Engine) ReleasePlace(ctx context.Context, place string) error {
 			return nil
 		}
 	}
-	_, err = e.takePlaces(ctx, place, -1)
+	_, err = e.takePermits(ctx, place, -1)
 	return err
 }
 
-func (e *Engine) takePlaces(ctx context.Context, place string, cost int64) ([]sluice.Receipt, error) {
-	charges, err := e.current().places(place, cost)
+func (e *Engine) takePermits(ctx context.Context, place string, cost int64) ([]sluice.Receipt, error) {
+	charges, err := e.current().heldCharges(place, cost)
 	if err != nil || len(charges) == 0 {
 		return nil, err
 	}
@@ -267,9 +268,9 @@ func (e *Engine) takePlaces(ctx context.Context, place string, cost int64) ([]sl
 	return receipts, nil
 }
 
-// places returns charges for the permits that a text names, with the limits under which they were taken. All
+// heldCharges returns charges for the permits that a text names, with the limits under which they were taken. All
 // charges are for rules of the policy, so that a forged text cannot charge anything else.
-func (p *Policy) places(place string, cost int64) (charges []sluice.Charge, err error) {
+func (p *Policy) heldCharges(place string, cost int64) (charges []sluice.Charge, err error) {
 	permits, ok := handover.Parse(place)
 	if !ok {
 		return nil, ErrNoPlace

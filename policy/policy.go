@@ -44,7 +44,7 @@ type Policy struct {
 	fingerprint string   // see Fingerprint
 	written     Document // the document without its overrides and subjects: see Changes
 	watchOnly   bool     // see Shadowed
-	beneath     *Policy  // the original policy of a shadow, or nil
+	original    *Policy  // the original policy of a shadow, or nil
 	shadowEnds  int64    // end of the document's shadow: see compiler.shadowEnds
 	adapts      bool     // a rule has an automatic limit of requests under way
 

@@ -126,7 +126,7 @@ func (d *Decision) refusedFirst(w *work) *Decision {
 	first.Results, first.RetryAfter = first.Results[:0], 0
 	refuses := false
 	for i := range d.Results {
-		if r := w.charges.whose[i].rule; r.readsBody || r.neverRefuses() || w.charges.list[i].Cost != 1 {
+		if r := w.charges.subjects[i].rule; r.readsBody || r.neverRefuses() || w.charges.list[i].Cost != 1 {
 			continue
 		}
 		refuses = refuses || !d.Results[i].Allowed
@@ -234,11 +234,12 @@ func (w *logWaits) decideAgain() {
 }
 
 // Quota returns the remaining units of every limit of the sender of a request, and takes nothing. The decision has
-// the results that [Engine.Decide] would return now, as in a [Trace]. Without a Path, the limits are those of rules
-// without patterns, which apply to all paths.
+// the results that [Engine.Decide] would return now, as in a [Trace]. Without a Path, the decision has only the
+// limits of rules without patterns, which apply to all paths.
 //
-// Quota leaves out rules that do not count the request, and rules that use its query or body, which may name others
-// than the sender. A blocked request is denied as such, and an exempt one has no limits. Observers are not called.
+// Quota leaves out rules that do not count the request, and rules that use its query or body, which may name
+// subjects other than the sender. A blocked request is denied as such, and an exempt one has no limits. Observers
+// are not called.
 func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 	w := e.begin(req, &d)
 	defer e.end(w)
@@ -275,8 +276,8 @@ func (p *Policy) tierTyped() bool {
 	return false
 }
 
-// looksFirst reports whether rules are evaluated before the body is read for others. Not so for a request with an
-// ID, which is allowed if it was allowed before, and for a refund, which is never denied.
+// looksFirst reports whether rules are evaluated before the body is read for others. It reports false for a request
+// with an ID, which is allowed if it was allowed before, and for a refund, which is never denied.
 func (w *work) looksFirst() bool {
 	return w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
 		slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody })
@@ -312,8 +313,8 @@ func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 	return false
 }
 
-// looksForPlaces reports whether the request passes only if a permit is free, but takes no permit.
-func (w *work) looksForPlaces() bool {
+// needsFreePermit reports whether the request passes only if a permit is free, but takes no permit.
+func (w *work) needsFreePermit() bool {
 	return w.charges.inFlight() && w.mode == Charge && !w.request.Ends
 }
 

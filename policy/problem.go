@@ -61,12 +61,12 @@ const maxErrors = 100
 
 // Error returns the problems, one on each line, at most the first 100.
 func (e Errors) Error() string {
-	told := e[:min(len(e), maxErrors)]
-	lines := make([]string, len(told), len(told)+1)
-	for i, p := range told {
+	shown := e[:min(len(e), maxErrors)]
+	lines := make([]string, len(shown), len(shown)+1)
+	for i, p := range shown {
 		lines[i] = p.String()
 	}
-	if more := len(e) - len(told); more > 0 {
+	if more := len(e) - len(shown); more > 0 {
 		lines = append(lines, fmt.Sprintf("… and %d more", more))
 	}
 	return strings.Join(lines, "\n")

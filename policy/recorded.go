@@ -82,7 +82,7 @@ func (p *Policy) ResponseFields() []string {
 	names := map[string]bool{}
 	for i := range p.rules {
 		r := &p.rules[i]
-		names[r.cost.told] = true
+		names[r.cost.responseHeader] = true
 		if r.counts != nil {
 			names[r.counts.unless] = true
 		}

@@ -44,28 +44,28 @@ type Request struct {
 	// TLSFingerprint is the JA4 fingerprint of the client's TLS. Rules count by it with "tls_fingerprint". It is
 	// empty without TLS.
 	TLSFingerprint string
-	// Cost is the number of requests that this one counts as: each rule multiplies its cost by it, except for rules
-	// with in_flight. A Cost below 1 counts as 1.
+	// Cost is the number of requests that this one counts as: each rule multiplies its cost by this number, except
+	// for rules with in_flight. A Cost below 1 counts as 1.
 	Cost int64
 	// Mode is the kind of the request. By default the request is charged. A peek reports what would remain if the
 	// request were not made. A refund gives back at most the units in use, ignores [Subject.Block], lifts no
 	// penalty, and frees no permit.
 	Mode Mode
 	// If Subject is set, only this subject is charged, and rules are not matched. The policy in force supplies its
-	// limits, by its override, the tier of its key or the default tier, and the rule's fixed cost. Of the request,
-	// only Cost, Mode, ID and Time are used. If the rule no longer exists, nothing is limited. If the key of the
-	// rule has other parts than when the Subject was made, the request is denied with Missing set, because the
-	// subject is now counted under another key. Get a new Subject from [Engine.Subject].
+	// limits (from its override, the tier of its key, or the default tier) and the rule's fixed cost. Of the
+	// request, only Cost, Mode, ID and Time are used. If the rule no longer exists, nothing is limited. If the key
+	// of the rule has other parts than when the Subject was made, the request is denied with Missing set, because
+	// the subject is now counted under another key. Get a new Subject from [Engine.Subject].
 	Subject *Subject
 	// ID, if not empty, names the request, so that a repeated call is not charged again: requests with the same ID,
 	// keys, limits and costs count once within [RepeatedWithin]. The ID is stored in the same atomic step as the
-	// charges, so that only one of many simultaneous calls is charged. On a cluster that is one step only if all
+	// charges, so that only one of many simultaneous calls is charged. On a cluster, this is one step only if all
 	// charges have the same hash tag. Each ID takes as much room in the store as a key. An ID can be charged again
-	// if the request was denied, or was given back: by [Engine.Refund], or by a request with Mode [GiveBack] and the
-	// same ID, which takes effect only once. A repetition has nothing to refund or to settle. In a queue, it waits
-	// for the turn that the first request had; if that turn has passed, or another instance gave it, the repetition
-	// takes another turn. During an outage of the shared store, an instance knows only the IDs that it allowed
-	// itself.
+	// if the request was denied, or was given back: by [Engine.Refund], or by a request with Mode [GiveBack] and
+	// the same ID, which takes effect only once. A repetition has nothing to refund or to settle. In a queue, it
+	// waits for the turn that the first request had; if that turn has passed, or another instance gave it, the
+	// repetition takes another turn. During an outage of the shared store, an instance knows only the IDs that it
+	// allowed itself.
 	//
 	// A client that can choose the ID gets any number of requests for the price of one: take IDs only from trusted
 	// sources. With an ID, bodies are read before any rule is evaluated, and new denials are not answered from
@@ -107,17 +107,17 @@ func (p *Policy) client(r *Request) netip.Addr {
 	return parts.Client(r.Peer, r.Header, p.trusted, r.ForwardedHeader)
 }
 
-// Partition returns the address by which client_ip identifies the client of a request; for IPv6 it is
-// the first address of the client's network. Requests with different partitions never share a count of
-// a rule that has client_ip in its key. It is the zero address if the client is unknown.
+// Partition returns the address by which client_ip identifies the client of a request; for IPv6 it is the first
+// address of the client's network. Requests with different partitions never share a count of a rule that has
+// client_ip in its key. The result is the zero address if the client is unknown.
 func (p *Policy) Partition(r *Request) netip.Addr {
 	return parts.MaskClient(p.client(r), p.ipv6Prefix)
 }
 
 // Aim sets Path and RawQuery from target, a path with its query or the "*" of OPTIONS, for an integration that gets
 // a description of a request instead of the request. If Header contains Host, Aim moves it to r.Host. If a server
-// would have rejected such a request, or read it differently from rules, Aim returns a sentence about the fault in
-// its head, and otherwise "".
+// would have rejected the described request, or would have read it differently from the rules, Aim returns a
+// sentence that describes the fault; otherwise it returns "".
 func (r *Request) Aim(target string) (fault string) {
 	if named := r.Header["Host"]; named != nil {
 		if r.Host == "" && len(named) == 1 {
@@ -201,9 +201,9 @@ func fieldsHold(h http.Header) bool {
 	return true
 }
 
-// PlainHost reports whether all servers read the same host from s. That is so for a name or an address, with or
-// without a port, and for an empty s. In "a:80:80", some servers read the host "a" and some no host; in "a..", some
-// drop one dot and some both. Integrations refuse requests with such hosts.
+// PlainHost reports whether all servers read the same host from s. It reports true for a name or an address, with
+// or without a port, and for an empty s. In "a:80:80", some servers read the host "a" and some no host; in "a..",
+// some drop one dot and some both. Integrations refuse requests with such hosts.
 func PlainHost(s string) bool {
 	if literal, found := strings.CutPrefix(s, "["); found {
 		inner, rest, closed := strings.Cut(literal, "]")

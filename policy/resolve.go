@@ -183,12 +183,12 @@ func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 // overridden is the source of a limit that comes from an override.
 const overridden = "override"
 
-// inForce returns the limits of the subject with the key that was built: those of its override until that expires,
-// or of its tier, or the rule's own.
+// inForce returns the limits of the subject with the key that was built: the limits of its override until the
+// override expires, else the limits of its tier, else the rule's own limits.
 func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	if in.policy.overrides.byRule != nil {
-		if e, says := s.overrideOf(in, r); e != nil {
-			return says, e.Until
+		if e, own := s.overrideOf(in, r); e != nil {
+			return own, e.Until
 		}
 	}
 	if r.tiers != nil {

@@ -17,22 +17,23 @@ import (
 
 // Outcome is the outcome of an allowed request: see [Engine.Settle].
 type Outcome struct {
-	// Status is the status of the response, or 101 for a connection that was taken over. It is zero if it is
-	// unknown, because a handler panicked or a client left before the response. Such a request counts, because it
-	// may have been a guess at a password.
+	// Status is the status of the response, or 101 for a connection that was taken over. Status is zero if the
+	// status is unknown, because a handler panicked or a client left before the response. Such a request counts,
+	// because it may have been a guess at a password.
 	Status int
 	Header http.Header // header fields of the response
 	// Bytes is the length of the response's body. It is negative while the length is unknown; rules that depend on
 	// it then wait for another Settle.
 	Bytes int64
-	// Verdict is the program's own verdict for rules with a count. If it is zero, they use the response.
+	// Verdict is the program's own verdict for rules with a count. If Verdict is zero, these rules use the
+	// response.
 	Verdict Verdict
 	// Cost is the program's own cost of the request for rules with a cost from the response. It is not multiplied
 	// by the Cost of the [Request]. A cost in USD is in micro-USD. A cost above the max of a rule is that max. A
 	// negative Cost stands for a cost of zero.
 	Cost int64
-	// Read has read the body of the response, for rules that count by numbers in it: see [Decision.ReadResponse].
-	// If it is nil, such a request costs the estimate.
+	// Read has read the body of the response, for rules that count by numbers in the body: see
+	// [Decision.ReadResponse]. If it is nil, such a request costs the estimate.
 	Read *ResponseReader
 	// At is when the outcome became known, for a request with a Time. Zero means now.
 	At time.Time
@@ -91,9 +92,9 @@ func (d *Decision) Unsettled() bool { return d.unsettled != nil }
 // rule depends on. For a decision that denied the request, Settle does nothing.
 //
 // The units given back are the newest under the key, and they are given back only while the request's own units
-// still count: in a window, until it ends; in a bucket, until it would have drained; in a log, for a period. So a
-// late answer does not lift the limit of a later window. In a log and in a bucket, units that were taken between
-// charge and refund may expire earlier, by at most the time that the answer took.
+// still count: in a window, until the window ends; in a bucket, until these units would have drained; in a log, for
+// a period. So a late answer does not lift the limit of a later window. In a log and in a bucket, units that were
+// taken between charge and refund may expire earlier, by at most the time that the answer took.
 //
 // The context may have ended. If the store does not answer in time, the units of the request stay, and expire like
 // any others. A request that was allowed only by on_error is not settled.
@@ -110,7 +111,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 // notPassed is the outcome of an allowed request that has not reached a handler after all.
 var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
 
-// Settlement is the change by an outcome under one limit of a rule: see [Engine.ObserveSettled].
+// Settlement describes how an outcome changed the charge under one limit of a rule: see [Engine.ObserveSettled].
 type Settlement struct {
 	Rule  string
 	Key   string // the key of the subject: see [Observation.Key]
@@ -142,14 +143,14 @@ func (s *Settlement) Amounts() (reserved, settled int64) {
 	return s.Limit.Value(s.Estimate), s.Limit.Value(s.Cost)
 }
 
-// ObserveSettled registers f to be called with each change by an outcome, on the goroutine that settles, which
-// waits for f to return. Call it before the first decision.
+// ObserveSettled registers f to be called with each change that an outcome causes, on the goroutine that settles,
+// which waits for f to return. Call it before the first decision.
 func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
 	e.settled = append(e.settled, f)
 }
 
-// ObserveOutcomes registers f to be called with each outcome, before it is settled, and with the ID of [Decision.Track].
-// It is 0 for outcomes of [Engine.SettleRequest]. Call it before the first decision.
+// ObserveOutcomes registers f to be called with each outcome, before it is settled, and with the ID of
+// [Decision.Track]. The ID is 0 for outcomes of [Engine.SettleRequest]. Call it before the first decision.
 func (e *Engine) ObserveOutcomes(f func(id uint64, o *Outcome)) { e.outcomes = append(e.outcomes, f) }
 
 func (e *Engine) observeOutcome(id uint64, o *Outcome) {
@@ -166,7 +167,7 @@ func (d *Decision) Track(id uint64) {
 	}
 }
 
-// bill has the changes by an outcome.
+// bill has the changes that an outcome causes.
 type bill struct {
 	charges []sluice.Charge
 	first   int                  // index of the charges of items; if a charge before it does not fit, the bill was settled before
@@ -212,17 +213,17 @@ func (c *charges) unsettled(d *Decision) *unsettled {
 	var reads *numbers
 	asks := false
 	for i := range d.Results {
-		r, taken, receipt := c.whose[i].rule, c.list[i], &c.receipts[i]
+		r, taken, receipt := c.subjects[i].rule, c.list[i], &c.receipts[i]
 		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue
 		}
 		taken.Key, taken.Shadow = strings.Clone(taken.Key), true
 		if r.cost.usage != nil {
-			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.omitsUsage && !c.whose[i].shadow
+			reads, asks = c.subjects[i].reserved.reads, asks || c.subjects[i].reserved.omitsUsage && !c.subjects[i].shadow
 		}
-		reserved := c.whose[i].reserved
+		reserved := c.subjects[i].reserved
 		reserved.model = strings.Clone(reserved.model)
-		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, reserved, d.Results[i].Lasts(), nil})
+		open = append(open, openCharge{taken, r.name, strings.Clone(c.subjects[i].key), 0, r.counts, &r.cost, reserved, d.Results[i].Lasts(), nil})
 	}
 	numberLimits(open)
 	if len(open) == 0 {
@@ -263,7 +264,7 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 	}
 	rest := u.open[:0]
 	for _, c := range u.open {
-		told, unread, known := c.costOf(o)
+		reported, unread, known := c.costOf(o)
 		if !known {
 			rest = append(rest, c)
 			continue
@@ -271,9 +272,9 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 		if c.pending != nil {
 			b.pending = append(b.pending, c.pending)
 		}
-		cost := money.Units(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
+		cost := money.Units(c.cost.atMost(reported, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Model: c.reserved.model, Estimate: c.Cost, Cost: cost, Cut: money.Units(told, c.Plan) - cost, Unread: unread}
+		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Model: c.reserved.model, Estimate: c.Cost, Cost: cost, Cut: money.Units(reported, c.Plan) - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
@@ -362,13 +363,13 @@ func chargedBefore(w *work) *unsettled {
 		u.taken = time.Now()
 	}
 	for i, c := range w.charges.list {
-		if r := w.charges.whose[i].rule; r.settles() {
+		if r := w.charges.subjects[i].rule; r.settles() {
 			lasts := longestRefund(c.Plan, u.taken)
 			if r.marks { // unknown whether the request was charged or only marked
 				lasts = 0
 			}
 			c.Shadow = true
-			u.open = append(u.open, openCharge{c, r.name, w.charges.whose[i].key, 0, r.counts, &r.cost, w.charges.whose[i].reserved, lasts, nil})
+			u.open = append(u.open, openCharge{c, r.name, w.charges.subjects[i].key, 0, r.counts, &r.cost, w.charges.subjects[i].reserved, lasts, nil})
 		}
 	}
 	numberLimits(u.open)

@@ -33,7 +33,7 @@ func (p *Policy) Shadowed() *Policy {
 		return p
 	}
 	next := *p
-	next.watchOnly, next.beneath = true, p
+	next.watchOnly, next.original = true, p
 	next.rules = slices.Clone(p.rules)
 	for i := range next.rules {
 		r := &next.rules[i]
@@ -48,7 +48,7 @@ func (p *Policy) WatchOnly() bool { return p.watchOnly }
 
 // ShadowUntil returns the end of the document's Shadow, and whether the document sets it. An [Engine] applies it.
 // The time is zero for a shadow without an end. The end may have passed.
-func (p *Policy) ShadowUntil() (until time.Time, says bool) {
+func (p *Policy) ShadowUntil() (until time.Time, set bool) {
 	switch p.shadowEnds {
 	case 0:
 		return until, false
@@ -103,11 +103,11 @@ func (e *Engine) effective(p *Policy) *Policy {
 	return p
 }
 
-// undress puts the original policy of a shadow into force if the shadow has ended, and returns the policy in force.
-func (e *Engine) undress(p *Policy) *Policy {
+// endShadow puts the original policy of a shadow into force if the shadow has ended, and returns the policy in force.
+func (e *Engine) endShadow(p *Policy) *Policy {
 	ends := p.shadowEnds != never && p.shadowEnds != 0
-	if ends && !e.shadow && p.beneath != nil && p.shadowEnds <= time.Now().UnixMicro() {
-		e.policy.CompareAndSwap(p, p.beneath)
+	if ends && !e.shadow && p.original != nil && p.shadowEnds <= time.Now().UnixMicro() {
+		e.policy.CompareAndSwap(p, p.original)
 		return e.policy.Load()
 	}
 	return p
@@ -117,7 +117,7 @@ func (e *Engine) undress(p *Policy) *Policy {
 func (e *Engine) current() *Policy {
 	p := e.policy.Load()
 	if p.watchOnly {
-		return e.undress(p)
+		return e.endShadow(p)
 	}
 	return p
 }
@@ -139,12 +139,12 @@ func (c *compiler) enforce(r *Rule) uint16 {
 	share, ok := hundredths(number)
 	switch {
 	case !isPercent || !ok:
-		c.fail("enforce", hint, "the share %.20q is not a percentage with at most two decimals", r.Enforce)
+		c.fail("enforce", hint, "enforce is %.20q, which is not a percentage with at most two decimals", r.Enforce)
 		return 0
 	case share == 0:
-		c.fail("enforce", "write \"shadow: true\" to deny nothing", "the share must be above 0 %%")
+		c.fail("enforce", "write \"shadow: true\" to deny nothing", "enforce must be above 0 %%")
 	case share > everybody:
-		c.fail("enforce", hint, "the share must be at most 100 %%")
+		c.fail("enforce", hint, "enforce must be at most 100 %%")
 		return 0
 	}
 	switch {
@@ -203,7 +203,7 @@ func (r *rule) whyPartial(watched bool) string {
 	return s + ": this subject is"
 }
 
-// onlyWatched returns why a rule that would deny the request does not.
+// onlyWatched returns the reason why a rule that would deny the request does not deny it.
 func (r *rule) onlyWatched() string {
 	if r.isPartial() {
 		return " (shadow)"

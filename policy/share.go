@@ -19,19 +19,20 @@ import (
 //
 // A tenant is active if it sent a request, allowed or not, within the window. The window is one second or, for a
 // limit below 32 units a second, the time in which the limit allows 32 units. Four times in a window, the limit is
-// divided by the present demand. A new tenant has its allocation at once. Allocations settle within two windows
-// after demand exceeds the limit, or later if the burst is less than a quarter of the units that the limit allows
-// in a window. Unused allocation goes to the others within half a window. A tenant above its allocation cannot use
-// the last part of the burst, the reserve, which is kept for the others: as many units as the limit allows in a
-// quarter of the window, at most half of the burst. A tenant can save up its allocation of a quarter of a window,
-// and at least one request. RetryAfter and ResetAfter assume that allocations stay as they are.
+// divided among the tenants again, in line with their present demand. A new tenant has its allocation at once.
+// Allocations settle within two windows after demand exceeds the limit, or later if the burst is less than a
+// quarter of the units that the limit allows in a window. Unused allocation goes to the others within half a
+// window. A tenant above its allocation cannot use the last part of the burst, the reserve, which is kept for the
+// other tenants. The reserve has as many units as the limit allows in a quarter of the window, but at most half of
+// the burst. A tenant can save up what it is allocated in a quarter of a window, or one request if that is more.
+// RetryAfter and ResetAfter assume that allocations stay as they are.
 //
-// If requests cost several units, the units are divided. Processes that share a store divide by the demand in all
-// of them if they exchange their demand: see [Engine.Demand]. During an outage, each process divides its local
-// allowance, if any, among its own tenants. A limit keeps track of 10,000 tenants at a time; all others can use the
-// limit except for its reserve. Each value of the rule's Key has a limit of its own to divide. An engine divides
-// 1000 of these, and counts further ones without dividing them. A shadow charges the limit only for the requests
-// that would have been allowed.
+// If requests cost several units, units are divided, and not requests. Processes that share a store divide the
+// limit in line with the demand in all of them, if they exchange their demand: see [Engine.Demand]. During an
+// outage, each process divides its local allowance, if any, among its own tenants. A limit keeps track of 10,000
+// tenants at a time; all others can use the limit except for its reserve. Each value of the rule's Key has a limit
+// of its own to divide. An engine divides 1000 of these, and counts further ones without dividing them. A shadow
+// charges the limit only for the requests that would have been allowed.
 type Share struct {
 	// Of is the limit to divide, such as "1000/second", of a token_bucket or gcra. Each value of the rule's Key has
 	// a limit of its own.
@@ -50,8 +51,9 @@ func (s *Share) isZero() bool { return s.Of == "" && len(s.By) == 0 && len(s.Wei
 type sharing struct {
 	owner   int // how many parts of the key identify the limit; the others identify the tenant
 	weights map[string]int64
-	// How far a tenant may be ahead of its time, in nanoseconds. ahead is a quarter of the window. alone applies
-	// while the limit has enough for all: the time in which the burst refills, if that is longer.
+	// ahead and alone are how far a tenant may be ahead of its time, in nanoseconds. ahead is a quarter of the
+	// window. alone applies while the limit has enough for all tenants; it is the time in which the burst refills,
+	// if that is longer than ahead.
 	ahead, alone int64
 	most         int64 // the most units of a request
 }
@@ -120,7 +122,7 @@ func (c *compiler) checkShare(r *Rule, out *rule) {
 		{"tiers", len(r.Tiers) > 0, "give tiers their weights in the share, or a limit in another rule"},
 		{"penalty", r.Penalty != Penalty{}, "move it to a rule with a limit for each tenant"},
 		{"count", !r.Count.isZero(), "move it to a rule with a limit: a share counts demand"},
-		{"cost", out.cost.isTold(), "write the cost of a request, or a request header that contains it"},
+		{"cost", out.cost.isReported(), "write the cost of a request, or a request header that contains it"},
 	} {
 		if f.set {
 			c.fail(f.name, f.hint, "there are both share and %s", f.name)
@@ -236,9 +238,10 @@ func (s *SharedLimit) Whole() string {
 	return l.String()
 }
 
-// Part returns the part of the limit for a weight, of being the sum of all weights, as in "83.3/second".
-func (s *SharedLimit) Part(weight, of int64) string {
-	return rateText(float64(s.Limit.Count) * float64(weight) / float64(of) / s.Limit.Period.Seconds())
+// Part returns the part of the limit that a tenant gets, such as "83.3/second". weight is the weight of the tenant,
+// and total is the sum of all weights.
+func (s *SharedLimit) Part(weight, total int64) string {
+	return rateText(float64(s.Limit.Count) * float64(weight) / float64(total) / s.Limit.Period.Seconds())
 }
 
 // rateText formats a rate in units a second with three digits, in the shortest period that has at least one unit.

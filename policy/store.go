@@ -35,7 +35,7 @@ func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
 		c.fail("consistency", beStrict, "a rule with a penalty is counted strictly: the penalty applies on all instances at once")
 	case r.counts != nil:
 		c.fail("consistency", beStrict, "a rule with a count is counted strictly: requests that do not count are refunded at the store")
-	case r.cost.isTold():
+	case r.cost.isReported():
 		c.fail("consistency", beStrict, "a rule whose cost the response reports is counted strictly: the difference is charged at the store")
 	case !leasable[r.algorithm]:
 		var use []string
@@ -118,8 +118,9 @@ type Outage struct {
 	Why string
 }
 
-// Outages returns the behavior of each rule during an outage of the store, in the order of the document. A default
-// follows from words in match and hosts, so a change of a path can change it: compare both policies, or set on_error.
+// Outages returns the behaviour of each rule during an outage of the store, in the order of the document. A default
+// follows from words in match and hosts, so a change of a path can change the default: compare both policies, or
+// set on_error.
 func (p *Policy) Outages() []Outage {
 	all := make([]Outage, len(p.rules))
 	for i := range p.rules {
@@ -151,12 +152,12 @@ func (p *Policy) Outages() []Outage {
 // Cluster returns the rules that a Redis Cluster can charge in one step: only those with the same hash tag.
 // A single server or memory charges all rules in one step.
 //
-// Each group in together has the names of at least two rules that can be charged in one step, because they have the
-// same parts under "together". A problem in apart names a rule, and the rules that may apply to the same requests
-// and cannot be charged in one step with it. Such rules are charged one after the other, and their charges are
-// given back if a later rule denies the request: for a moment they may deny too much, but they never admit too
-// much. Rules for different headers are taken to apply to the same requests, because a request may have both
-// headers.
+// Each group in the first result has the names of at least two rules that can be charged in one step, because they
+// have the same parts under "together". Each problem in the second result names a rule, and the rules that may
+// apply to the same requests and cannot be charged in one step with it. Such rules are charged one after the other,
+// and their charges are given back if a later rule denies the request: for a moment they may deny too much, but
+// they never admit too much. Rules for different headers are taken to apply to the same requests, because a request
+// may have both headers.
 func (p *Policy) Cluster() (together [][]string, apart []Problem) {
 	tags := make([]string, len(p.rules))
 	groups := make(map[string]int)

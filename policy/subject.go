@@ -38,8 +38,9 @@ type Subject struct {
 	shadow  bool     // the rule is a shadow for the subject
 }
 
-// ErrStoreAway is returned if the shared store did not answer.
-var ErrStoreAway = errors.New("policy: the shared store is unavailable, and nothing was changed")
+// ErrStoreAway is returned if the shared store did not answer. If just the answer was lost, the store has made the
+// change nevertheless.
+var ErrStoreAway = errors.New("policy: the shared store is unavailable, and the change may or may not have been made")
 
 // Subject returns the subject of a rule with these values in its key. The map is keyed by the key parts as written
 // in the rule. Values are normalized as values of requests are, so that "2001:db8::1" stands for its network. An
@@ -66,14 +67,14 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	return s, nil
 }
 
-// spell keeps the original spelling of the subject's names. of returns the original value of part i, in the form of
-// a key.
-func (s *Subject) spell(of func(i int) string) {
+// spell keeps the original spelling of the subject's names. original(i) returns the original value of part i, in
+// the form of a key.
+func (s *Subject) spell(original func(i int) string) {
 	for i := range s.rule.key {
 		if !s.rule.key[i].Folds() {
 			continue
 		}
-		if given := of(i); given != s.values[i] {
+		if given := original(i); given != s.values[i] {
 			if s.spelled == nil {
 				s.spelled = slices.Clone(s.values)
 			}
@@ -133,7 +134,7 @@ func (p *Policy) countingRule(name string) (*rule, error) {
 	case r.block:
 		return nil, fmt.Errorf("policy: rule %q blocks, and counts nothing", name)
 	case r.classifies:
-		return nil, fmt.Errorf("policy: rule %q has a class alone, and counts nothing", name)
+		return nil, fmt.Errorf("policy: rule %q has only a class, and counts nothing", name)
 	case r.adaptive != nil:
 		return nil, fmt.Errorf("policy: rule %q has an automatic limit, which has no subjects in the store", name)
 	default:
@@ -149,15 +150,15 @@ func (e *Engine) subject(p *Policy, r *rule, k *parts.Keys) *Subject {
 		return s
 	}
 	s.owner, s.charged = k.Tenant(r.sharing.owner, r.together)
-	w := s.looked()
+	w := s.newWork()
 	if tier, known := w.subjects.tierOfKey(&w.input, r); known {
 		s.weight = r.sharing.weight(tier)
 	}
 	return s
 }
 
-// looked returns a work with the key of the subject, to find its limits with.
-func (s *Subject) looked() *work {
+// newWork returns a work with the key of the subject, to find its limits with.
+func (s *Subject) newWork() *work {
 	w := &work{input: input{policy: s.policy, request: new(Request)}}
 	k := &w.subjects.keys
 	k.Begin(s.rule.keyStart)
@@ -167,22 +168,22 @@ func (s *Subject) looked() *work {
 	return w
 }
 
-// held returns the limits that may apply to the subject, one for each fingerprint, and the override that sets them,
+// limits returns the limits that may apply to the subject, one for each fingerprint, and the override that sets them,
 // or nil.
-func (s *Subject) held() ([]counted, *Override) {
+func (s *Subject) limits() ([]counted, *Override) {
 	if s.policy == nil {
 		return s.rule.own.counted(), nil
 	}
-	w := s.looked()
-	limits := s.mayHold(w)
+	w := s.newWork()
+	limits := s.possibleLimits(w)
 	return limits, w.subjects.override
 }
 
 // Rule returns the name of the subject's rule, or the name that was given to [Engine.Adhoc].
 func (s *Subject) Rule() string { return s.rule.name }
 
-// Enforced returns whether a rule with a rollout percentage denies the subject, such as "enforced for 10 %: this
-// subject is not". Without a percentage it returns "".
+// Enforced returns a text about whether a rule with a rollout percentage is enforced for the subject, such as
+// "enforced for 10 %: this subject is not". Without a percentage it returns "".
 func (s *Subject) Enforced() string {
 	if !s.rule.isPartial() {
 		return ""
@@ -215,11 +216,11 @@ func (s *Subject) Hashed() (names []string) {
 	return names
 }
 
-// mayHold returns the limits that may apply to the subject. w is the result of looked.
-func (s *Subject) mayHold(w *work) []counted {
+// possibleLimits returns the limits that may apply to the subject. w is the result of newWork.
+func (s *Subject) possibleLimits(w *work) []counted {
 	r := s.rule
-	if _, says := w.subjects.overrideOf(&w.input, r); says != nil && len(says.limits) > 0 {
-		return says.counted()
+	if _, by := w.subjects.overrideOf(&w.input, r); by != nil && len(by.limits) > 0 {
+		return by.counted()
 	}
 	if tier, known := w.subjects.tierOfKey(&w.input, r); !known {
 		return r.limits()
@@ -231,7 +232,7 @@ func (s *Subject) mayHold(w *work) []counted {
 
 // Override returns the override that applies to the subject, if there is one. Do not change its map and slices.
 func (s *Subject) Override() (o Override, found bool) {
-	_, by := s.held()
+	_, by := s.limits()
 	if by == nil {
 		return o, false
 	}
@@ -279,14 +280,14 @@ func (s *Subject) Key() string { return s.key }
 
 // Peek returns the state of each count of the subject that is in force, and takes nothing.
 func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
-	limits, _ := s.held()
+	limits, _ := s.limits()
 	return s.take(ctx, limits, 0)
 }
 
 // Refund gives back units to each count of the subject that is in force, and returns their states afterwards. For
 // limits in USD, units are in micro-USD, rounded down to the units in which the limit counts. Units beyond those in
 // use are lost. With a shared store, other instances may refuse the subject from memory for another 60 ms, or for a
-// second if they do not hear of the refund: see package redisstore.
+// second if the message about the refund does not reach them: see package redisstore.
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)
@@ -300,7 +301,7 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if s.Queues() {
 		return nil, fmt.Errorf("policy: rule %q is a queue of waiting requests: Reset empties it", s.rule.name)
 	}
-	limits, _ := s.held()
+	limits, _ := s.limits()
 	return s.take(ctx, limits, -units)
 }
 
@@ -312,10 +313,10 @@ func (s *Subject) Queues() bool {
 
 // Reset forgets all counts of the subject, including those under limits of the rule that are not in force, and
 // lifts its penalty. Requests that wait in a queue keep their turns. With a shared store, the reset takes effect on
-// all instances within milliseconds, or within a second on instances that do not hear of it: see package
-// redisstore.
+// all instances within milliseconds, or within a second on instances that do not get the message about it: see
+// package redisstore.
 func (s *Subject) Reset(ctx context.Context) error {
-	limits, _ := s.held()
+	limits, _ := s.limits()
 	all := distinct(append(limits, s.rule.limits()...))
 	_, err := s.take(ctx, all, sluice.All)
 	for _, l := range all {
@@ -370,9 +371,9 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 	return s
 }
 
-// AdhocInto is [Engine.Adhoc] for another key of the same limit. It stores the subject in into, and allocates
-// nothing if into has been used this way before. Results of [Subject.Key] for the old into are no longer valid
-// afterwards. No decision about into may be under way.
+// AdhocInto is [Engine.Adhoc] for another key of the same limit. The subject is stored in *into. If into has been
+// used this way before, nothing is allocated, and earlier results of into.Key are no longer valid. No decision
+// about into may be under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
 	into.engine, into.policy, into.rule = s.engine, nil, s.rule
 	into.setAdhocKey(key)
@@ -398,8 +399,9 @@ const (
 var showKeyNames = []string{showWhole: "whole", showShort: "short", showHash: "hash"}
 
 // ShownKey returns a key as it is shown to people: whole, shortened or hashed by its rule's ShowKey (see [Rule]),
-// without the name of the rule. It is one printable line: other characters, and those that would change the text around
-// them, are escaped. Values are separated by " · ". Values of a key without a rule in the policy are shortened.
+// without the name of the rule. It is one printable line: characters that are not printable, or that would change
+// the text around them, are escaped. Values are separated by " · ". Values of a key without a rule in the policy
+// are shortened.
 func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
 
 // ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is still made
@@ -428,8 +430,8 @@ func (p *Policy) ShownSent(key, sent string) string {
 func (s *Subject) ShownWhole() bool { return s.rule.show == showWhole }
 
 // Pseudonym returns the form of the key under "show_key: hash". Subjects with equal shortened keys have different
-// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. A guessed key can be
-// verified.
+// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. Anyone who guesses a
+// key can verify the guess by the pseudonym.
 func (s *Subject) Pseudonym() string {
 	_, subject := parts.CutKey(s.Key())
 	return s.rule.key.Pseudonym(subject)

@@ -115,8 +115,8 @@ func FuzzSubjectOf(f *testing.F) {
 
 // sameLimits reports whether two subjects are held to the same limits.
 func sameLimits(a, b *Subject) bool {
-	limits, by := a.held()
-	others, byOther := b.held()
+	limits, by := a.limits()
+	others, byOther := b.limits()
 	return reflect.DeepEqual(limits, others) && by == byOther
 }
 

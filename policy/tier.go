@@ -13,7 +13,7 @@ type tierSubjects struct {
 	warnings []Problem
 }
 
-// WithSubjects returns a policy that differs from p only in its subjects, which are those of list: see
+// WithSubjects returns a policy that differs from p only in its subjects, which are taken from list: see
 // [Policy.WithOverrides].
 func (p *Policy) WithSubjects(list []TierSubject) (*Policy, error) {
 	c := newCompiler(nil)
@@ -212,8 +212,8 @@ func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
 	return p.tier, p.tierFrom == nil
 }
 
-// Tier returns the tier of the request, and its customer: the value of the key part that Subject of [Tiers] names,
-// in the form of a key, or "" without a value. For a request with neither a customer nor a tier of its own, Tier
+// Tier returns the tier of the request, and its customer: the value, in the form of a key, of the key part named by
+// the Subject of [Tiers], or "" without a value. For a request with neither a customer nor a tier of its own, Tier
 // returns "", although the rules apply the default tier. known is false if the policy has no tiers, if the request
 // has a [Subject], or if the tier is in a body that was not read. Clients may choose the name of a tier:
 // [Policy.HasTier] reports whether the policy has it.
@@ -236,8 +236,8 @@ func (o *Observation) Tier() (tier, customer string, known bool) {
 }
 
 // TierCustomer returns the key of a customer of [Observation.Tier], and the form in which people see the customer.
-// Both come from the first rule with a key of only the part that Subject of [Tiers] names; without such a rule, the
-// key is empty.
+// Both come from the first rule whose key consists only of the part named by the Subject of the document's [Tiers];
+// without such a rule, the key is empty.
 func (p *Policy) TierCustomer(customer string) (key, shown string) {
 	if p.tierSubject == nil {
 		return "", string(parts.AppendShown(nil, customer, true))
@@ -251,7 +251,7 @@ func (p *Policy) TierCustomer(customer string) (key, shown string) {
 	return "", string(parts.AppendShown(nil, customer, p.tierSubject.IsSecret()))
 }
 
-// TierNames returns the tiers that the rules of the policy have, and the default one, sorted.
+// TierNames returns the tiers of the rules of the policy, and the default tier, sorted.
 func (p *Policy) TierNames() []string { return sortedKeys(p.knownTiers) }
 
 // HasTier reports whether a tier is one of TierNames.

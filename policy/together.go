@@ -11,9 +11,9 @@ import (
 
 // DecideTogether decides about the parts of one request: all of them are charged, or none. Equal charges of several
 // parts are added up. Each part gets its own decision. If one part is denied, none is charged, and Allowed of the
-// others only states what would have happened. A part with Mode [Peek] does not affect the others: if it does not
-// fit, only its own decision is a denial. It gets the state after the charges of the others. The result is true if
-// all parts that do not peek are allowed, or, if all parts peek, if all are allowed.
+// other parts only reports what would have happened. A part with Mode [Peek] does not affect the other parts: if it
+// does not fit, only its own decision is a denial. Its decision describes the state after the charges of the other
+// parts. The result is true if all parts that do not peek are allowed, or, if all parts peek, if all are allowed.
 //
 // If any part has an ID, a repetition is recognized for all parts together. At most 1024 charges can be taken
 // together, one for each limit of a key, for each penalty and for the ID. A request that needs more is denied, with
@@ -113,7 +113,7 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 	case !t.refused && sluice.Admitted(t.charges, t.receipts):
 		t.each(t.foresee)
 		t.waits.ask(ctx, e.store)
-		t.eachTold(t.admit)
+		t.eachCharged(t.admit)
 	default:
 		t.refuse()
 		t.waits.ask(ctx, e.store)
@@ -123,7 +123,7 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 
 // malformed denies the parts that have charges.
 func (t *together) malformed(lacks string) {
-	t.eachTold(func(p *onePart) { p.w.malformed(p.d, lacks) })
+	t.eachCharged(func(p *onePart) { p.w.malformed(p.d, lacks) })
 }
 
 // each calls do for the parts that have charges, with their receipts.
@@ -141,8 +141,8 @@ func (t *together) each(do func(p *onePart)) {
 	}
 }
 
-// eachTold calls do for the parts that have charges and receipts.
-func (t *together) eachTold(do func(p *onePart)) {
+// eachCharged calls do for the parts that have charges and receipts.
+func (t *together) eachCharged(do func(p *onePart)) {
 	for i := range t.parts {
 		if p := &t.parts[i]; p.asks {
 			do(p)
@@ -200,7 +200,7 @@ func (t *together) add(p *onePart, charges []sluice.Charge) {
 func (t *together) cutEstimates(p *onePart) {
 	c := &p.w.charges
 	for i := range c.results {
-		one, s, at := &c.list[i], c.whose[i], p.at[i]
+		one, s, at := &c.list[i], c.subjects[i], p.at[i]
 		if s.rule.cost.usage == nil || p.w.mode != Charge {
 			continue
 		}

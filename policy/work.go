@@ -107,7 +107,8 @@ func (in *input) cost(r *rule) int64 {
 	return in.times(r, r.cost.fixed)
 }
 
-// times returns the cost of the request, which counts as Cost requests of cost one each.
+// times multiplies one, the cost of a single request, by the number of requests that the request counts as. The
+// result is negative for a refund.
 func (in *input) times(r *rule, one int64) int64 {
 	if !r.inFlight && in.request.Cost > 1 {
 		one = times(one, in.request.Cost)

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// These bound the size of a call: a large one would block the server and delay all requests in it.
+	// maxCallRequests and maxCallCharges bound the size of a call: a large call would block the server and delay
+	// all requests in it.
 	maxCallRequests = 256
 	maxCallCharges  = 1024
 	// usualWorkers is the usual number of calls in flight, each on its own connection. If the server is far away,
@@ -133,7 +134,7 @@ func (b *batcher) abandonLost() {
 	}
 }
 
-// returned removes a worker from those on their way, and reports false if it had been given up. b.mu is held.
+// returned removes a worker from b.out, and reports false if the worker had been given up. b.mu is held.
 func (b *batcher) returned(w *worker, now time.Time) bool {
 	if w.abandoned {
 		w.abandoned = false
@@ -182,7 +183,8 @@ func (b *batcher) cutSilent(now time.Time) {
 
 // startLoading reports whether the caller has to load the script into a server that does not have it, and to call
 // doneLoading afterwards. If not, another worker loads the script, and the caller waits for loaded. If loaded is
-// nil, the script was loaded since the caller read times from b.loads, and the caller tries again at once.
+// nil, the script was loaded since the caller read the number times from b.loads, and the caller tries again at
+// once.
 func (b *batcher) startLoading(times int64) (mine bool, loaded <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -301,7 +303,7 @@ func (b *batcher) fill(w *worker) bool {
 }
 
 // isTooMuch reports whether r does not fit in a call that already has the given numbers of requests and charges.
-// The requests that must follow r in the same call count as a part of r.
+// Requests that must follow r in the same call count as a part of r.
 func (r *request) isTooMuch(requests, charges int) bool {
 	if r.follows {
 		return charges+len(r.charges) > maxCallCharges // possible if the first of these requests was cancelled

@@ -23,8 +23,8 @@ const (
 )
 
 // post stores a message in a hash. Not all servers support the expiry of single fields, so a second key has the
-// times when posts expire. A post that expires much later was written before the clock was set back, and is
-// deleted.
+// times when posts expire. A post that would expire much later than the new one is taken for a post from before the
+// server's clock was set back, and is deleted.
 var post = fmt.Sprintf(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -74,20 +74,20 @@ return {names, texts}
 `, maxPosts, maxInstance, maxPosted, maxSealed)
 
 // Post stores a message of an instance for the others that share the store, in place of the instance's previous
-// message, until it expires. A part is a separate board of messages. It has two keys: the prefix and
-// "{posts:PART}", and the same with ":until". With a HashKey, messages are encrypted, but not the names of
-// instances. A name has at most 256 bytes, and a message a MiB. A part has room for 256 instances. All posts of a
-// part should expire after about the same time: Post deletes messages that would stay at least twice as long as the
-// new one, because they must have been posted before the clock was set back.
-func (s *Store) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
-	if len(said) > maxPosted {
-		return fmt.Errorf("redisstore: %d bytes are too many to be posted: at most %d are taken", len(said), maxPosted)
+// message, until it expires. A part is a separate board of messages. It takes two keys in Redis: PREFIX{posts:PART}
+// and PREFIX{posts:PART}:until. With a HashKey, messages are encrypted, but not the names of instances. A name has
+// at most 256 bytes, and a message a MiB. A part has room for 256 instances. All posts of a part should expire
+// after about the same time. Post deletes a message that would stay at least twice as long as the new one, because
+// it takes such a message for one from before the server's clock was set back.
+func (s *Store) Post(ctx context.Context, part, instance string, message []byte, expires time.Duration) error {
+	if len(message) > maxPosted {
+		return fmt.Errorf("redisstore: a message of %d bytes cannot be posted: the maximum is %d", len(message), maxPosted)
 	}
 	if len(instance) > maxInstance {
-		return fmt.Errorf("redisstore: the name of the instance has %d bytes: at most %d are taken", len(instance), maxInstance)
+		return fmt.Errorf("redisstore: the name of the instance has %d bytes, the maximum is %d", len(instance), maxInstance)
 	}
 	key := s.postKey(part)
-	text := s.posts.seal(said, postContext(part, instance))
+	text := s.posts.seal(message, postContext(part, instance))
 	_, err := s.eval(ctx, post, []string{key, key + ":until"}, instance, text, fmt.Sprint(expires.Milliseconds()))
 	if rueidis.IsRedisNil(err) { // the script's reply is nil
 		return nil
@@ -115,8 +115,8 @@ func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, err
 				continue // the post has expired in the meantime, or is too long
 			}
 			size += len(text)
-			if said, ok := s.posts.open(text, postContext(part, names[i])); ok {
-				all[names[i]] = said
+			if message, ok := s.posts.open(text, postContext(part, names[i])); ok {
+				all[names[i]] = message
 			}
 		}
 		if names = names[len(texts):]; len(names) == 0 {
@@ -126,9 +126,9 @@ func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, err
 	return all, nil
 }
 
-// readPosted reads the reply of postedScript: names, and the posts of the first of them. asked has the names in the
+// readPosted reads the reply of postedScript: names, and the posts of the first of them. requested has the names in the
 // arguments of the script, or is nil if the script chose them.
-func readPosted(m rueidis.RedisMessage, asked []string) (names []string, texts []rueidis.RedisMessage, err error) {
+func readPosted(m rueidis.RedisMessage, requested []string) (names []string, texts []rueidis.RedisMessage, err error) {
 	bad := &Error{BadReply, errors.New("the answer has no posts")}
 	lists, err := m.ToArray()
 	if err != nil || len(lists) != 2 {
@@ -136,7 +136,7 @@ func readPosted(m rueidis.RedisMessage, asked []string) (names []string, texts [
 	}
 	names, err1 := lists[0].AsStrSlice()
 	texts, err2 := lists[1].ToArray()
-	if err1 != nil || err2 != nil || len(texts) > len(names) || len(texts) == 0 && len(names) > 0 || asked != nil && !slices.Equal(names, asked) {
+	if err1 != nil || err2 != nil || len(texts) > len(names) || len(texts) == 0 && len(names) > 0 || requested != nil && !slices.Equal(names, requested) {
 		return nil, nil, bad
 	}
 	return names, texts, nil

@@ -37,9 +37,9 @@ type Config struct {
 	// Prefix begins the names of all keys and of the channel for resets. If empty, it is [DefaultPrefix]. Stores
 	// with the same prefix on the same server share their counts. Prefix must not contain a brace.
 	Prefix string
-	// HashKey, if not empty, is a secret that hides the charges' keys from the server: the store replaces each key
-	// by its HMAC-SHA256 under HashKey, cut to 128 bits. All processes that share counts need the same HashKey. It
-	// should have 32 random bytes.
+	// HashKey, if it is not empty, is a secret that hides the charges' keys from the server: the store replaces
+	// each key by its HMAC-SHA256 under HashKey, cut to 128 bits. All processes that share counts need the same
+	// HashKey. It should have 32 random bytes.
 	HashKey []byte
 }
 
@@ -57,10 +57,10 @@ func (c Config) prefix() string {
 //	redis-sentinel://[user[:password]@]host[:26379],…/master[/database]
 //	unix://[user[:password]@]/path/of/socket[?db=database]
 //
-// The schemes rediss, rediss-cluster and rediss-sentinel use TLS. They have the parameters ca, cert and key, which
-// name PEM files with trusted certificates, a client certificate and its private key, and server_name, the name in
-// the server's certificate if it differs from the host. All schemes have the parameters prefix, hash_key, which
-// names a file with the HashKey, sentinel_user and sentinel_password.
+// The schemes rediss, rediss-cluster and rediss-sentinel use TLS. Their parameters are ca, cert and key (PEM files
+// with the trusted certificates, a client certificate, and its private key), and server_name (the name in the
+// server's certificate, if it differs from the host). All schemes have the parameters prefix, hash_key (a file with
+// the HashKey), sentinel_user and sentinel_password.
 //
 // Escape special characters, such as "@" as %40 and "/" as %2F. Errors contain no part of the URL, because it may
 // have secrets in unexpected places.
@@ -218,7 +218,7 @@ func readHashKey(file string) ([]byte, error) {
 	}
 	key := bytes.TrimRight(text, "\r\n")
 	if len(key) < 16 {
-		return nil, fmt.Errorf("hash_key: the file has %d bytes, which can be guessed: put 32 random ones in, as of \"openssl rand -hex 32\"", len(key))
+		return nil, fmt.Errorf("hash_key: a secret of %d bytes can be guessed: write 32 random bytes into the file, such as the output of \"openssl rand -hex 32\"", len(key))
 	}
 	return key, nil
 }

@@ -26,10 +26,10 @@ type slotPart struct {
 	order          float64 // parts with a lower order are taken earlier
 }
 
-// takeAcrossSlots takes charges of several slots, slot by slot, and gives back those of the earlier slots if a slot
-// refuses or fails. If a slot is known to refuse, and as soon as one has refused, the others are only peeked at, so
-// that no other request is denied because of units that will be given back. Turns in a queue are taken last and not
-// given back: the receipts have them, for [sluice.Turns].
+// takeAcrossSlots takes charges of several slots, slot by slot, and gives back the charges of the earlier slots if
+// a slot refuses or fails. If a slot is known to refuse, and as soon as one has refused, the others are only peeked
+// at, so that no other request is denied because of units that will be given back. Turns in a queue are taken last
+// and not given back: the receipts have them, for [sluice.Turns].
 func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	parts := s.slotParts(charges)
 	if err := s.lookAtQueues(ctx, parts); err != nil {

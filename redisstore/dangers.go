@@ -9,8 +9,8 @@ import (
 )
 
 // Dangers returns sentences about settings of the masters that endanger limits, and how to change them. It also
-// reports if the user lacks permissions, such as to subscribe, that instances need to reach each other. It ignores
-// settings that a server hides. Dangers fails if no server answers.
+// reports missing permissions that instances need to reach each other, for example the permission to subscribe. It
+// ignores settings that a server hides. Dangers fails if no server answers.
 func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 	var all []string
 	var failed error

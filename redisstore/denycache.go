@@ -36,8 +36,8 @@ type denyCache struct {
 type cacheSet struct {
 	sync.RWMutex
 	entries [cacheWays]cacheEntry
-	// The answer to a request sent at or before floor adds no entry. It may be older than a refund with an entry that
-	// was replaced.
+	// The answer to a request sent at or before floor adds no entry, because the answer may be older than a refund
+	// whose entry was replaced.
 	floor int64
 }
 
@@ -79,7 +79,7 @@ func (d *denyCache) answerAt(at int64, charges []sluice.Charge, receipts []sluic
 	return refuses
 }
 
-// lookUp writes the receipts of charges as if the request is denied. It reports whether one of the charges is
+// lookUp writes the receipts of charges as if the request were denied. It reports whether one of the charges is
 // certain to refuse the request, and whether all states are known.
 func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.Receipt) (refuses, all bool) {
 	var k cacheEntry
@@ -176,9 +176,9 @@ func (d *denyCache) forgetState(fingerprint uint64, key string, at int64) {
 	d.put(fingerprint, key, unknown, true, true)
 }
 
-// forgetHeard makes a state unknown until the next call of the server, because another process has given units back
+// forgetRefunded makes a state unknown until the next call of the server, because another process has given units back
 // to it. at is the present time.
-func (d *denyCache) forgetHeard(fingerprint uint64, key string, at int64) {
+func (d *denyCache) forgetRefunded(fingerprint uint64, key string, at int64) {
 	d.makeTable()
 	unknown := cacheEntry{Snapshot: kernel.Snapshot{Now: unknownState}, sent: at, back: at, counted: true}
 	d.put(fingerprint, key, unknown, false, true)

@@ -196,7 +196,7 @@ func TestResetMeetsRefusal(t *testing.T) {
 				d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 1000}, sent: at, back: at})
 			}
 			sent := d.at(time.Now())
-			r.hear(message(secret, p, "other", "k"))
+			r.receiveMessage(message(secret, p, "other", "k"))
 			back := d.at(time.Now())
 			d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 2000}, sent: sent, back: back})
 			if _, refuses := d.refuses(p, "k", back+1); refuses {
@@ -204,7 +204,7 @@ func TestResetMeetsRefusal(t *testing.T) {
 			}
 			if known { // what this process gives back itself is unknown for a second
 				d.forgetState(p.Fingerprint, "k", back)
-				r.hear(message(secret, p, "k"))
+				r.receiveMessage(message(secret, p, "k"))
 				sent = d.at(time.Now()) + 1
 				d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 2500}, sent: sent, back: sent})
 				if _, refuses := d.refuses(p, "k", sent+1); refuses {
@@ -229,7 +229,7 @@ func TestResetOfOthers(t *testing.T) {
 		d := r.store.denyCache
 		at := d.at(time.Now())
 		d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 1000}, sent: at, back: at})
-		r.hear(message(test.theirs, p, "k"))
+		r.receiveMessage(message(test.theirs, p, "k"))
 		if _, refuses := d.refuses(p, "k", at+1); !refuses {
 			t.Errorf("secret %q forgets what %q says", test.mine, test.theirs)
 		}
@@ -251,19 +251,19 @@ func TestResetFlood(t *testing.T) {
 		for i := range 5000 {
 			forged = append(forged, strconv.Itoa(n*5000+i))
 		}
-		r.hear(message("", p, forged...))
+		r.receiveMessage(message("", p, forged...))
 	}
 	kept := 0
 	for i := range keys {
-		if _, refuses := d.refuses(p, strconv.Itoa(i), at+1); refuses && i >= maxHeard {
+		if _, refuses := d.refuses(p, strconv.Itoa(i), at+1); refuses && i >= maxRemoved {
 			kept++
 		}
 	}
-	if r.heard != maxHeard {
-		t.Errorf("%d states of a flood were heard, want %d", r.heard, maxHeard)
+	if r.removed != maxRemoved {
+		t.Errorf("%d states of a flood were heard, want %d", r.removed, maxRemoved)
 	}
-	if kept < (keys-maxHeard)*8/10 {
-		t.Errorf("%d of %d other states are remembered", kept, keys-maxHeard)
+	if kept < (keys-maxRemoved)*8/10 {
+		t.Errorf("%d of %d other states are remembered", kept, keys-maxRemoved)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestResetRoom(t *testing.T) {
 	r.publishing = true // so that nothing is taken away
 	for _, length := range []int{maxStates, maxStates - maxStateHead, 1, 100} {
 		charges := []sluice.Charge{{Key: strings.Repeat("k", length), Plan: p, Cost: sluice.All}, {Key: "taken", Plan: p, Cost: 1}}
-		r.tell(charges, make([]sluice.Receipt, len(charges)))
+		r.announce(charges, make([]sluice.Receipt, len(charges)))
 	}
 	message := r.codec.seal(r.pending, "")
 	states, _ := r.codec.open(message, "")
@@ -299,7 +299,7 @@ func TestGiveBackTold(t *testing.T) {
 		told       int
 	}{{"busy", -1, 1, 1}, {"busy", -1, 2, 1}, {"half", -1, 50, 1}, {"dear", -20, 50, 2}, {"huge", -1 << 62, 100, 3}} {
 		receipt := sluice.Receipt{Receipt: kernel.Receipt{Used: p.Size - test.left*p.Unit, Fits: true}}
-		r.tell([]sluice.Charge{{Key: test.key, Plan: p, Cost: test.back}}, []sluice.Receipt{receipt})
+		r.announce([]sluice.Charge{{Key: test.key, Plan: p, Cost: test.back}}, []sluice.Receipt{receipt})
 		if len(r.gathered) != test.told {
 			t.Errorf("%+v: %d states are told of", test, len(r.gathered))
 		}

@@ -7,29 +7,29 @@
 //
 // [New] makes a store from an existing rueidis client.
 //
-// The answers of a Store are those of package memory, bit for bit: one Lua script has the same arithmetic as the
-// kernels, and uses the time of the server. A Take is one round trip, and commits all of its charges or none. The
-// server must be Redis 6.2 or later, or Valkey.
+// The answers of a Store are the same as the answers of package memory, bit for bit: a Lua script has the same
+// arithmetic as the kernels, and uses the time of the server. A Take is one round trip, and commits all of its
+// charges or none. The server must be Redis 6.2 or later, or Valkey.
 //
 // # Batching
 //
-// Takes that arrive while calls of the script are running wait until one has returned, and are then sent together
-// in one call, which decides each of them separately. Batching adds no delay: a Take that arrives when no call is
-// running is sent at once. Identical Takes in a call are sent as one, together with the number of Takes, so a hot
-// key costs the server little. The answers are the same as if they had been decided one after the other. Takes that
-// charge a log are not merged.
+// While fewer than two calls of the script are running, a Take is sent at once, so batching adds no delay. Further
+// Takes wait. When a call returns, or when no call was sent for 2 ms, they are sent together in one call, which
+// decides each of them separately. Identical Takes in a call are sent as one, together with the number of Takes, so
+// a hot key costs the server little. The answers are the same as if they had been decided one after the other. Only
+// Takes of buckets and windows are merged, and not those that peek, refund, or set Owe.
 //
 // # Denials
 //
 // The store remembers the server's answer to a denied request for at most a second. Other processes can only add to
 // the units in use, unless they give units back. So the store can compute whether a later request, of any cost, is
 // certain to be denied, and then denies it without a call: a client that keeps retrying costs the server one call a
-// second in each process. For a log, the store calls the server again as soon as a unit has expired. It also calls
-// the server for a request that has to wait for a unit to expire if the store does not know when that unit expires.
-// For permits in flight, the server is always called, because they are given back all the time. If another limit of
-// the request denies, the receipt has the number of permits at the last call. Receipts from memory may not include
-// the units that other processes have taken since. Usually, the missing units belong to limits that do not deny the
-// request.
+// second in each process. For a log, the store calls the server again as soon as a unit has expired. The store also
+// calls the server if a request has to wait for a unit whose expiry the store does not know. A lack of permits in
+// flight is never remembered as a denial, because permits are given back all the time. If another limit of the
+// request denies from memory, the receipt of the permits has their number at the last call. A Take that charges
+// distinct values is never denied from memory. Receipts from memory may not include the units that other processes
+// have taken since. Usually, the missing units belong to limits that do not deny the request.
 //
 // Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
 // within milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds
@@ -44,20 +44,21 @@
 //   - After a refund, more than ten times the refunded units are free. The refund is not published, because its key
 //     was probably not being denied.
 //   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at once
-//     and then less often, down to every half minute; or the user lacks the permissions (see [Store.Dangers]); or a
-//     proxy in front of the server does not support subscriptions.
+//     and then at growing intervals of up to half a minute; or the user lacks the permissions (see [Store.Dangers]);
+//     or a proxy in front of the server does not support subscriptions.
 //   - More than 4096 states are published in a second.
 //
 // # Keys
 //
 // A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
-// charge's key: see [Config]. It expires when nothing of its count is left, or later by up to an eighth of the
-// limit's period or of the time to drain a full bucket. If more than half of a window or log is used, its state
-// stays longer, so that volatile-ttl does not evict it before other keys: a fixed window by an eighth of its
-// period, a sliding window by nine eighths, and a log by its period. The state of permits in flight and of distinct
-// values is a sorted set: the members are the numbers of the permits or values (8 bytes each), and the scores are
-// the times when they expire, in microseconds. A set of permits expires [kernel.PermitLasts] after the last of
-// these times. A set of values expires a period after it.
+// charge's key: see [Config]. It expires when nothing of its count is left, or up to an eighth of the limit's
+// period later (for a bucket, an eighth of the time in which a full one drains). If more than half of a window or
+// log is used, its state stays longer, so that volatile-ttl does not evict it before other keys: a fixed window by
+// an eighth of its period, a sliding window by nine eighths, and a log by its period. The state of permits in
+// flight and of distinct values is a sorted set: the members are the numbers of the permits or values (8 bytes
+// each), and the scores are the times when they expire, in microseconds. A set of permits expires
+// [kernel.PermitLasts] after the last of these times. A set of values expires one period after the last of its
+// times.
 //
 // # Posts
 //
@@ -66,23 +67,23 @@
 //
 // # Errors
 //
-// Take returns an [*Error] if it could not decide. Package failover decides in that case. If a key contains a value
-// that this package did not write, only Takes of that key fail: see [ForeignState]. A call is sent again only if
-// the server reports that the call did not run (NOSCRIPT, TRYAGAIN, MOVED, ASK), and never if it may have been
+// Take returns an [*Error] if it could not decide. Then package failover decides. If a key contains a value that
+// this package did not write, only Takes of that key fail: see [ForeignState]. A call is sent again only if the
+// server reports that the call did not run (NOSCRIPT, TRYAGAIN, MOVED, ASK), and never if it may have been
 // executed.
 //
 // # Cluster
 //
 // Charges of one Take are atomic if their keys start with the same hash tag: see [Store.Take]. Other charges take a
-// round trip for each hash slot, one after the other, all within the context of the Take. The slots that denied
-// before come first, then those with lower rates before those with higher ones. Slots may move at any time.
+// round trip for each hash slot, one after the other, all within the context of the Take. Slots that denied before
+// come first. Of the other slots, those with lower rates come first. Slots may move at any time.
 //
 // # The client library
 //
-// The client library is rueidis. With calls of a script that decides 64 requests at once, measured on one machine,
-// rueidis took two thirds of the CPU time of go-redis for 1.4 times the decisions. It never repeats a command that
-// writes, and follows MOVED and ASK; go-redis by default retries commands that may have been executed. The
-// automatic pipelining of rueidis is disabled: this package batches requests, and a call with its own connection
-// does not need one goroutine to write and another to read. Because neither library always honours a context,
-// callers wait on a channel of this package, and not for the library.
+// The client library is rueidis. In a measurement on one machine, with calls of a script that decides 64 requests
+// at once, rueidis made 1.4 times as many decisions as go-redis, and took two thirds of its CPU time. rueidis never
+// repeats a command that writes, and follows MOVED and ASK. By default, go-redis retries commands that may have
+// been executed. The automatic pipelining of rueidis is disabled: this package batches requests, and a call with
+// its own connection does not need one goroutine to write and another to read. Because neither library always
+// honours a context, callers wait on a channel of this package, and not for the library.
 package redisstore

@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// TakeEach implements [sluice.EachTaker]. It makes one call of the server for up to 1024 charges, and more calls
+// TakeEach implements [sluice.EachTaker]. It makes one call to the server for up to 1024 charges, and more calls
 // one after the other. On a cluster, it makes one call for each hash slot, and sends all calls to a master
 // together; Takes with several slots are decided after the others, in no particular order. If a Take is denied from
 // memory, its receipts may not include units that earlier Takes in the list have taken from limits that do not deny
@@ -49,7 +49,8 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	s.takeEachAcross(ctx, across)
 }
 
-// TakeEachWithin does what TakeEach does, but waits no longer than wait for the server: see [Store.TakeWithin].
+// TakeEachWithin does what TakeEach does, but gives the server at most the time wait to answer: see
+// [Store.TakeWithin].
 func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	if wait <= 0 {
 		for i := range calls {

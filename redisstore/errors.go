@@ -30,7 +30,7 @@ const (
 	// ReadOnly: the server takes no writes: it is a replica, or it cannot save to
 	// disk. Nothing was charged.
 	ReadOnly
-	// OutOfMemory: the server's memory is full and it may not evict. Nothing was charged.
+	// OutOfMemory: the server's memory is full, and the server may not evict keys. Nothing was charged.
 	OutOfMemory
 	// ClusterDown: the cluster does not serve this part of the keys. Nothing was charged.
 	ClusterDown
@@ -76,9 +76,9 @@ func (e *Error) NotCharged() bool { return e.Kind != Unknown && e.Kind != BadRep
 // ForeignState is the error to which an [Error] of kind Foreign unwraps. Nothing was charged.
 //
 // If the value is a string that is not a valid state, the Take has deleted it, because a string without an expiry
-// would stay for ever. Its name has the prefix and the fingerprint of a limit, so no other program uses it. The
-// next Take of the key starts a new count. A list, a hash or a value of another type stays, because a program must
-// have written it on purpose: all Takes of its key fail until the value is deleted.
+// would stay forever. The name of its key has the prefix and the fingerprint of a limit, so no other program uses
+// it. The next Take of the key starts a new count. A list, a hash or a value of another type stays, because a
+// program must have written it on purpose: all Takes of its key fail until the value is deleted.
 type ForeignState struct {
 	Keys    []string // names in Redis, hashed if [Config].HashKey is set
 	Deleted []bool   // whether the value of each key was deleted

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Longer keys and hash tags, in bytes, are replaced by their hashes.
+// The largest lengths in bytes. Longer keys and hash tags are replaced by their hashes.
 const (
 	maxKey = 512
 	maxTag = 128
@@ -24,9 +24,9 @@ const (
 //	prefix fingerprint "#" hash
 //
 // The fingerprint has 11 characters, so the two forms cannot be confused. If the key begins with a hash tag, the
-// text after ":" or "#" begins with that tag, or with the hash of the tag in braces. So this is the first hash tag
-// of the name, and sets the slot. On a cluster, all other names get a hash tag, so that the slot depends on the key
-// alone:
+// text after ":" or "#" begins with that tag, or with the hash of the tag in braces. So the key's hash tag is the
+// first one in the name, and sets the slot. On a cluster, all other names get a hash tag, so that the slot depends
+// on the key alone:
 //
 //	prefix fingerprint "={" key "}"
 //	prefix fingerprint "#{" hash "}"

@@ -15,8 +15,8 @@ type Keys struct {
 }
 
 // New returns a store over an existing client of a single server, Sentinels or a cluster. New inspects the server
-// and loads the script. Its errors are those of [Config.Open]. [Store.Close] leaves the client open: close the
-// client yourself, after the store. If Store.Close has to wait for a server that does not answer, closing the
+// and loads the script. It returns the same errors as [Config.Open]. [Store.Close] leaves the client open: close
+// the client yourself, after the store. If Store.Close has to wait for a server that does not answer, closing the
 // client ends the wait.
 //
 // The client must send writes to masters: New refuses a client with ReplicaOnly, and SendToReplicas must return

@@ -15,7 +15,7 @@ const (
 	openFor    = 4 * time.Second // timeout of Open
 	connectFor = 2 * time.Second // timeout of connecting, including TLS and the first commands
 	// callFor is the timeout of a call of the script. In a planned change of its role, a server may pause its
-	// clients for that long. TCP detects sooner that a server is gone.
+	// clients for this time. TCP detects sooner that a server is gone.
 	callFor = 5 * time.Second
 )
 

@@ -246,16 +246,16 @@ type resp struct {
 
 	under  bool // a value has begun and not ended
 	kind   byte // first byte of the whole value
-	values int  // number of values in it, unless it is a scalar
+	values int  // number of values in the whole value, unless that is a scalar
 	items  int
 	bytes  int
 	words  [maxWords][maxWord]byte
 	lens   [maxWords]int
-	spaces int // number of spaces in its third value
+	spaces int // number of spaces in the third word of the whole value
 
 	depth int
 	left  [maxReplyDepth]int
-	at    int // index of the value in it that is being read
+	at    int // index, in the whole value, of the value that is being read
 
 	state byte
 	typ   byte // first byte of the value that is being read

@@ -30,9 +30,9 @@ const (
 	// A refund is not published if more than nearlyFull times its units are free afterwards, because the key was
 	// probably not being denied.
 	nearlyFull = 10
-	// maxHeard is how many states the messages of other processes can remove in a second: a quarter of the cache,
+	// maxRemoved is how many states the messages of other processes can remove in a second: a quarter of the cache,
 	// so that a client with permission to publish cannot empty the cache.
-	maxHeard = cacheSets * cacheWays / 4
+	maxRemoved = cacheSets * cacheWays / 4
 )
 
 // resets publishes the keys that this process has reset or given units back to, and removes the keys that other
@@ -57,8 +57,8 @@ type resets struct {
 	fault error         // error with which the server refused that attempt; set before tried is closed
 
 	// These fields belong to the listening goroutine.
-	since int64 // start of the current second, by the clock of the deny cache
-	heard int   // states removed since then
+	since   int64 // start of the current second, by the clock of the deny cache
+	removed int   // states removed since then
 }
 
 func newResets(s *Store, c Config) *resets {
@@ -68,9 +68,9 @@ func newResets(s *Store, c Config) *resets {
 // resetChannel returns the channel for resets and refunds.
 func (c Config) resetChannel() string { return c.prefix() + "resets" }
 
-// tell publishes the states of resets in the background. It publishes the state of a refund after gatherFor, if the
+// announce publishes the states of resets in the background. It publishes the state of a refund after gatherFor, if the
 // state was nearly full. It leaves out states that do not fit in the next message.
-func (r *resets) tell(charges []sluice.Charge, receipts []sluice.Receipt) {
+func (r *resets) announce(charges []sluice.Charge, receipts []sluice.Receipt) {
 	for i := range charges {
 		switch c := &charges[i]; {
 		case c.Cost == sluice.All:
@@ -112,14 +112,14 @@ func (r *resets) gather(c *sluice.Charge) {
 	}
 	if len(r.gathered) == 0 {
 		r.gathered = make(map[string]struct{})
-		time.AfterFunc(max(gatherFor, r.pause), r.gatheredEnough)
+		time.AfterFunc(max(gatherFor, r.pause), r.publishGathered)
 	}
 	r.gathered[string(state)] = struct{}{}
 	r.size += len(state)
 }
 
-// gatheredEnough publishes the gathered states.
-func (r *resets) gatheredEnough() {
+// publishGathered publishes the gathered states.
+func (r *resets) publishGathered() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for state := range r.gathered {
@@ -223,7 +223,7 @@ func (r *resets) receive(ctx context.Context) (confirmed bool, err error) {
 		return err
 	})
 	c := r.store.client
-	err = c.Receive(hooked, c.B().Subscribe().Channel(r.channel).Build(), r.hear)
+	err = c.Receive(hooked, c.B().Subscribe().Channel(r.channel).Build(), r.receiveMessage)
 	return answered.Load(), err
 }
 
@@ -258,23 +258,23 @@ func (r *resets) danger(ctx context.Context) (problem string, found bool) {
 	return fmt.Sprintf("resets and refunds by other instances take up to a second here, because SUBSCRIBE is denied (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
 }
 
-// hear removes the states in a message from the deny cache. Any client with permission to publish can send
+// receiveMessage removes the states in a message from the deny cache. Any client with permission to publish can send
 // anything, so the work is bounded. A message can only cause more calls of the server; it allows nothing.
-func (r *resets) hear(m rueidis.PubSubMessage) {
+func (r *resets) receiveMessage(m rueidis.PubSubMessage) {
 	d := r.store.denyCache
 	at := d.at(time.Now())
 	if at-r.since > cacheFor {
-		r.since, r.heard = at, 0
+		r.since, r.removed = at, 0
 	}
-	if r.heard >= maxHeard || len(m.Message) > maxStates+codecOverhead {
+	if r.removed >= maxRemoved || len(m.Message) > maxStates+codecOverhead {
 		return
 	}
-	for states, _ := r.codec.open(m.Message, ""); len(states) > 0 && r.heard < maxHeard; r.heard++ {
+	for states, _ := r.codec.open(m.Message, ""); len(states) > 0 && r.removed < maxRemoved; r.removed++ {
 		fingerprint, key, rest, ok := cutState(states)
 		if !ok {
 			return
 		}
-		d.forgetHeard(fingerprint, key, at)
+		d.forgetRefunded(fingerprint, key, at)
 		states = rest
 	}
 }

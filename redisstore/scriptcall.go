@@ -55,8 +55,8 @@ type request struct {
 	index   int    // index of the request in its group
 	n       int    // number of requests in the group
 	reply   string // packed numbers of the reply to the group
-	// oldest has a time for each charge: when the oldest unit of a log that denies will expire. It is 0 for other
-	// charges, and if the script did not report it.
+	// oldest has the fourth number of the reply to each charge. For a log that denies, it is the tick at which the
+	// oldest unit expires, or 0 if the script did not report it. For other charges it is not used.
 	oldest []int64
 	sentAt time.Time // a time before the request was sent
 	err    error
@@ -70,7 +70,7 @@ type charge struct {
 	flags      byte
 	watches    int     // for a lock: index of its first number in request.watches
 	until      float64 // with flagUntil
-	place      uint64  // number of the permit
+	permit     uint64  // number of the permit
 }
 
 const (
@@ -112,7 +112,7 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 		out.beyond = c.Cost - anyCost
 	}
 	if c.Plan.Kernel.Permits() {
-		out.place, out.cost = c.Permit, placeCost(c.Cost)
+		out.permit, out.cost = c.Permit, permitCost(c.Cost)
 	}
 	if c.Cost < 0 && c.Until != 0 {
 		out.until = within(c.Until)
@@ -129,8 +129,8 @@ func owes(c *sluice.Charge) bool {
 
 func within(n int64) float64 { return float64(min(max(n, -anyCost), anyCost)) }
 
-// placeCost returns the cost of a permit as the script expects it.
-func placeCost(cost int64) float64 {
+// permitCost returns the cost of a permit as the script expects it.
+func permitCost(cost int64) float64 {
 	if cost == sluice.All {
 		return -2
 	}
@@ -269,7 +269,7 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 	}
 	switch charge.plan.Kernel {
 	case kernel.InFlight, kernel.Distinct:
-		arg = binary.BigEndian.AppendUint64(arg, charge.place)
+		arg = binary.BigEndian.AppendUint64(arg, charge.permit)
 	case kernel.Lock:
 		watches := g.head.watches[charge.watches:]
 		for _, n := range watches[:2+watches[1]] {
@@ -309,9 +309,10 @@ func appendPlan(dst []byte, p *sluice.Plan, units int64) []byte {
 	return appendFloats(dst, tick, capacity, most, float64(max(1, p.Span*p.Tick/8)), float64(p.Span), width)
 }
 
-// meterGrid returns a length in microseconds. The expiry of a meter is rounded up to a multiple of it. It is the
-// time of eight units, whatever the burst and the tick, so that all plans that share a state agree on it. If eight
-// units are more than an eighth of a full meter, it is a microsecond.
+// meterGrid returns a length in microseconds. The expiry of a meter is rounded up to a multiple of it. The grid is
+// the time in which eight units drain, whatever the tick. If a full meter, including its debt, has less than 64
+// units, the grid is a microsecond instead. So the plans that share a state use one of two grids, and the state
+// records which (see take.lua).
 func meterGrid(p *sluice.Plan) float64 {
 	if p.Most < 64 {
 		return 1
@@ -321,7 +322,8 @@ func meterGrid(p *sluice.Plan) float64 {
 
 // windowStay returns how much longer, in microseconds, the state of a window is kept if more than half of the
 // window is used. While such a state denies, it must expire later than new keys, so that volatile-ttl does not
-// evict it. These new keys are in the same window or, for a sliding window, in the next one.
+// evict it. A new key can begin in the same window or, for a sliding window, in the next one, and expires
+// accordingly.
 func windowStay(p *sluice.Plan) float64 {
 	stay := p.Limit.Period.Microseconds() / 8
 	if p.Sliding {
@@ -361,8 +363,8 @@ func (c *scriptCall) unpack(reply string) error {
 	}
 	now := number(reply, 0)
 	reply = reply[8:]
-	for place, r := range c.requests {
-		r.now, r.place = now, place
+	for i, r := range c.requests {
+		r.now, r.place = now, i
 		if r.index > 0 {
 			r.reply = c.groups[r.group].head.reply
 			continue
@@ -402,7 +404,7 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 		for j := range n {
 			v := number(r.reply, at+j)
 			if values[j] = int64(v); float64(values[j]) != v || math.Abs(v) >= -badText {
-				return &Error{BadReply, fmt.Errorf("the script's reply has the number %v", v)}
+				return &Error{BadReply, fmt.Errorf("the script's reply has the number %v, which is not an integer below 2^53", v)}
 			}
 		}
 		at += n
@@ -423,7 +425,7 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 	return nil
 }
 
-// foreign returns a *ForeignState with the charges that have foreign states, or nil.
+// foreign returns an [*Error] that wraps a *ForeignState with the charges that have foreign states, or nil.
 func (r *request) foreign() error {
 	var e *ForeignState
 	at := 0

@@ -129,8 +129,8 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return s.ask(ctx, charges, receipts)
 }
 
-// TakeWithin does what Take does, but waits no longer than wait for the server. With a wait of 0 it makes no call,
-// and decides only by remembered denials.
+// TakeWithin does what Take does, but gives the server at most the time wait to answer. With a wait of 0 it makes
+// no call, and decides only by remembered denials.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	done, err := s.recall(ctx, charges, receipts)
 	switch {
@@ -206,7 +206,7 @@ func (s *Store) await(ctx context.Context, r *request, charges []sluice.Charge, 
 	case err != nil:
 		s.denyCache.forget(charges)
 	case s.denyCache.learn(r, charges, receipts):
-		s.resets.tell(charges, receipts)
+		s.resets.announce(charges, receipts)
 	}
 	s.requests.Put(r)
 	return err

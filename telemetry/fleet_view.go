@@ -78,7 +78,7 @@ func (f *Fleet) merge(now time.Time) *View {
 			i := o.head.Instance
 			i.Seen = o.seenAt
 			i.Differs = i.Policy != self.Policy && now.Sub(later(o.changedAt, t.since)) >= differsAfter
-			if i.Stale = now.Sub(o.seenAt) > staleAfter; !f.ended[id] && !f.succeeded(&i) {
+			if i.Stale = now.Sub(o.seenAt) > staleAfter; !f.ended[id] && !f.replaced(&i) {
 				v.Instances = append(v.Instances, i)
 			}
 			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, to) // no error: the post was checked when it was read
@@ -118,8 +118,8 @@ func (f *Fleet) merge(now time.Time) *View {
 	return v
 }
 
-// succeeded reports whether an instance is stale and a later run has its name, as after a crash.
-func (f *Fleet) succeeded(i *Instance) bool {
+// replaced reports whether an instance is stale and a later run has its name, as after a crash.
+func (f *Fleet) replaced(i *Instance) bool {
 	if !i.Stale {
 		return false
 	}
@@ -135,8 +135,8 @@ func (f *Fleet) succeeded(i *Instance) bool {
 	return false
 }
 
-// join merges the subjects of all instances. That takes milliseconds, so join does it only after new posts were
-// read.
+// join merges the subjects of all instances. The merge takes milliseconds, so join repeats it at most once in
+// postEvery.
 func (f *Fleet) join(now time.Time) {
 	if age := now.Sub(f.joinedAt); f.subjects != nil && age >= 0 && age < postEvery {
 		return
@@ -210,8 +210,8 @@ func (s *series) counts(since time.Time) (c Series) {
 	return c
 }
 
-// countsSince returns the counts of the steps that start with the step from, and how many of the denials were by a
-// block.
+// countsSince returns the counts of all steps beginning with step number from, and the number of denials by a block
+// in each of these steps.
 func countsSince(s *steps[[columns]uint32], from int64) (all []Counts, blocked perStep) {
 	from = s.since(from)
 	for n := from; n <= s.last; n++ {

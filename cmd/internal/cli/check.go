@@ -61,7 +61,7 @@ func checkCommand() *cobra.Command {
 	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
 	f.StringVarP(&q.data, "data", "d", "", "body; a form unless a Content-Type header is given")
 	f.StringVar(&q.from, "from", "192.0.2.1", "address the connection comes from")
-	f.IntVar(&q.times, "times", 1, "number of identical requests to decide at the same moment; the last decision is shown")
+	f.IntVar(&q.times, "times", 1, "number of identical requests to decide, one right after the other; the last decision is shown")
 	f.BoolVarP(&q.all, "include", "i", false, "also show what is left afterwards, and the fields of the response")
 	q.admin.AddFlags(f, "")
 	f.BoolVar(&q.shadow, "shadow", false, "decide as \"sluice serve --shadow\" does, which denies nothing")
@@ -160,7 +160,7 @@ func (q *checkSettings) request(target string) (*http.Request, error) {
 		}
 	}
 	if strings.HasPrefix(target, "//") { // NewRequest would read a host
-		return nil, fmt.Errorf("%q: two slashes are followed by a host: for this path, write http://host%s", target, target)
+		return nil, fmt.Errorf("%q: what follows \"//\" would be read as a host; if you mean this path, write http://host%s", target, target)
 	}
 	r, err := http.NewRequest(method, target, nil)
 	if invalid := new(url.Error); errors.As(err, &invalid) {

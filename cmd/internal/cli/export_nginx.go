@@ -14,7 +14,7 @@ func exportNginxCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "nginx --policy FILE",
 		Short: "Write the part of a policy that nginx can enforce: limit_req by address",
-		Long: "Write the part of a policy that nginx can enforce as a first line of defense in front of Sluice:\n" +
+		Long: "Write the part of a policy that nginx can enforce as a first line of defence in front of Sluice:\n" +
 			"limit_req_zone and limit_req for rules that count every request by address or in total. For each\n" +
 			"other rule, a comment states why it is missing. Include the output in the http block.",
 		Example: "  sluice export nginx --policy api.yaml > /etc/nginx/conf.d/sluice-limits.conf",

@@ -31,7 +31,7 @@ func recommendCommand() *cobra.Command {
 		Long: "Propose limits from access logs: one for all requests, and one for each busy route. Each limit\n" +
 			"denies at most a given percentage of subjects and of requests (--share), and is otherwise as strict\n" +
 			"as possible for a single subject within a window (--window). If there is too little data for the\n" +
-			"requested confidence, the output states that, and the confidence that the data supports.\n\n" +
+			"requested confidence, the output states this, and names the confidence that the data supports.\n\n" +
 			"Paths such as /users/123 and /users/456 form one route. Subjects that look like abuse are\n" +
 			"excluded and listed. The policy is replayed on the same log. As a test, limits from the days before\n" +
 			"each of the last days are also tried on that day. The rules of the policy are in shadow mode: they\n" +

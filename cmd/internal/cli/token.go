@@ -32,9 +32,9 @@ func tokenCreateCommand() *cobra.Command {
 	c := databaseCommand(&cobra.Command{
 		Use:   "create --rules URL --role ROLE --name NAME",
 		Short: "Create a token and print it; only its hash is stored",
-		Long: "Create a token and print it to standard output. The database stores only its hash, so it cannot\n" +
-			"be shown again. Callers of the admin API send it as \"Authorization: Bearer …\". The commands read\n" +
-			"it from SLUICE_TOKEN.",
+		Long: "Create a token and print it to standard output. The database stores only the hash of the token, so\n" +
+			"the token cannot be shown again. Callers of the admin API send it as \"Authorization: Bearer …\".\n" +
+			"Commands read the token from SLUICE_TOKEN.",
 		Example: "  sluice token create --rules sqlite:rules.db --role operator --name ci",
 		Args:    command.FlagsOnly,
 	}, func(c *cobra.Command, db *source.Database, _ []string) error {

@@ -23,9 +23,9 @@ func shadowWords(w *control.ShadowState) string {
 	case !w.On:
 		return "denied, according to the rules"
 	case w.Ends == nil:
-		return "none is denied"
+		return "not denied"
 	}
-	return "none is denied until " + timeWords(*w.Ends)
+	return "not denied until " + timeWords(*w.Ends)
 }
 
 // lookShadowAll returns the effect of putting the whole policy in shadow mode.
@@ -40,12 +40,12 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 	always := option{policy.ShadowAlways, "until it is undone", until == policy.ShadowAlways}
 	e.Fields[0].Options = append(e.Fields[0].Options, always)
 	e.Notes = append(e.Notes, c.allWords(telemetry.Deny, "Requests denied in the last hour that would have been allowed"))
-	e.Notes = append(e.Notes, "This includes blocks and overrides. Requests are still counted, and shown as would be denied.")
+	e.Notes = append(e.Notes, "This includes blocks and overrides. Requests are still counted, and those over a limit are shown as “would be denied”.")
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
 	if now.From == "flag" {
-		e.Fields, e.Problem = nil, control.Problemf(http.StatusConflict, "It is in shadow mode already: Sluice was started with --shadow.")
+		e.Fields, e.Problem = nil, control.Problemf(http.StatusConflict, "The policy is in shadow mode already: Sluice was started with --shadow.")
 		return e, nil
 	}
 	if !c.policy.Database {
@@ -53,11 +53,11 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "The end must be a day in the future.")
 			return e, nil // no text to paste, because the form may not be valid yet
 		}
-		e.How = "The policy is a file, which this page cannot change. Add this at the top of the file on every instance; changes are loaded automatically."
+		e.How = "The policy is a file, which this page cannot change. Add this line at the top of the file on every instance; changes are loaded automatically."
 		e.Paste = "shadow: " + until + "\n"
 		return e, nil
 	}
-	e.Notes = append(e.Notes, "It is stored in the database: it applies on all instances and survives restarts.")
+	e.Notes = append(e.Notes, "Shadow mode is stored in the database: it applies on all instances and survives restarts.")
 	e.Fields = append(e.Fields, field{
 		Name: "word", Label: "Type the word " + shadowWord, Kind: "text", Value: f.Get("word"), Required: true, Hint: "Nothing is limited any more, including attackers.",
 	})
@@ -79,18 +79,18 @@ func lookEnforceAll(c *call, f url.Values) (*effect, error) {
 		e.Problem = control.Problemf(http.StatusConflict, "The policy is enforced already.")
 		return e, nil
 	case now.From == "flag":
-		e.How = "Sluice was started with --shadow: start it without."
+		e.How = "Sluice was started with --shadow. To enforce the policy, start it without --shadow."
 		return e, nil
 	case now.From == source.FromFile:
-		e.How = "The policy file sets it, which this page cannot change. Remove this from the top of the file; changes are loaded automatically."
+		e.How = "Shadow mode is set in the policy file, which this page cannot change. Remove this from the top of the file; changes are loaded automatically."
 		e.Paste = "shadow: " + now.Until + "\n"
 		return e, nil
 	}
-	e.Notes = append(e.Notes, c.allWords(telemetry.WouldDeny, "Requests of the last hour that it would have denied"), "Rules with their own shadow: true stay in shadow mode.")
+	e.Notes = append(e.Notes, c.allWords(telemetry.WouldDeny, "Requests of the last hour that the policy would have denied"), "Rules with their own shadow: true stay in shadow mode.")
 	return e, e.tryShadow(c, f, now, "", true)
 }
 
-// tryShadow asks for a dry run, and offers to do it if it may be done.
+// tryShadow makes a dry run of the change, and offers the change itself if may is true.
 func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, until string, may bool) error {
 	etag := cmp.Or(f.Get("etag"), now.ETag)
 	e.Hidden = map[string]string{"etag": etag}
@@ -116,21 +116,22 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 	e.Rows = []effectRow{{"Requests beyond a limit", shadowWords(now), shadowWords(&would.After)}}
 	switch e.said = "The policy is enforced again."; {
 	case until == "" && would.After.On:
-		e.Warnings = append(e.Warnings, "The policy file sets it, too: it stays in shadow mode until the file is changed.")
-		e.said = fmt.Sprintf("The policy file keeps the whole policy in shadow mode: requests beyond a limit, %s.", shadowWords(&would.After))
+		e.Warnings = append(e.Warnings, "The policy file sets shadow mode, too: the policy stays in shadow mode until the file is changed.")
+		e.said = fmt.Sprintf("The policy file keeps the whole policy in shadow mode: requests beyond a limit are %s.", shadowWords(&would.After))
 	case until != "":
-		e.said = fmt.Sprintf("The whole policy is in shadow mode now: requests beyond a limit, %s.", shadowWords(&would.After))
+		e.said = fmt.Sprintf("The whole policy is in shadow mode now: requests beyond a limit are %s.", shadowWords(&would.After))
 	}
 	return nil
 }
 
-// allWords returns in words how many requests of the last hour had an outcome.
+// allWords returns a sentence with the number of requests of the last hour that had the outcome o. It starts with
+// what.
 func (c *call) allWords(o telemetry.Outcome, what string) string {
 	v := c.view()
 	return hourWords(v.All.Recent, o, refusedIn(v, telemetry.Hour, o), what)
 }
 
-// hourWords returns in words how many requests of the last hour had an outcome, and how many subjects they had.
+// hourWords returns such a sentence for the counts of an hour. It adds the number of subjects, if that is known.
 func hourWords(hour []telemetry.Counts, o telemetry.Outcome, subjects uint64, what string) string {
 	n := sumOf(hour)
 	if n.Total() == 0 {

@@ -34,8 +34,8 @@ type server struct {
 	history  history
 }
 
-// Handler returns a handler for all paths. The caller has to check the Host. Until Done is closed, the console
-// reads the view in every step.
+// Handler returns a handler for all paths. The caller has to check the Host. If Done is not nil, the console reads
+// the counts once in each [telemetry.Step] until Done is closed, so that pages can show the past.
 func Handler(c Config) http.Handler { return newServer(c).handler() }
 
 func newServer(c Config) *server {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// LoadStats has the automatic limits of requests under way of one rule: one for each value of its key, on each
+// LoadStats sums up the automatic limits of one rule. The rule has one limit for each value of its key, on each
 // instance.
 type LoadStats struct {
 	Limits   uint64 `json:"limits"` // number of limits
@@ -65,7 +65,7 @@ type LoadSteps struct {
 	Seconds  int       `json:"seconds"` // the length of a step
 	Begin    time.Time `json:"begin"`   // start of the first step
 	Limit    []uint64  `json:"limit"`
-	InFlight []uint64  `json:"in_flight"` // the maximum of one sample a second
+	InFlight []uint64  `json:"in_flight"` // sampled every second; the largest sample of the step
 	Base     []float64 `json:"base"`      // in seconds; 0: unknown
 	Latency  []float64 `json:"latency"`
 	// Denied and WouldDeny are requests by class.

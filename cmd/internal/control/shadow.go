@@ -105,7 +105,7 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	longer := policy.LongerShadow(file, r.Until)
 	switch {
 	case before.From == "flag":
-		return nil, Problemf(http.StatusConflict, "this instance was started with --shadow: start it without")
+		return nil, Problemf(http.StatusConflict, "this instance was started with --shadow: start it without --shadow")
 	case longer != r.Until && (r.Until != "" || now.databaseShadow() == ""):
 		return nil, Problemf(http.StatusConflict, "the policy file sets shadow: %s, which the database cannot end or shorten: change the file", file)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Replace makes the database equal to a document, and deletes everything else. Afterwards, the rules have all
-// limits of tiers, and the table of tiers is empty. Equal rows are not written.
+// Replace makes the database equal to a document, and deletes everything else. Afterwards, the rules contain the
+// limits of the tiers, and the separate table of tiers is empty. Equal rows are not written.
 func (tx *Tx) Replace(doc *policy.Document) error {
 	settings := Inlined(*doc)
 	settings.Rules, settings.Overrides, settings.Subjects = nil, nil, nil
@@ -63,8 +63,8 @@ func (tx *Tx) replaceSubjects(subjects []policy.TierSubject) error {
 	return replaceRows(tx, subjectKind, tx.before.Subjects, rows)
 }
 
-// replaceRows replaces the rows of a kind, before, by rows. It compares them in memory instead of reading them one
-// by one, because there may be a hundred thousand.
+// replaceRows replaces before, the present rows of a kind, with rows. It compares both in memory instead of reading
+// the database row by row, because there may be a hundred thousand rows.
 func replaceRows[R any](tx *Tx, k *kind[R], before, rows []R) error {
 	for i := range rows {
 		if err := k.check(&rows[i]); err != nil {

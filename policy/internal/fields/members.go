@@ -275,7 +275,7 @@ func (e Member) read() Member {
 	return e
 }
 
-// AddQuery adds the pairs of a query. A query with a "#" is garbled, because some servers end it there.
+// AddQuery adds the pairs of a query. A query with a "#" is garbled, because some servers end the query at the "#".
 func (m *Members) AddQuery(s string) {
 	m.garbled = m.garbled || strings.IndexByte(s, '#') >= 0
 	m.addForm(s)

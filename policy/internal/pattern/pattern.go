@@ -120,7 +120,7 @@ func (p *Pattern) readPath(path string) error {
 		return errors.New("the path contains white space: write a space as %20, and several patterns as a list")
 	}
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
-		return fmt.Errorf("the path contains %q: a pattern sees no query; write a literal one as %%%02X", path[i], path[i])
+		return fmt.Errorf("the path contains %q: a pattern does not match the query; write the character itself as %%%02X", path[i], path[i])
 	}
 	names := make(map[string]bool)
 	for rest, more := path, path != ""; more; {
@@ -152,7 +152,7 @@ func (p *Pattern) addSegment(seg string, more bool, names map[string]bool) error
 	case text == "":
 		return errors.New(`the path has a doubled "/": leave one out`)
 	case text == "." || text == "..":
-		return fmt.Errorf("the path contains %q: write it without", seg)
+		return fmt.Errorf("the path contains %q: write the path without it", seg)
 	case seg == "*" || seg == "**":
 		return fmt.Errorf(`%q is not a wildcard here: write "{name}" for one segment, or "{rest...}" at the end for all that follow; a literal one is "%%2A"`, seg)
 	case seg[0] == '<' && strings.HasSuffix(seg, ">"):

@@ -8,7 +8,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// overrideLimit is a limit that a request brings, in the form of the response.
+// overrideLimit is a limit that a request carries (Envoy's "limit" override), with the fields in which the response
+// reports it.
 type overrideLimit struct {
 	requests, multiplier uint32
 	unit                 unit
@@ -18,13 +19,13 @@ func (l *overrideLimit) period() time.Duration {
 	return time.Duration(units[l.unit].seconds) * time.Duration(l.multiplier) * time.Second
 }
 
-// maxPeriod is the longest period of a limit that a request may bring.
+// maxPeriod is the longest period of a limit that a request may carry.
 const maxPeriod = 10 * 365 * 24 * time.Hour
 
-// broughtRule is used as the name of the rule for limits that requests bring.
+// broughtRule is used as the name of the rule for limits that requests carry.
 const broughtRule = "envoy"
 
-// override makes the limit that a descriptor brings the only one that decides about it.
+// override has a descriptor decided only by the limit that the descriptor carries.
 func (c *call) override(i int) error {
 	d, p := &c.request.descriptors[i], &c.parts[i]
 	o := &d.limit

@@ -89,8 +89,9 @@ func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Excha
 	return x
 }
 
-// Leave passes the rest of the body to the watchers, and removes the layer that was added last. If x is own, the
-// layer stays, and can still change a head that is written later.
+// Leave passes the rest of the body to the watchers, and removes the layer that was added last. The argument must be
+// the same own as that of [Join]. If Join returned own, the layer stays, and can still change a head that is written
+// later.
 func (x *Exchange) Leave(own *Exchange) {
 	x.watched.sent()
 	if x != own {

@@ -198,8 +198,8 @@ func (s *Scanner) Number(i int) (n int64, found bool) {
 	return n, true
 }
 
-// Events returns the number of objects at the top of documents. It counts the events with a JSON object, the lines,
-// or the elements of an array; for a single object, it is 1.
+// Events returns the number of top-level JSON objects: of the events or lines that contain one, or of the elements
+// of an array. For a body that is a single object, it returns 1.
 func (s *Scanner) Events() int64 { return s.objects }
 
 // Text returns the length of the generated text so far, in bytes as sent, including escapes. OpenAI's Responses API

@@ -298,7 +298,7 @@ const (
 	keepDots
 )
 
-// readings adds the reading of every combination of habits that makes a difference.
+// readings returns the readings of servers, one for each combination of their habits that makes a difference.
 func (b *Buffer) readings(path string, h pathHints) []Reading {
 	params, slashes := 1, 1
 	if h.params {

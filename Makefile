@@ -20,12 +20,15 @@ build:
 # The race detector needs a C compiler.
 RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && echo -race)
 
-# PURE has the packages that mostly compute and share little between goroutines. The race detector makes their tests
-# five to fifteen times slower, so "make test" runs them without it, and "make test-ci" with it.
-PURE = ./kernel ./answer ./policyfile ./cmd/internal/adaptivesim ./internal/usage ./policy/... ./storetest ./cmd/internal/console ./cmd/internal/incident ./cmd/internal/recent ./cmd/internal/replay/... ./cmd/internal/schemagen ./cmd/internal/licencegen
-# Of the other packages, the slowest ones start first.
-SLOWEST = ./redisstore ./cmd/e2e ./cmd/e2e/console ./cmd/internal/adminapi ./cmd/internal/cli ./memory
-CONCURRENT = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PURE) $(SLOWEST))")
+# PLAIN has the packages that mostly compute, and the tests of the whole program. The race detector makes them five
+# to fifteen times slower, so "make test" runs them without it, and "make test-ci" with it. In PLAIN and in the other
+# packages, the slowest packages start first.
+PLAIN = ./cmd/e2e/console ./cmd/e2e ./cmd/e2e/... ./cmd/internal/adaptivesim ./cmd/internal/adminapi \
+	./cmd/internal/console ./cmd/internal/histories ./cmd/internal/incident ./cmd/internal/licencegen \
+	./cmd/internal/recent ./cmd/internal/replay/... ./cmd/internal/schemagen ./answer ./internal/usage \
+	./kernel ./policy/... ./policyfile ./storetest
+SLOWEST = ./redisstore ./telemetry ./memory ./failover ./cmd/internal/source ./lease ./cmd/internal/cli
+RACED = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PLAIN) $(SLOWEST))")
 # The argument of TESTSUM names the record of the run, in which .ci/run looks for skipped tests.
 TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --
 
@@ -36,15 +39,15 @@ test test-ci test-all: export GORACE = atexit_sleep_ms=50
 test:
 	@[ -n "$(RACE)" ] || echo "no C compiler: the tests run without the race detector"
 	@scripts/tools
-	$(call TESTSUM,pure) -vet=off $(PURE)
-	$(call TESTSUM,concurrent) $(RACE) -vet=off -p 3 -timeout 20m $(CONCURRENT)
+	$(call TESTSUM,plain) -vet=off -p 3 -timeout 20m $(PLAIN)
+	$(call TESTSUM,raced) $(RACE) -vet=off -p 3 -timeout 20m $(RACED)
 
-# Runs, in short forms, what "make test" leaves out: the race detector over the packages in PURE, the tests named
+# Runs, in short forms, what "make test" leaves out: the race detector over the packages in PLAIN, the tests named
 # TestLong, which have a build tag, and the tests of the other modules. Tests with databases or a proxy that take
 # long to install or build have separate targets: collations and traefik.
 LONG = $$(grep -rl --include='*_test.go' --exclude-dir=bench '^//go:build long' . | xargs -n1 dirname | sort -u)
 test-ci:
-	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PURE)
+	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PLAIN)
 	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -skip 'TestLongServers|TestLongTraefik|TestLongSimulation|TestLongRivals|TestLongOverload' -vet=off -p 2 -timeout 40m $(LONG)
 	cd bench && go test -tags long $(RACE) ./migrate ./fleet ./letpass
 	cd deploy/check && GOWORK=off go test -count 1 -timeout 30m ./...

@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// offers are the media types of a refusal, the default first.
+// offers are the media types of a denial, the default first.
 var offers = [...]string{"application/problem+json", "application/json", "text/plain"}
 
 const (
@@ -16,17 +16,17 @@ const (
 	plainText
 )
 
-// negotiate returns the index of the offer that the Accept fields prefer: the highest weight, then the more
-// specific range, then the default. A client that accepts none of them still gets the default, because a refusal
-// has no alternative. So does a client with a longer Accept than any honest client sends, because refusing must
-// stay cheap.
+// negotiate returns the index of the offer that the Accept fields prefer: the one with the highest weight, then the one
+// with the more specific range, then the default. A client that accepts none of the offers gets the default, too,
+// because a denial has no other form. So does a client with a longer Accept than any honest client sends, because
+// denials must stay cheap.
 func negotiate(accept []string) int {
 	i, _, _ := best(accept, offers[:])
 	return i
 }
 
-// best returns the index in types of the type that the Accept fields prefer, and how well it fits: see [weigh].
-// Without Accept fields, every type is accepted.
+// best returns the index, in types, of the media type that the Accept fields prefer, and how well it matches them: see
+// [weigh]. Without Accept fields, every type is accepted.
 func best(accept, types []string) (best, bestWeight, bestExact int) {
 	switch {
 	case len(accept) == 0:
@@ -60,11 +60,10 @@ func negotiateOwn(accept []string, own *policy.OwnAnswer) int {
 	return i
 }
 
-// maxElements is the most elements of a list in a header that are read, and maxAccept the most bytes. They are
-// bounded because each type of a policy is compared with the list.
+// An Accept list is read only within these bounds, because each type of a policy is compared with the whole list.
 const (
-	maxElements = 100
-	maxAccept   = 8 << 10
+	maxElements = 100     // lines; twice as many media types and parameters together
+	maxAccept   = 8 << 10 // bytes
 )
 
 func tooMany(accept []string) bool {
@@ -87,8 +86,8 @@ func elements(lines []string, separator string) int {
 	return n
 }
 
-// weigh returns the weight of a media type in thousandths. The weight is that of the most exact media range that
-// matches the type; exact is 1 for */*, 2 for text/* and 3 for text/plain.
+// weigh returns the weight of the most exact media range that matches the media type offer, in thousandths, and how
+// exact this range is: 1 for */*, 2 for text/* and 3 for text/plain. It returns 0 and 0 if no range matches.
 func weigh(accept []string, offer string) (weight, exact int) {
 	for _, line := range accept {
 		for element := range strings.SplitSeq(line, ",") {

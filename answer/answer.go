@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Encoder turns decisions into answers. The zero value sends the fields that package answer
+// Encoder turns decisions into answers. The zero value sends the fields that the package's documentation
 // describes. It is safe for concurrent use, and must not be copied.
 type Encoder struct {
 	Dialect Dialect
@@ -54,7 +54,7 @@ const (
 
 // Client has the inputs of an answer other than the decision.
 type Client struct {
-	// Header has the fields of the request: Accept selects the media type of a refusal, and Origin is looked up in
+	// Header has the fields of the request: Accept selects the media type of a denial, and Origin is looked up in
 	// CORS. It may be nil.
 	Header http.Header
 	// Fields selects which of the Encoder's fields report the state of limits: see [policy.Policy.Fields].
@@ -75,13 +75,13 @@ type Answer struct {
 	decision *policy.Decision
 	form     policy.Form
 	results  []policy.Result // the results that may be reported to the client, and shadows
-	most     int             // the index of the most restrictive of them, or -1
+	most     int             // the index of the most restrictive result, or -1
 	header   *policyHeader   // the header for the results, if they are reported
 	fault    string          // what is wrong with a malformed request
-	quota    bool            // the body is the state of all limits, unless it is a refusal
-	problem  *problem        // of a refusal, or nil
-	media    int             // media type of a refusal: an index of offers, or ownBody
-	retry    string          // Retry-After of a refusal, or empty
+	quota    bool            // the body is the state of all limits, unless it is a denial
+	problem  *problem        // of a denial, or nil
+	media    int             // media type of a denial: an index of offers, or ownBody
+	retry    string          // Retry-After of a denial, or empty
 	text     []byte          // memory for texts
 	arena    arena
 }
@@ -98,7 +98,7 @@ func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client)
 	a.own(h, c)
 }
 
-// Malformed turns a into the refusal of a request too broken to be interpreted, and sets its fields in
+// Malformed turns a into the denial of a request too broken to be interpreted, and sets its fields in
 // h. The fault is a sentence for people.
 func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
 	a.quota = false

@@ -13,7 +13,7 @@ var exposed = func() (names [NoRateLimit + 1][2]string) {
 	return names
 }()
 
-// encodeCORS lets a page of an allowed origin read the answer: all of a refusal or a quota. In a response of the
+// encodeCORS lets a page of an allowed origin read the answer: all of a denial or a quota. In a response of the
 // handler, it exposes only Sluice's own fields, and only if the handler lets the page read the response at all.
 func (a *Answer) encodeCORS(f fields, c Client, sent forms) {
 	allowed, origin := a.decision.Allowed && !a.quota, c.Header["Origin"]

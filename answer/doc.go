@@ -21,13 +21,13 @@
 //
 // RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11) list the limits that applied, or the 16 most
 // restrictive of them: q requests per w seconds, with r guaranteed in the next t seconds, unless other requests use the
-// same count; more may become available meanwhile. X-RateLimit describes one limit: on a denial the one with the longest
-// wait, otherwise the one with the smallest fraction left. Its Limit is the burst if that is larger than the count, and
-// its Reset is t from now.
+// same count. More may become available during these t seconds. X-RateLimit describes one limit: on a denial the one
+// with the longest wait, otherwise the one with the smallest fraction left. Its Limit is the burst if that is larger
+// than the count, and its Reset is t from now.
 //
-// A limit of requests in flight has no window. It uses the draft's unit for such limits and has no t, and
-// X-RateLimit-Reset is missing if that limit is the one shown. Older dialects require a reset: they get one second, and
-// nothing in their RateLimit-Policy:
+// A limit of requests in flight has no window, and therefore no w, no t and no X-RateLimit-Reset. It has the draft's
+// unit for such limits. Older dialects require a reset, which is one second for such a limit; their RateLimit-Policy
+// omits it. The fields are:
 //
 //	RateLimit-Policy: "search";q=10;qu="concurrent-requests"
 //	RateLimit: "search";r=3
@@ -37,8 +37,8 @@
 //	RateLimit-Policy: "team-usd";q=50000000;qu="micro-usd";w=86400
 //
 // A limit over less than a second, or a fraction of one, is reported in whole seconds at the same rate: 3/250ms as
-// q=12;w=1. Characters in a name other than printable ASCII are written as %XX. Shadow rules are not reported, because
-// they deny nothing. Without an answer from the store the fields are missing.
+// q=12;w=1. Characters in a name other than printable ASCII are written as %XX. Rules in shadow mode are not reported,
+// because they deny nothing. If the store does not answer, the fields are missing.
 //
 // # Denials
 //

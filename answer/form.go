@@ -77,7 +77,7 @@ func (a *Answer) reserved() bool {
 	return slices.ContainsFunc(a.results, func(r policy.Result) bool { return !r.Shadow && r.Because() == "reserved" })
 }
 
-// kinds are the types of errors by the status of the refusal. For 429, the type depends on the unit.
+// kinds are the types of errors by the status of the denial. For 429, the type depends on the unit.
 var (
 	openAITypes = map[int]string{
 		http.StatusBadRequest: "invalid_request_error", http.StatusForbidden: "permission_error",
@@ -170,7 +170,8 @@ func anthropicFields(unit string) llmFields {
 	return llmFields{prefix + "-Limit", prefix + "-Remaining", prefix + "-Reset"}
 }
 
-// llmUnits are the units that the APIs report, and their fields. All units but tokens and money are reported as requests.
+// llmUnits are the units that the APIs report, and their fields. All units but tokens and money are reported as
+// requests.
 var llmUnits = [...]struct {
 	has               func(policy.Unit) bool
 	openAI, anthropic llmFields

@@ -36,7 +36,7 @@ type label struct {
 	quota int64  // units per window
 	span  int64  // the window in whole seconds; for a month, the present month; 0: requests in flight
 	wire  string // the name in printable ASCII
-	most  int64  // the most that can remain
+	most  int64  // the largest number of units that can remain
 	limit string // quota or burst as text
 
 	sentence sentence // the detail of a denial, for people
@@ -55,12 +55,12 @@ func (c *headerCache) of(results []policy.Result, dialect Dialect, now int64) *p
 			h = h*31 + r.Plan.Fingerprint + uint64(r.Plan.Capacity)
 		}
 	}
-	place := &c[h%uint64(len(c))]
-	if cached := place.Load(); cached != nil && now < cached.until && now >= cached.from && cached.isOf(results) {
+	slot := &c[h%uint64(len(c))]
+	if cached := slot.Load(); cached != nil && now < cached.until && now >= cached.from && cached.isOf(results) {
 		return cached
 	}
 	made := newPolicyHeader(results, dialect, now)
-	place.Store(made)
+	slot.Store(made)
 	return made
 }
 

@@ -12,8 +12,8 @@ import (
 // ownBody is the media of an answer with a body of the policy, which has been rendered.
 const ownBody = -1
 
-// own replaces a refusal by the policy's own answer, unless the refusal has the form of another API. The built-in
-// body stays if the client prefers it, or if the policy's body cannot be rendered for this refusal.
+// own replaces a denial by the policy's own answer, unless the denial has the form of another API. The built-in
+// body stays if the client prefers it, or if the policy's body cannot be rendered for this denial.
 func (a *Answer) own(h http.Header, c Client) {
 	if c.Answers == nil || a.decision.Allowed || a.form != policy.Plain {
 		return
@@ -56,7 +56,7 @@ func (a *Answer) sentProblem() *problem {
 	return newProblem(a.Status, a.problem.kind, a.problem.name)
 }
 
-// values returns the values of the refusal for a template.
+// values returns the values of the denial for a template.
 func (a *Answer) values() policy.AnswerValues {
 	p, retry := a.sentProblem(), a.retryAfter()
 	v := policy.AnswerValues{

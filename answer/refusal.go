@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// problem is a kind of refusal.
+// problem is a kind of denial.
 type problem struct {
 	status            int
 	kind, title, name string // the members type, title and error
@@ -35,7 +35,7 @@ func newProblem(status int, kind, code string) *problem {
 		`","title":"` + title + `","status":` + strconv.Itoa(status) + `,"detail":"`}
 }
 
-// findProblem returns the kind of a refusal.
+// findProblem returns the kind of a denial.
 func (a *Answer) findProblem() *problem {
 	switch {
 	case a.fault != "", a.decision.Ambiguous() != "", a.decision.Mismatched() != "":
@@ -68,7 +68,7 @@ func (a *Answer) retryAfter() int64 {
 	return seconds(d.RetryAfter.Microseconds())
 }
 
-// refuse sets the status, and the fields that every refusal has.
+// refuse sets the status, and the fields that every denial has.
 func (a *Answer) refuse(f fields, accept []string) {
 	a.problem = a.findProblem()
 	a.Status, a.media = a.problem.status, plainJSON
@@ -91,7 +91,7 @@ func (a *Answer) refuse(f fields, accept []string) {
 	}
 }
 
-// Body returns the body of a refusal, in the media type of its Content-Type, or the body of a quota, or nil. It is
+// Body returns the body of a denial, in the media type of its Content-Type, or the body of a quota, or nil. It is
 // valid until a is used again.
 func (a *Answer) Body() []byte {
 	switch {

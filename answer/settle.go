@@ -9,15 +9,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Settle waits for the turn of a request that a leaky bucket has queued. If the turn does not come,
-// because the client leaves or the deadline of ctx is nearer, it turns d into a refusal and calls
-// giveBack, with a context that has not ended, to give up the turn.
+// Settle waits for the turn of a request that a leaky bucket has queued. If the client leaves before the turn, or the
+// deadline of ctx is earlier than the turn, Settle makes d a denial and gives up the turn: it calls giveBack with a
+// context that has not ended.
 //
-// Before the wait it calls drain, if not nil, to read the rest of the request, because only then does a server
+// Before the wait, Settle calls drain, if not nil, to read the rest of the request, because only then does a server
 // notice that the client has left. An error of drain means that the client has left.
 //
-// It also refuses a request that the store did not decide because the client had left: otherwise
-// leaving early would be a way to avoid being counted.
+// Settle also denies a request that the store did not decide because the client had left: otherwise, clients could
+// leave early to avoid being counted.
 func Settle(ctx context.Context, d *policy.Decision, drain func() error, giveBack func(context.Context)) {
 	if d.Degraded || d.Delay > 0 {
 		settle(ctx, d, drain, giveBack)
@@ -44,7 +44,7 @@ var waiting atomic.Int64
 // Waiting returns how many requests in this process wait in [Settle] for their turn.
 func Waiting() int { return int(waiting.Load()) }
 
-// wait reports whether the turn has come.
+// wait waits for the turn, which is after delay, and reports whether it has come.
 func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
 	turn := time.Now().Add(delay)
 	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(turn) {
@@ -65,8 +65,8 @@ func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
 	}
 }
 
-// expire turns a decision into a denial, if its turn did not come in time. The state of the limits in d is no
-// longer valid, because time has passed and the turn was given up.
+// expire makes d a denial after its turn did not come in time. The state of the limits in d is no longer valid,
+// because time has passed and the turn was given up.
 func expire(d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Now = false, d.Delay, 0
 	for i := range d.Results {
@@ -80,10 +80,11 @@ func expire(d *policy.Decision) {
 // request.
 type Outage struct {
 	Logger *slog.Logger // slog.Default() if nil
-	lasts  atomic.Bool
+	lasts  atomic.Bool  // an outage has started and not ended
 }
 
-// Note logs a change that d shows. A failover.Store returns no errors, and logs outages itself.
+// Note logs a change that d shows. Behind a failover.Store, Note logs nothing, because that store returns no errors,
+// and logs outages itself.
 func (o *Outage) Note(d *policy.Decision) {
 	failed := d.Err != nil
 	if !failed && d.Now == 0 || // the store was not called

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxVisible is the most limits that are reported to clients.
+// maxVisible is the maximum number of limits that are reported to clients.
 const maxVisible = 16
 
 // top returns the most restrictive results, in the order of the document. So an answer stays small even if very
@@ -50,8 +50,8 @@ func visible(results []policy.Result) (n int) {
 }
 
 // MostRestrictive returns the index of the result that restricts the client most, or -1: among the results that
-// refuse, the one with the longest wait; if no result refuses, the one with the smallest fraction left, and among
-// equals the one with the longest window.
+// deny, the one with the longest wait; if no result denies, the one with the smallest fraction left, and among equals
+// the one with the longest window.
 func MostRestrictive(results []policy.Result, now int64) int {
 	best := -1
 	for i := range results {

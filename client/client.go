@@ -16,9 +16,9 @@ import (
 type Transport struct {
 	// Base sends the requests. Nil means http.DefaultTransport.
 	Base http.RoundTripper
-	// MaxWait is the longest time that a request waits before it is sent, and the longest time reported by a server
-	// for which a denied request waits. Zero means a minute. If a request would have to wait longer, it is sent as
-	// soon as this is known, and a denial is returned as the response.
+	// MaxWait is how long a request may wait before it is sent, and how long a denied request may wait before it is
+	// repeated, if the server requests that. Zero means a minute. If a request would have to wait longer, it is sent
+	// as soon as this is known, and a denial is returned as the response.
 	MaxWait time.Duration
 	// MaxRetries is how often a request is repeated: 4 times if zero, never if negative.
 	MaxRetries int
@@ -76,7 +76,7 @@ func (t *Transport) again(r *http.Request, pass *pace.Pass, n int, a pace.Answer
 	return next, wait
 }
 
-// pause waits between a refusal and the next attempt.
+// pause waits between a denial and the next attempt.
 func pause(next *http.Request, refusal *http.Response, wait time.Duration) error {
 	ends := time.Now().Add(wait)
 	discard(refusal)
@@ -112,7 +112,7 @@ func (t *Transport) target(r *http.Request) pace.Target {
 	}
 }
 
-// read returns the limits that a response reports.
+// read returns the limits that a response reports, and whether it is a denial.
 func read(response *http.Response) pace.Answer {
 	h, now := response.Header, time.Now()
 	promise, promised := pace.RetryAfter(h, now)
@@ -155,7 +155,8 @@ func repeat(r *http.Request) *http.Request {
 	return &again
 }
 
-// idempotent follows net/http, where a key without a value marks the request without being sent.
+// idempotent reports whether a request is idempotent by the rules of net/http. There, an Idempotency-Key without a
+// value marks a request as idempotent, but is not sent.
 func idempotent(r *http.Request) bool {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
@@ -168,12 +169,12 @@ func idempotent(r *http.Request) bool {
 
 func closeBody(r *http.Request) {
 	if r.Body != nil {
-		_ = r.Body.Close() // nothing was written by it
+		_ = r.Body.Close() // closing a request body writes nothing
 	}
 }
 
-// What is left of a refusal's body is read, so that its connection can be used again, but not more
-// than that is worth.
+// discard reads the rest of a denial's body, so that its connection can be used again. It reads at most this much, for
+// at most this long, because a new connection would be cheaper than reading more.
 const (
 	discarded  = 64 << 10
 	discarding = time.Second

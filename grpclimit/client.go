@@ -21,9 +21,9 @@ import (
 // Client has interceptors for a client that obeys the limits of servers, as package client does for HTTP. The zero
 // value is ready. It is safe for concurrent use and must not be copied: use one for all connections.
 type Client struct {
-	// MaxWait is the longest time that a call waits before it is sent, and the longest retry delay of a server for
-	// which a denied call waits. Zero means a minute. If a call would have to wait longer, it is sent as soon as
-	// this is known, and a denial is returned to the caller.
+	// MaxWait is how long a call may wait before it is sent, and how long a denied call may wait before it is
+	// repeated, if the server requests that. Zero means a minute. If a call would have to wait longer, it is sent
+	// as soon as this is known, and a denial is returned to the caller.
 	MaxWait time.Duration
 	// MaxRetries is how often a call is repeated: 4 times if zero, never if negative.
 	MaxRetries int
@@ -77,18 +77,18 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		c.pacer.Done(pass)
 		return nil, err
 	}
-	return &listening{ClientStream: stream, pacer: &c.pacer, pass: pass}, nil
+	return &pacedStream{ClientStream: stream, pacer: &c.pacer, pass: pass}, nil
 }
 
-// listening is a stream that reads its header and trailers after the first message.
-type listening struct {
+// pacedStream is a stream that reads its header and trailers after the first message.
+type pacedStream struct {
 	grpc.ClientStream
 	pacer *pace.Pacer
 	pass  *pace.Pass
 	once  sync.Once
 }
 
-func (l *listening) RecvMsg(message any) error {
+func (l *pacedStream) RecvMsg(message any) error {
 	err := l.ClientStream.RecvMsg(message)
 	l.once.Do(func() {
 		var trailer metadata.MD
@@ -104,8 +104,8 @@ func (l *listening) RecvMsg(message any) error {
 // ended returns the error of a call after its context has ended during a wait.
 func ended(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
-// read returns the limits that the answer to a call reports. An answer is a denial if it has a time to repeat the
-// call.
+// read returns the limits that the answer to a call reports. The answer is a denial if it also reports when to repeat
+// the call.
 func read(err error, header, trailer metadata.MD) (a pace.Answer) {
 	fields := make(http.Header, len(header)+len(trailer))
 	for _, md := range []metadata.MD{header, trailer} {
@@ -123,7 +123,7 @@ func read(err error, header, trailer metadata.MD) (a pace.Answer) {
 }
 
 // promise returns the retry delay of the server, which is the longer of RetryInfo and the pushback. It reports
-// whether the call may be repeated after that.
+// whether the call may be repeated after this delay.
 func promise(s *status.Status, trailer metadata.MD) (wait time.Duration, ok bool) {
 	if values := trailer.Get(pushback); len(values) > 0 {
 		ms, err := strconv.ParseInt(values[0], 10, 32)

@@ -17,7 +17,7 @@
 // them, that key part is missing. Health checks and reflection are calls like any other: exempt
 // "/grpc.health.v1.Health/" if they should not count.
 //
-// A stream counts once, when it is opened. With [Config] PerMessage, each message from the client counts, too.
+// A stream counts once, when it is opened. With Config.PerMessage, each message from the client counts, too.
 // Calls in a queue wait for their turn, within their deadline. If a client leaves, a later call gets its turn.
 //
 // # Answers to clients
@@ -28,12 +28,12 @@
 //
 //	RESOURCE_EXHAUSTED  the limit is exceeded: with RetryInfo and QuotaFailure
 //	UNAVAILABLE         the store does not answer and on_error is deny, or the server is overloaded: with RetryInfo
-//	INVALID_ARGUMENT    a part of a rule's key is missing, or given twice
+//	INVALID_ARGUMENT    a part of a rule's key is missing, or sent twice
 //	PERMISSION_DENIED   the client is blocked
 //
-// With the first two, there is also a trailer grpc-retry-pushback-ms, which gRPC clients with a retry policy for
-// that code obey. It has the time of RetryInfo, or -1 for a call that can never fit. A policy's own answers are
-// only for HTTP, and are not sent.
+// The first two statuses also come with a trailer grpc-retry-pushback-ms, which gRPC clients obey if they have a
+// retry policy for that status. The trailer has the time of RetryInfo, or -1 for a call that can never fit. The
+// setting answers of a policy is only for HTTP, and has no effect on calls.
 //
 // # Outcomes
 //
@@ -45,7 +45,7 @@
 //     400; UNAUTHENTICATED 401; PERMISSION_DENIED 403; NOT_FOUND 404; ALREADY_EXISTS, ABORTED 409; RESOURCE_EXHAUSTED
 //     429; CANCELLED 499; UNIMPLEMENTED 501; UNAVAILABLE 503; DEADLINE_EXCEEDED 504; all others 500.
 //   - The headers are the header and trailer metadata of the handler.
-//   - The bytes are those of the handler's messages, if the messages are protocol buffers.
+//   - The bytes are those of the handler's messages, if these are protocol buffers.
 //   - If the handler panics, or fails after its client has left or its deadline has passed, the outcome is unknown: the
 //     call counts, and costs its estimate.
 //
@@ -57,8 +57,8 @@
 // # Clients
 //
 // [Client] delays calls until the limits that the server has reported have room, as package client does for HTTP.
-// It repeats unary calls that were denied with RetryInfo or the pushback. It waits for that time and a random
-// delay, and repeats a call only within MaxWait, the call's deadline and a budget of retries.
+// It repeats unary calls that were denied with RetryInfo or the pushback. It waits for the time that the server
+// reported and a random delay, and repeats a call only within MaxWait, the call's deadline and a budget of retries.
 //
 //	waits := &grpclimit.Client{}
 //	cc, err := grpc.NewClient(target, grpc.WithChainUnaryInterceptor(waits.Unary), grpc.WithChainStreamInterceptor(waits.Stream))

@@ -23,7 +23,7 @@ func Settle(ctx context.Context, o policy.Outcome) {
 	if all, _ := ctx.Value(outcomeKey{}).(*outcome); all != nil {
 		all.mu.Lock()
 		defer all.mu.Unlock()
-		all.said = o
+		all.override = o
 	}
 }
 
@@ -33,11 +33,11 @@ type outcomeKey struct{}
 type outcome struct {
 	grpc.ServerTransportStream // the call's; functions that set metadata by a context call it through outcome
 
-	mu     sync.Mutex
-	status int // status of HTTP; 0 if unknown
-	header http.Header
-	bytes  int64 // bytes of all messages; negative if the size of a message was unknown
-	said   policy.Outcome
+	mu       sync.Mutex
+	status   int // status of HTTP; 0 if unknown
+	header   http.Header
+	bytes    int64 // bytes of all messages; negative if the size of a message was unknown
+	override policy.Outcome
 }
 
 func newOutcome(ctx context.Context) *outcome {
@@ -111,8 +111,8 @@ func (o *outcome) of(ctx context.Context) policy.Outcome {
 		answered = 0
 	}
 	return policy.Outcome{
-		Status: cmp.Or(o.said.Status, answered), Header: o.header, Bytes: o.bytes, Numbers: o.said.Numbers,
-		Verdict: o.said.Verdict, Cost: o.said.Cost,
+		Status: cmp.Or(o.override.Status, answered), Header: o.header, Bytes: o.bytes, Numbers: o.override.Numbers,
+		Verdict: o.override.Verdict, Cost: o.override.Cost,
 	}
 }
 

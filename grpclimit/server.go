@@ -25,15 +25,15 @@ type Config struct {
 	Dialect answer.Dialect
 	// XFields is the form of the X-RateLimit fields: [answer.XUnix] if zero.
 	XFields answer.XFields
-	// Name is the name of the limit of [Config.Limit] in responses. If empty, it is the name of the limiter, or
-	// "default" if that is empty, too.
+	// Name is the name that responses give to the limit of a Server made by [Config.Limit]. If Name is empty, they
+	// use the name of the limiter, or "default" if that is empty, too.
 	Name string
 	// PerMessage counts each message from the client of a stream. The opening of the stream and the first message
-	// count as one. A message that does not fit ends the stream; in a queue, it waits for its turn. The outcome of
-	// the stream settles only the first charge: messages after the first always count.
+	// count as one. A message that does not fit ends the stream; a message in a queue waits for its turn. The
+	// outcome of the stream settles only the first charge: messages after the first always count.
 	PerMessage bool
 	// ForwardedHeader is the name of the metadata in which trusted proxies of [Config.Policy] name the client. If
-	// empty, it is x-forwarded-for.
+	// it is empty, the metadata is x-forwarded-for.
 	ForwardedHeader string
 	// Attributes sets values that only the program knows, such as the user of a call, for rules of [Config.Policy]
 	// with a key such as "key: [attr:user]".
@@ -60,7 +60,7 @@ type question struct {
 	key     string         // for the limiter
 }
 
-// Policy returns interceptors that decide about calls by the policy of engine.
+// Policy returns interceptors that limit calls by the policy of engine.
 func Policy(engine *policy.Engine) *Server { return Config{}.Policy(engine) }
 
 // Limit returns interceptors that take one unit of limiter for each call, under the key that the function key

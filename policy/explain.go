@@ -290,11 +290,11 @@ func why(m *matched, missing *parts.Part, out effect, garbled bool) string {
 	case out == classified:
 		return why(m, nil, charged, false) + ", class " + classNames[m.rule.class]
 	case out == skipped && m.rule.missing == refuse:
-		return fmt.Sprintf("skipped: the request %s %s, and would be refused for it%s", state, missing, m.rule.onlyWatched())
+		return fmt.Sprintf("skipped: the request %s %s, and would be denied for it%s", state, missing, m.rule.onlyWatched())
 	case out == skipped:
 		return fmt.Sprintf("skipped: the request %s %s", state, missing)
 	case out == refused:
-		return fmt.Sprintf("refuses: the request %s %s", state, missing)
+		return fmt.Sprintf("denies: the request %s %s", state, missing)
 	case m.pattern != nil:
 		return fmt.Sprintf("match %q", m.pattern.Text)
 	case len(m.rule.hosts)+len(m.rule.headers) > 0:

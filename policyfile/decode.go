@@ -24,13 +24,13 @@ type decoder struct {
 	path     path       // the path of the value that is being read
 	rule     string     // the name of the rule that is being read
 	problems policy.Errors
-	parts    map[string]part // the parts that were read, each by the path of its value in the document
+	parts    map[string]part // the other files that were read, by the path of their value in the document
 
 	pricesFile string // the file of the prices, if it was read
 	pricesRoot *yaml.Node
 }
 
-// part is a file with a part of the document, such as a list: the document contains only the file's name.
+// part is another file with a value of the document, such as a list. The document itself has only the file's name.
 type part struct {
 	file  string
 	lines []int // the line of each entry; nil if every line is an entry
@@ -167,7 +167,7 @@ func (d *decoder) inFlight(n *yaml.Node, to *policy.InFlight, what string) {
 	}
 }
 
-// called maps the name of a list or a mapping to the words by which problems refer to its items.
+// called has the words by which problems refer to the items of a list or a mapping, by its name.
 var called = map[string]string{
 	"rules": inRule, "overrides": inOverride, "subjects": inSubject, "bodies": "a body",
 	"headers": "header %s", "attributes": "attribute %s", "body": "the value of the field %s", "key": "the value of %s", "tiers": "tier %s", "share.weights": "the weight of %s",

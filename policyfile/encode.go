@@ -47,7 +47,7 @@ func Encode(name string, doc policy.Document) ([]byte, error) {
 }
 
 func encodeYAML(root *yaml.Node) ([]byte, error) {
-	dress(root)
+	setStyles(root)
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
@@ -55,8 +55,9 @@ func encodeYAML(root *yaml.Node) ([]byte, error) {
 	return visible(b.Bytes(), false), err
 }
 
-// visible escapes the characters of YAML or JSON that reverse text, are invisible or control a terminal, so that a
-// policy means what it looks like. The escapes are valid because all characters beyond ASCII are in double quotes.
+// visible escapes the characters of YAML or JSON that reverse text, are invisible or control a terminal, so that people
+// see the whole text of a policy, in its order. The escapes are valid because all characters beyond ASCII are in double
+// quotes.
 func visible(text []byte, isJSON bool) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range string(text) {
@@ -75,9 +76,9 @@ func visible(text []byte, isJSON bool) []byte {
 	return out
 }
 
-// dress sets the style of nodes to what people write: lists and mappings of single values are on one line, and text
-// is in quotes unless it is plain (see plainText). dress reports whether n is a single value.
-func dress(n *yaml.Node) (single bool) {
+// setStyles sets the style of n and the nodes below it to what people write: lists and mappings of single values are on
+// one line, and text is in quotes unless it is plain (see plainText). It reports whether n is a single value.
+func setStyles(n *yaml.Node) (single bool) {
 	if n.Kind == yaml.ScalarNode {
 		if n.Tag == "!!str" && !plainText(n.Value) {
 			n.Style = yaml.DoubleQuotedStyle
@@ -86,7 +87,7 @@ func dress(n *yaml.Node) (single bool) {
 	}
 	flow := true
 	for _, c := range n.Content {
-		flow = dress(c) && flow
+		flow = setStyles(c) && flow
 	}
 	if flow {
 		n.Style = yaml.FlowStyle
@@ -94,13 +95,13 @@ func dress(n *yaml.Node) (single bool) {
 	return false
 }
 
-// otherIn1 matches texts of YAML 1.2 that are a truth value, a number such as 12:30 or a default in YAML 1.1, which
-// many readers still implement.
-var otherIn1 = regexp.MustCompile(`(?i)^([yn]|yes|no|on|off|true|false|=|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)$`)
+// typedInYAML11 matches texts of YAML 1.2 that have another type in YAML 1.1, which many readers still implement: truth
+// values, numbers such as 12:30, and the default value "=".
+var typedInYAML11 = regexp.MustCompile(`(?i)^([yn]|yes|no|on|off|true|false|=|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)$`)
 
 // plainText reports whether s is one line of ASCII without a space at its ends, and is text in YAML 1.1, too.
 func plainText(s string) bool {
-	return s != "" && printable.ASCII(s) && s[0] != ' ' && s[len(s)-1] != ' ' && !otherIn1.MatchString(s)
+	return s != "" && printable.ASCII(s) && s[0] != ' ' && s[len(s)-1] != ' ' && !typedInYAML11.MatchString(s)
 }
 
 // writable returns an error for the first text in v that a file cannot contain.

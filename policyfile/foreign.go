@@ -96,7 +96,7 @@ func index(all []mends) map[string]string {
 	return byKey
 }
 
-// homes has the mapping to which a key belongs, for keys that may be in another one.
+// homes has the mapping to which each of these keys belongs. People may write them in another mapping.
 var homes = map[string]string{
 	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "body_limit": inDocument, "fields": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
 	"rules": inDocument, "version": inDocument,

@@ -126,8 +126,8 @@ func (d draft) misindented() (int, string) {
 			continue
 		}
 		text.of, text.column = 0, 0
-		if places, ok := x.line(i+1, column, content); !ok {
-			for _, to := range places {
+		if levels, ok := x.line(i+1, column, content); !ok {
+			for _, to := range levels {
 				if d.mendedBy(i+1, strings.Repeat(" ", to.column)+content, i+1) {
 					return i + 1, fmt.Sprintf("begin %q in column %d, under %q in line %d", word(content), to.column+1, to.word, to.line)
 				}
@@ -161,7 +161,7 @@ func word(content string) string {
 
 // line records the line with number n, in which content begins in the given column. If nothing can begin there, it
 // returns the levels to which the line may belong, the most probable first.
-func (x *indentation) line(n, column int, content string) (places []level, ok bool) {
+func (x *indentation) line(n, column int, content string) (levels []level, ok bool) {
 	list := strings.HasPrefix(content, "- ") || content == "-"
 	was := slices.Clone(x.open)
 	for len(x.open) > 0 && x.top().column > column {
@@ -195,18 +195,18 @@ func (x *indentation) top() level { return x.open[len(x.open)-1] }
 // near returns the open levels of the same kind, list or mapping, that are at most farthest columns away. The
 // nearest comes first, and of two equally near ones the inner one. If the last line opens a level, that comes
 // before them all.
-func (x *indentation) near(column int, list bool) (places []level) {
+func (x *indentation) near(column int, list bool) (levels []level) {
 	distance := func(l level) int { return max(l.column-column, column-l.column) }
 	for _, l := range slices.Backward(x.open) {
 		if l.list == list && distance(l) <= farthest {
-			places = append(places, l)
+			levels = append(levels, l)
 		}
 	}
-	slices.SortStableFunc(places, func(a, b level) int { return distance(a) - distance(b) })
+	slices.SortStableFunc(levels, func(a, b level) int { return distance(a) - distance(b) })
 	if x.opener {
 		below := x.last
 		below.column += 2
-		places = slices.Insert(places, 0, below)
+		levels = slices.Insert(levels, 0, below)
 	}
-	return places
+	return levels
 }

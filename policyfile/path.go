@@ -13,7 +13,7 @@ import (
 // path leads to a field of a document.
 type path []step
 
-// step is a name, or an index if that is not negative.
+// step is the index in a list, or the name of a field if index is negative.
 type step struct {
 	name  string
 	index int
@@ -48,7 +48,7 @@ var plainName = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 // prices have arbitrary keys, too.
 var free = map[string]bool{"headers": true, "attributes": true, "body": true, "response_json": true, "tiers": true, "key": true}
 
-// ancestors returns the paths of the values that contain the field at a path. The first is "", which stands for the
+// ancestors returns the paths of the values that contain the field at a path. The first path is "", that of the
 // document.
 func ancestors(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
@@ -86,7 +86,7 @@ func cutStep(path string) (step, rest string) {
 }
 
 // lineOf returns the line of the field at a path. If the field is missing, it returns the line of the innermost
-// ancestor that is there.
+// ancestor that exists.
 func lineOf(root *yaml.Node, path string) int {
 	n, line := root, root.Line
 	for path != "" && n != nil {
@@ -100,10 +100,10 @@ func lineOf(root *yaml.Node, path string) int {
 			n, line = value(n, name, line)
 		default:
 			i, _ := strconv.Atoi(step[1 : len(step)-1])
-			if n.Kind == yaml.SequenceNode && i < len(n.Content) { // otherwise the only item may be written without the list
+			if n.Kind == yaml.SequenceNode && i < len(n.Content) { // otherwise, n may be a single item, written without a list
 				n = n.Content[i]
 				line = n.Line
-			} else if n.Style&yaml.LiteralStyle != 0 { // the item is a line of a text, which begins below the "|"
+			} else if n.Style&yaml.LiteralStyle != 0 { // the item is a line of a text, which begins on the line after the "|"
 				line = n.Line + 1 + i
 			}
 		}
@@ -111,7 +111,8 @@ func lineOf(root *yaml.Node, path string) int {
 	return line
 }
 
-// value returns the value of a key of a mapping and the line of the key, or nil and line without such a key.
+// value returns the value of a key of the mapping n, and the line of the key. If n is no mapping or does not have the
+// key, it returns nil and the given line.
 func value(n *yaml.Node, key string, line int) (*yaml.Node, int) {
 	if n.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {

@@ -26,7 +26,7 @@ func Load(path string) (*policy.Policy, error) {
 }
 
 // ReadFile returns the content of a file. It stops after [MaxDocument] bytes and a little more, so that a larger
-// file is still refused as too large.
+// file is still rejected as too large.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

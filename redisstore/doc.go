@@ -68,9 +68,8 @@
 // # Errors
 //
 // Take returns an [*Error] if it could not decide. Then package failover decides. If a key contains a value that
-// this package did not write, only Takes of that key fail: see [ForeignState]. A call is sent again only if the
-// server reports that the call did not run (NOSCRIPT, TRYAGAIN, MOVED, ASK), and never if it may have been
-// executed.
+// this package did not write, only Takes of that key fail: see [ForeignState]. A call is sent again only if it did
+// not run: the server replied with NOSCRIPT, TRYAGAIN, MOVED or ASK, or no node has the hash slot at the moment.
 //
 // # Cluster
 //

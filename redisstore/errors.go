@@ -136,7 +136,7 @@ func failure(err error) *Error {
 	_, ok := errors.AsType[*dialError](err)
 	op, _ := errors.AsType[*net.OpError](err)
 	switch {
-	case ok, op != nil && op.Op == "dial", errors.Is(err, errStale), errors.Is(err, rueidis.ErrNoSlot):
+	case ok, op != nil && op.Op == "dial", errors.Is(err, errStale):
 		return &Error{Unavailable, err}
 	case errors.Is(err, io.EOF):
 		err = fmt.Errorf("the server closed the connection: %w", err)
@@ -162,4 +162,4 @@ func replyKind(e *rueidis.RedisError) Kind {
 	return BadReply
 }
 
-var errMoving = &Error{ClusterDown, errors.New("the keys are moving between nodes for too long")}
+var errMoving = &Error{ClusterDown, errors.New("for too long, the nodes have not agreed on an owner of this slot")}

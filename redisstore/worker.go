@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
 	"github.com/redis/rueidis"
 )
 
-// movingFor is how long a request may wait while its keys move from one node of a cluster to another.
+// movingFor is how long a request may wait while its keys move from one node of a cluster to another, or while nodes
+// do not know the owner of its slot.
 const movingFor = 2 * time.Second
 
 // worker sends requests to the server and receives their replies. It is used by one goroutine at a time.
@@ -71,8 +73,8 @@ func (w *worker) splitBySlot() {
 	clear(w.bySlot)
 }
 
-// send runs the script for each call. A call is sent again only after NOSCRIPT, TRYAGAIN, MOVED and ASK, which mean
-// that it has not run.
+// send runs the script for each call. A call is sent again only if it has not run: after NOSCRIPT, and while its keys
+// move (see isMoving).
 func (w *worker) send(b *batcher) {
 	var giveUp time.Time
 	for calls, pause := w.calls, time.Millisecond; ; {
@@ -145,7 +147,7 @@ func (w *worker) sendOnce(calls []*scriptCall, load bool) (missing, moving []*sc
 			case ok && e.IsNoScript():
 				missing = append(missing, c)
 				continue
-			case ok && isMoving(e):
+			case ok && isMoving(e), errors.Is(err, rueidis.ErrNoSlot):
 				moving = append(moving, c)
 				continue
 			case errors.Is(err, errStale) && tries < maxStale:
@@ -187,12 +189,13 @@ func (s *Store) failed(err error) error {
 	return e
 }
 
-// isMoving reports whether the server has redirected a call. The library follows MOVED and ASK, but gives up if
-// nodes disagree about the owner of the keys for long.
+// isMoving reports whether a node has redirected a call, or knows no owner of its slot. The library follows MOVED and
+// ASK, but gives up if nodes disagree about the owner of the keys for long. During a planned failover, a node that
+// learns of the old master's demotion first knows no owner until it learns of the promotion.
 func isMoving(e *rueidis.RedisError) bool {
 	_, moved := e.IsMoved()
 	_, ask := e.IsAsk()
-	return e.IsTryAgain() || moved || ask
+	return moved || ask || e.IsTryAgain() || e.IsClusterDown() && strings.HasSuffix(e.Error(), "slot not served")
 }
 
 // command builds the command of a call, with the hash of the script or, if load is true, with its text.

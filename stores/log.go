@@ -32,13 +32,12 @@ func (s *Store) logDangers(ctx context.Context, shared *redisstore.Store) {
 	}
 }
 
-// Losses of the memory are looked for every second and told once a minute at most.
 const (
-	lossesLooked = time.Second
-	lossesTold   = time.Minute
+	lossesEvery    = time.Second // how often the losses of the memory are read
+	lossesLogEvery = time.Minute // how often they are logged at most
 )
 
-// start begins what runs until s is closed.
+// start starts the goroutine that runs until s is closed.
 func start(s *Store) *Store {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -48,9 +47,9 @@ func start(s *Store) *Store {
 
 // watchLosses logs when more keys are limited than memory has room for.
 func (s *Store) watchLosses(ctx context.Context) {
-	ticker := time.NewTicker(lossesLooked)
+	ticker := time.NewTicker(lossesEvery)
 	defer ticker.Stop()
-	var told memory.Losses
+	var logged memory.Losses
 	var next time.Time
 	for {
 		select {
@@ -58,12 +57,12 @@ func (s *Store) watchLosses(ctx context.Context) {
 			return
 		case now := <-ticker.C:
 			l := s.memory.Losses()
-			if l.Freed == told.Freed && l.Refused == told.Refused || now.Before(next) {
+			if l.Freed == logged.Freed && l.Refused == logged.Refused || now.Before(next) {
 				continue
 			}
 			s.log.Warn("memory is too small for all limited keys: find the clients that send so many keys, or raise the memory size",
-				"freed", l.Freed-told.Freed, "refused", l.Refused-told.Refused)
-			told, next = l, now.Add(lossesTold)
+				"freed", l.Freed-logged.Freed, "refused", l.Refused-logged.Refused)
+			logged, next = l, now.Add(lossesLogEvery)
 		}
 	}
 }

@@ -1,12 +1,12 @@
-// Package stores opens the store of a URL for a service. It adds a fallback for outages of a shared store, can
-// start while the store is unavailable, and logs warnings. "sluice serve --store" uses it. It imports packages
-// failover, synced, lease, redisstore and memory.
+// Package stores opens the store that a URL names, for use in a service. It adds a fallback for outages of a shared
+// store, can start while that store is unavailable, and logs warnings. "sluice serve --store" uses it. It imports
+// packages failover, synced, lease, redisstore and memory.
 //
 //	store, err := stores.Open(ctx, "redis://localhost:6379", stores.Config{})
 //	defer store.Close()
 //	engine := policy.NewEngine(store, rules)
 //
-// If you need only some of these, use packages memory, redisstore and failover directly.
+// If you need only some of these packages, use memory, redisstore and failover directly.
 package stores
 
 import (
@@ -32,21 +32,22 @@ const Memory = "memory"
 
 // Config has the settings of a [Store]. The zero value is a good default.
 type Config struct {
-	// Memory has the settings of the memory store: the store itself with the word [Memory], and otherwise the
-	// fallback.
+	// Memory has the settings of the memory store. This is the store itself if Open is called with the word
+	// [Memory], and otherwise the fallback.
 	Memory memory.Config
 	// Deadline is how long a decision may wait for a shared store: see [failover.Config].
 	Deadline time.Duration
 	// Instances is the number of instances that divide a limit while the shared store is unavailable: see
 	// [failover.Config].
 	Instances int
-	// Required makes [Open] fail if the shared store cannot be reached. Otherwise each charge's OnError decides
-	// until it can be reached.
+	// Required makes [Open] fail if the shared store cannot be reached. Otherwise, each charge's OnError decides
+	// until the shared store can be reached.
 	Required bool
-	// Logger gets dangerous settings and errors of the server, each change between available and unavailable, and,
-	// at most once a minute, a warning about keys for which memory has no room. Nil means slog.Default().
+	// Logger gets warnings about dangerous settings of the server, the server's errors, each change between
+	// available and unavailable, and, at most once a minute, a warning about keys for which memory has no room. Nil
+	// means slog.Default().
 	Logger *slog.Logger
-	// OnCall is called after each call of a shared store: see [failover.Config].
+	// OnCall is called after each call to a shared store: see [failover.Config].
 	OnCall func(took time.Duration, err error)
 }
 
@@ -59,16 +60,17 @@ type Store struct {
 	cluster  bool
 	log      *slog.Logger
 
-	shared      atomic.Pointer[redisstore.Store] // once it is open
+	shared      atomic.Pointer[redisstore.Store] // nil until it is open
 	byExpiry    atomic.Bool                      // see EvictsByExpiry
 	closeShared func() error
 	stop        context.CancelFunc
 	watching    sync.WaitGroup
 }
 
-// Open opens the store of a URL (see [redisstore.ParseURL] for the forms), or of the word [Memory]. It takes at
-// most five seconds. If a shared store cannot be reached, the Store tries again in the background; that is an error
-// only with Required. For settings that can never work, the error suggests a change. Close the store when done.
+// Open opens the store that a URL names (see [redisstore.ParseURL] for the forms), or, with the word [Memory], a
+// memory store. It takes at most five seconds. If a shared store cannot be reached, Open returns an error only with
+// Required; otherwise, the Store tries again in the background. For settings that can never work, the error suggests
+// a change. Close the store when done.
 func Open(ctx context.Context, url string, c Config) (*Store, error) {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	local := c.Memory.New()
@@ -114,8 +116,8 @@ func (s *Store) Failover() *failover.Store { return s.failover }
 // Cluster reports whether the store is a Redis or Valkey Cluster.
 func (s *Store) Cluster() bool { return s.cluster }
 
-// EvictsByExpiry reports whether the shared store, when it was opened, had a setting with which it evicts by the
-// expiry of keys: see [redisstore.Store.EvictsByExpiry].
+// EvictsByExpiry reports whether the shared store's settings, when it was opened, made it evict the keys that expire
+// first: see [redisstore.Store.EvictsByExpiry].
 func (s *Store) EvictsByExpiry() bool { return s.byExpiry.Load() }
 
 // Instances returns the number of instances that divide a limit while the shared store is unavailable. It is 1 for
@@ -160,7 +162,7 @@ func layer(shared *redisstore.Store) *layered {
 	return &layered{synced.New(leased), leased, shared}
 }
 
-// Close tells the shared store what it does not know yet, and closes it.
+// Close reports to the shared store the units that it has not counted yet, and closes it.
 func (l *layered) Close() error {
 	l.Store.Close()
 	l.leased.Close()
@@ -185,8 +187,8 @@ func (s *Store) reach(ctx context.Context, config redisstore.Config, required bo
 	return failover.OpenLater(s.opener(config, err)), nil
 }
 
-// opener returns a function that opens a store that could not be opened because of problem. It logs a problem that
-// differs from the one before.
+// opener returns a function that opens a store again that could not be opened because of problem. The function logs
+// a problem if it differs from the previous one.
 func (s *Store) opener(config redisstore.Config, problem error) func(context.Context) (failover.Shared, error) {
 	last := kind(problem)
 	return func(ctx context.Context) (failover.Shared, error) {

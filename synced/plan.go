@@ -16,12 +16,12 @@ const Every = 100 * time.Millisecond
 const staleAfter = 3 * Every
 
 const (
-	leastBursts = 2           // a burst is at least what drains in this number of intervals
+	leastBursts = 2           // a burst has at least the units that drain in this number of intervals
 	leastWindow = time.Second // in windows of this length, late reports matter little
 )
 
-// Can returns nil if processes can count by the plan separately, and otherwise an error with the reason. Charges of
-// such a plan always go to the shared store.
+// Can returns nil if processes can count by the plan separately, and otherwise an error with the reason. If it returns
+// an error, charges of the plan always go to the shared store.
 func Can(p *sluice.Plan) error {
 	if err := p.Leasable(); err != nil {
 		return err

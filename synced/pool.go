@@ -16,8 +16,8 @@ type pool struct {
 	plan, wide *sluice.Plan
 	instances  int // the number of instances for which wide has room
 
-	// state includes all known units. Its time is now or later; now is a time of the store's clock, in microseconds
-	// since the Unix epoch.
+	// state includes all known units. now is the time that the store's clock showed at back, in microseconds since
+	// the Unix epoch; the time in state is now or later.
 	state kernel.State
 	now   int64
 	// The store's last answer was given between sent and back, by the clock of the Store; back is 0 before the
@@ -25,12 +25,12 @@ type pool struct {
 	sent, back          time.Duration
 	storeNow, storeUsed int64
 
-	own    int64         // units taken since then and not reported to the store; negative if given back
-	flying int64         // units in a report to the store that is on its way
-	window int64         // the window of own, for fixed windows
-	taken  time.Duration // when own last changed
-	asked  time.Duration // time of the last request
-	pins   int           // calls that use the pool
+	own      int64         // units taken since the store's last answer and not reported to it; negative if given back
+	underWay int64         // units in a report to the store that is on its way
+	window   int64         // number of the window in which own was taken, for fixed windows
+	taken    time.Duration // when own last changed
+	asked    time.Duration // time of the last request
+	pins     int           // calls that use the pool
 }
 
 // use makes p count by a plan and the current number of instances, both of which may have changed.
@@ -43,7 +43,8 @@ func (p *pool) use(s *Store, plan *sluice.Plan) {
 // fresh reports whether the store's last answer is recent enough for p to decide.
 func (p *pool) fresh(at time.Duration) bool { return p.back > 0 && at-p.sent <= staleAfter }
 
-// clock returns the earliest time that the store's clock can show: clocks do not run at exactly the same speed.
+// clock returns the earliest time that the store's clock can show at the time at: clocks do not run at exactly the
+// same speed.
 func (p *pool) clock(at time.Duration) int64 {
 	if p.back == 0 {
 		return time.Now().UnixMicro()
@@ -52,7 +53,7 @@ func (p *pool) clock(at time.Duration) int64 {
 	return p.now + elapsed - elapsed/1000
 }
 
-// look returns a receipt for cost 0.
+// look returns the receipt of a charge that costs nothing.
 func (p *pool) look(at time.Duration) (r sluice.Receipt) {
 	p.step(at, 0, &r)
 	return r
@@ -72,7 +73,7 @@ func (p *pool) roll(now int64) {
 		return
 	}
 	if n, _, _ := p.plan.WindowAt(now); n != p.window {
-		p.window, p.own, p.flying = n, 0, 0
+		p.window, p.own, p.underWay = n, 0, 0
 	}
 }
 
@@ -93,9 +94,9 @@ func (p *pool) take(at time.Duration, cost int64, owe bool) sluice.Receipt {
 	return r
 }
 
-// heard records the store's receipt of a charge that was sent at sent, and returns a receipt that adds the units
+// received records the store's receipt of a charge that was sent at sent, and returns a receipt that adds the units
 // that the store does not know of.
-func (p *pool) heard(at time.Duration, r *sluice.Receipt, sent time.Duration) sluice.Receipt {
+func (p *pool) received(at time.Duration, r *sluice.Receipt, sent time.Duration) sluice.Receipt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.learn(r, sent, at)
@@ -118,13 +119,13 @@ func (p *pool) learn(r *sluice.Receipt, sent, back time.Duration) bool {
 		p.window = max(p.window, r.Tick) // units that were taken since sent may belong to it
 	}
 	var own sluice.Receipt
-	p.step(back, p.own+p.flying, &own)
+	p.step(back, p.own+p.underWay, &own)
 	return true
 }
 
-// tell returns the cost of the next report to the store: the units taken here, or 0 if the charge only reads the
+// nextReport returns the cost of the next report to the store: the units taken here, or 0 if the charge only reads the
 // state. until is the end of the window in which a negative cost is valid, or 0.
-func (p *pool) tell(at time.Duration) (cost, until int64) {
+func (p *pool) nextReport(at time.Duration) (cost, until int64) {
 	if p.back > 0 {
 		p.roll(p.clock(at))
 	}
@@ -132,29 +133,29 @@ func (p *pool) tell(at time.Duration) (cost, until int64) {
 	case p.own < 0 && !p.fresh(at), p.own > 0 && (at-p.taken).Microseconds() > p.plan.Lifetime():
 		p.own = 0 // these units have drained, or may have
 	}
-	cost, p.flying, p.own = p.own, p.own, 0
+	cost, p.underWay, p.own = p.own, p.own, 0
 	if cost < 0 && p.plan.Kernel == kernel.Window {
 		_, _, until = p.plan.WindowAt(p.clock(at))
 	}
 	return cost, until
 }
 
-// told records that the store has counted a report about a window, with the receipt r.
-func (p *pool) told(cost, window int64, r *sluice.Receipt, sent, back time.Duration) {
-	flying := p.flying
-	p.flying = 0
+// reported records that the store has counted a report about a window, with the receipt r.
+func (p *pool) reported(cost, window int64, r *sluice.Receipt, sent, back time.Duration) {
+	underWay := p.underWay
+	p.underWay = 0
 	if p.plan.Limit.Algorithm == sluice.FixedWindow && r.Tick > window {
 		p.own -= cost // the units of the report belong to the previous window
 	}
-	if !p.learn(r, sent, back) && flying != 0 { // the newer answer includes this report
+	if !p.learn(r, sent, back) && underWay != 0 { // the newer answer includes this report
 		var all sluice.Receipt
-		p.step(back, -flying, &all)
+		p.step(back, -underWay, &all)
 	}
 }
 
-// notTold records that the store has certainly not counted a report.
-func (p *pool) notTold(cost, window int64) {
-	if p.flying = 0; p.window == window || p.plan.Limit.Algorithm != sluice.FixedWindow {
+// notReported records that the store has certainly not counted a report.
+func (p *pool) notReported(cost, window int64) {
+	if p.underWay = 0; p.window == window || p.plan.Limit.Algorithm != sluice.FixedWindow {
 		p.own += cost
 	}
 }

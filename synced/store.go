@@ -24,7 +24,7 @@ type sharedEach interface {
 	TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall)
 }
 
-// maxPools is the number of keys that are counted locally.
+// maxPools is the maximum number of keys that are counted locally. [Store.Keys] returns the present number.
 const maxPools = 1 << 16
 
 const shards = 64
@@ -36,11 +36,11 @@ type Store struct {
 	base   time.Time // when clock was 0
 	seed   maphash.Seed
 	tables [shards]table
-	pools  atomic.Int64 // in the tables
-	serial atomic.Int64 // of the last pool
+	pools  atomic.Int64 // number of pools in the tables
+	serial atomic.Int64 // serial number of the newest pool
 	takes  sync.Pool    // of *take
-	plans  sync.Map     // *sluice.Plan: its *counted
-	known  atomic.Int64 // plans
+	plans  sync.Map     // *counted by *sluice.Plan
+	known  atomic.Int64 // number of plans in plans
 	fleet  fleet
 	// siblings are the plans that share states.
 	siblings kernel.Siblings
@@ -70,12 +70,12 @@ func New(shared Shared) *Store {
 	s.takes.New = func() any { return new(take) }
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.running.Go(func() { s.keepTelling(ctx) })
+	s.running.Go(func() { s.keepReporting(ctx) })
 	return s
 }
 
-// Close stops the background work and reports all unreported units to the shared store, which takes a second at
-// most. It does not close the shared store. Later Takes are passed on to the shared store. Call Close when no Take
+// Close stops the background work and reports all unreported units to the shared store, within a second. It does not
+// close the shared store. Later Takes are passed on to the shared store. Call Close when no Take
 // is running.
 func (s *Store) Close() {
 	if s.closed.Swap(true) {
@@ -83,7 +83,7 @@ func (s *Store) Close() {
 	}
 	s.stop()
 	s.running.Wait()
-	s.tellLast()
+	s.reportLast()
 }
 
 // Shard implements failover.Shared.
@@ -116,7 +116,7 @@ func (s *Store) clock() time.Duration { return time.Since(s.base) }
 // maxPlans bounds the remembered plans. Plans change only when policies do.
 const maxPlans = 1 << 14
 
-// counts reports whether a charge is decided here.
+// counts reports whether this Store decides a charge itself.
 func (s *Store) counts(c *sluice.Charge) bool {
 	if c.Consistency != sluice.Synced || c.Plan == nil || s.closed.Load() {
 		return false
@@ -130,8 +130,8 @@ type counted struct {
 	wide atomic.Pointer[wide]
 }
 
-// wide is a plan with room for most units, which its states keep anyway, and for the units that the instances can
-// allow above them.
+// wide is the plan by which states are counted that several instances share. It has room for the units that a state
+// keeps anyway (most) and for the units by which the instances together can exceed the limit.
 type wide struct {
 	instances int
 	most      int64
@@ -151,8 +151,8 @@ func (s *Store) counted(p *sluice.Plan) *counted {
 	return c
 }
 
-// widened returns the plan to count the states of p by, for the given number of instances. p must be countable
-// locally.
+// widened returns the plan by which the states of p are counted for the given number of instances. p must be
+// countable locally.
 func (s *Store) widened(p *sluice.Plan, instances int) *sluice.Plan {
 	c, most := s.counted(p), s.siblings.Most(&p.Plan)
 	if w := c.wide.Load(); w != nil && w.instances == instances && w.most == most {
@@ -163,7 +163,7 @@ func (s *Store) widened(p *sluice.Plan, instances int) *sluice.Plan {
 	return w.plan
 }
 
-// pin returns the pool of a charge, which is kept until release, or nil if there are too many pools.
+// pin returns the pool of a charge, or nil if there are too many pools. The pool is kept until its release.
 func (s *Store) pin(c *sluice.Charge, at time.Duration) *pool {
 	id := stateID{c.Key, c.Plan.Fingerprint}
 	t := s.table(c.Key)

@@ -30,7 +30,7 @@ type held struct {
 	window int64        // the window of units
 	before kernel.State // state of the pool before the charge
 	after  kernel.State
-	asked  bool // the store was asked for the state in this Take
+	asked  bool // this Take has read the state from the store
 	passed bool // the charge is in rest, too: the shared store gives back the units beyond the unreported ones
 }
 
@@ -202,12 +202,12 @@ func (s *Store) ask(ctx context.Context, wait time.Duration, calls []sluice.Take
 		case err == nil:
 			h.pool.mu.Lock()
 			// It is unknown whether this answer includes a report that is on its way.
-			if h.pool.flying == 0 || !h.pool.fresh(back) {
+			if h.pool.underWay == 0 || !h.pool.fresh(back) {
 				h.pool.learn(&asks[n].Receipts[0], sent, back)
 			}
 			h.pool.mu.Unlock()
 		case c.Err == nil:
-			c.Err = &failure{err: err, uncharged: true, places: []int{a.charge}}
+			c.Err = &failure{err: err, uncharged: true, indexes: []int{a.charge}}
 		}
 	}
 }
@@ -301,8 +301,8 @@ func (h *held) look(s *Store, at time.Duration, c *sluice.Charge) sluice.Receipt
 	return r
 }
 
-// take makes a charge that fits or is to be owed. If the charge gives units back, take gives back the units that
-// were taken here and not reported yet; the shared store has to give back the others.
+// take makes a charge that fits or is to be owed. If the charge gives units back, take gives back the units that this
+// process has taken and not reported yet; the shared store has to give back the others.
 func (h *held) take(at time.Duration, c *sluice.Charge, r *sluice.Receipt) {
 	p, origin := h.pool, r.Origin
 	h.before = p.state
@@ -346,8 +346,8 @@ func (h *held) putBack(at time.Duration, r *sluice.Receipt) {
 	r.Fits, r.Origin = fits, origin
 }
 
-// finish gives back the units taken here if the shared store has failed or denied the Take. Unless it has failed,
-// finish copies its receipts.
+// finish gives back the units taken from pools if the shared store has failed or denied the Take. If the store has
+// not failed, finish copies its receipts.
 func (k *take) finish(s *Store, c *sluice.TakeCall, sent time.Duration, err error) error {
 	at := s.clock()
 	if !k.refused && (err != nil || !sluice.Admitted(k.rest, k.got)) {
@@ -365,8 +365,8 @@ func (k *take) finish(s *Store, c *sluice.TakeCall, sent time.Duration, err erro
 		case i < 0:
 		case k.held[i].pool == nil:
 			c.Receipts[i] = k.got[n]
-		default: // add the units that were taken here and not reported yet
-			c.Receipts[i] = k.held[i].pool.heard(at, &k.got[n], sent)
+		default: // add the units that this process has taken and not reported yet
+			c.Receipts[i] = k.held[i].pool.received(at, &k.got[n], sent)
 		}
 	}
 	return nil
@@ -376,7 +376,7 @@ func (k *take) finish(s *Store, c *sluice.TakeCall, sent time.Duration, err erro
 type failure struct {
 	err       error
 	uncharged bool
-	places    []int // index in the Take of each charge that was sent, or -1
+	indexes   []int // index in the Take of each charge that was sent, or -1
 }
 
 func (e *failure) Error() string { return e.err.Error() }
@@ -386,20 +386,20 @@ func (e *failure) Unwrap() error { return e.err }
 func (e *failure) NotCharged() bool { return e.uncharged || notCharged(e.err) }
 
 // Unreadable implements failover.Unreadable.
-func (e *failure) Unreadable() (places []int) {
+func (e *failure) Unreadable() (indexes []int) {
 	for _, n := range unreadable(e.err) {
-		if n < len(e.places) && e.places[n] >= 0 {
-			places = append(places, e.places[n])
+		if n < len(e.indexes) && e.indexes[n] >= 0 {
+			indexes = append(indexes, e.indexes[n])
 		}
 	}
-	return places
+	return indexes
 }
 
 func (k *take) failure(err error) error {
 	if len(unreadable(err)) == 0 {
 		return err
 	}
-	return &failure{err: err, places: slices.Clone(k.at)}
+	return &failure{err: err, indexes: slices.Clone(k.at)}
 }
 
 func notCharged(err error) bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Counters are striped, so that cores do not wait for each other: each stripe has cache lines of its
-// own, and a decision chooses one by the address of its request, which belongs to a goroutine.
+// Counters are striped, so that cores do not wait for each other: each stripe has cache lines of its own. A decision
+// chooses a stripe by the address of its request, which differs between goroutines.
 
 const maxStripes = 16
 
@@ -26,9 +26,9 @@ func stripeAt(p unsafe.Pointer) int {
 	return int(uint64(uintptr(p)>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
 }
 
-// Columns of the counts of a rule, or of all requests. The outcomes come first, and then these.
+// Columns of the counts of a rule, or of all requests. The outcomes come first, and then the following columns.
 const (
-	nearColumn    = Outcomes + iota // for a rule, decisions that left little; for all requests, malformed ones
+	nearColumn    = Outcomes + iota // for a rule, decisions that left less than a fifth; for all requests, malformed ones
 	blockedColumn                   // denials by a block, which are also in Deny
 	columns
 )

@@ -9,44 +9,49 @@
 //
 // # What it costs
 //
-// A decision increments one counter for each rule that applied, and a few for its door. Cores do not share
-// counters, so a decision takes no lock. It allocates nothing. The counters are added to the series once a second,
-// and for each View. With [Config] Subjects, a decision also waits for the lock of each rule that applied, and
+// A decision increments one counter for each rule that applied, and a few for its door, which is the integration
+// through which the request came. Cores do not share counters, so a decision takes no lock. It allocates nothing. Once
+// a second, and whenever a View is made, the counters are added to a [Series], which has counts for steps of ten
+// seconds and of five minutes. With Config.Subjects, a decision also waits for the lock of each rule that applied, and
 // allocates the key of a subject that had no request in the last ten seconds.
 //
-// Memory is bounded, whatever requests contain and however many rules there are. Counters take 128 bytes for each
-// of at most 1,002 rules ([MaxRules], [OtherRules], [CallerRule]) and 16 stripes: 2 MiB. A series takes 32 bytes
-// for each of 360 + 577 steps: 29 KiB. Each of these rules with traffic has a series, and all requests together
-// have one: 29 MiB at most, and 1.5 MiB for 50 rules. There are at most 17 doors, of 5 KiB each. A View of 1,000
-// such rules takes 43 MiB while it is in use, and 29 MiB more while it is made. Subjects, if they are kept, take
-// another 41 MiB for up to 64 rules, and at most 60 MiB. If the responses of all these rules report their cost,
-// subjects take half as much again, and the costs of each such rule take 32 KiB. An upstream of a gateway takes 200
-// KiB, and there are at most 101.
+// Memory is bounded, whatever requests contain and however many rules there are:
 //
-// Each instance posts its counts of the last six minutes every two seconds, or less often if that would be more
-// than 16 KiB a second; all its series once a minute; and its subjects every five seconds, in some 256 KiB at most.
-// Each instance reads the posts of the others, every ten seconds while no View is requested. A post has at most 512
-// KiB: if all rules do not fit, the rules at the end of the document are left out. An instance ignores posts that
-// it cannot read, such as those of other versions. Only this exchange waits for the shared store. While the store
-// is unavailable, a View has the counts of its own instance, and the last posts of the others.
+//   - Counters take 2 MiB: 128 bytes for each rule (at most 1,002: [MaxRules], [OtherRules] and [CallerRule]) in each
+//     of 16 copies for different cores.
+//   - A series takes 29 KiB: 32 bytes for each of 360 + 577 steps. All requests together have a series, and each of
+//     these rules with traffic has one: 29 MiB at most, and 1.5 MiB for 50 rules.
+//   - A door takes 5 KiB, and at most 17 doors are counted separately.
+//   - A View of 1,000 such rules takes 43 MiB while it is in use, and 29 MiB more while it is made.
+//   - Subjects, if they are kept, take up to 41 MiB with 64 rules, and never more than 60 MiB. If the responses of
+//     all these rules report their cost, subjects take half as much again, and the costs of each such rule take 32 KiB.
+//   - An upstream of a gateway takes 200 KiB, and there are at most 101.
+//
+// Each instance posts its counts of the last six minutes every two seconds, or less often if this would be more than
+// 16 KiB a second. It posts all of its series once a minute, and its subjects every five seconds, in some 256 KiB at
+// most. It also reads the posts of the others every two seconds, or only every ten seconds while no View is requested.
+// A post has at most 512 KiB: if all rules do not fit, the rules at the end of the document are left out. An instance
+// ignores posts that it cannot read, such as those of other versions. Only this exchange waits for the shared store.
+// While the store is unavailable, a View has the counts of its own instance, and the last posts of the others.
 //
 // # What it reports
 //
-// A [Headline] is bad while a rule denies more requests than usual. The usual rate is learned only from times with
-// a usual rate, so a long attack does not become the usual, and the alert ends when the denials decrease. Denials
-// by a block do not count. While a large part of all requests is denied, the headline is never good.
+// A [Headline] is bad while a rule denies more requests than usual. Times with an unusual rate do not change the usual
+// rate. So a long attack does not become usual, and the alert ends only when the denials decrease. Denials by a block
+// do not count. While a large part of all requests is denied, the headline is never good.
 //
-// A headline is also bad while a large part of the requests to an upstream fails, or while the upstream is slower
-// than usual. The usual latency is that of the last hour without slow times. A few requests never cause an alert.
-// The histograms of all gateways are added, so the quantiles are those of all requests.
+// A headline is also bad while a large part of the requests to an upstream fails, or while the upstream is slower than
+// usual. Times in which the upstream was slow do not change its usual latency, which is that of the latest hour's worth
+// of other times. A few requests never cause an alert. The histograms of all gateways are added up, so the quantiles
+// are those of all requests.
 //
 // A denial is counted for the subject of the rule that denied. It is also counted for the customer that sent the
 // request, under the customer's tier, even if that rule has no tiers. Different spellings of a name are counted
 // together, and shown as they were sent.
 //
-// Counts are exact: the counts of a View are the sums over all instances. Steps are those of the instances' clocks,
-// which are assumed to agree. A decision may appear up to a second after it was made. A step counts up to 2^32-1.
-// An instance without a post for 15 seconds is stale: its later counts are missing. It is removed from the View
-// after ten minutes, when it reports that it ends, or when another process takes its name. Its counts stay for two
-// days.
+// Counts are exact: the counts of a View are the sums over all instances. Each instance assigns its counts to steps by
+// its own clock; the clocks are assumed to agree. A decision may appear up to a second after it was made. A step counts
+// up to 2^32-1. An instance without a post for 15 seconds is stale: its later counts are missing. After ten minutes
+// without a post, it is removed from the View. It is removed earlier if it reports that it ends, or if another process
+// takes its name. Its counts stay for two days.
 package telemetry

@@ -30,11 +30,11 @@ func ExampleLogRefusals() {
 	}
 	stop()
 	// Output:
-	// level=INFO msg=refused rule=api limit="1/day burst 1" from=rule because=limit subject=192.0.2.7 address=192.0.2.7 path=/orders request_id=9f3b
-	// level=INFO msg=refused rule=api limit="1/day burst 1" from=rule because=limit subject=192.0.2.7 address=192.0.2.7 path=/orders request_id=9f3b
-	// level=INFO msg=refused rule=api limit="1/day burst 1" from=rule because=limit subject=192.0.2.7 address=192.0.2.7 path=/orders request_id=9f3b
-	// level=INFO msg=refused rule=api limit="1/day burst 1" from=rule because=limit subject=192.0.2.7 address=192.0.2.7 path=/orders request_id=9f3b
-	// level=INFO msg=refused rule=api limit="1/day burst 1" from=rule because=limit subject=192.0.2.7 address=192.0.2.7 path=/orders request_id=9f3b left_out=3
+	// level=INFO msg=denied rule=api limit="1/day burst 1" from=rule because=limit subject=192.0.2.7 address=192.0.2.7 path=/orders request_id=9f3b
+	// level=INFO msg=denied rule=api limit="1/day burst 1" from=rule because=limit subject=192.0.2.7 address=192.0.2.7 path=/orders request_id=9f3b
+	// level=INFO msg=denied rule=api limit="1/day burst 1" from=rule because=limit subject=192.0.2.7 address=192.0.2.7 path=/orders request_id=9f3b
+	// level=INFO msg=denied rule=api limit="1/day burst 1" from=rule because=limit subject=192.0.2.7 address=192.0.2.7 path=/orders request_id=9f3b
+	// level=INFO msg=denied rule=api limit="1/day burst 1" from=rule because=limit subject=192.0.2.7 address=192.0.2.7 path=/orders request_id=9f3b left_out=3
 }
 
 func withoutTimes(_ []string, a slog.Attr) slog.Attr {

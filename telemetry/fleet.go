@@ -13,8 +13,8 @@ import (
 type Fleet struct {
 	Recorder *Recorder
 	Board    Board // nil if this is the only instance
-	// Store returns the state of this instance's store, except its Local, which the Fleet counts. If Store is nil,
-	// the state is unknown.
+	// Store returns the state of this instance's store. The Fleet sets the field Local of the state itself. If Store
+	// is nil, the state is unknown.
 	Store func() Store
 	// Refusals has the denials that this instance keeps, so that the others can find them. It may be nil.
 	Refusals *Refusals
@@ -28,9 +28,9 @@ type Fleet struct {
 	joinedAt time.Time // when subjects was made
 
 	// Only the goroutine of exchange uses these fields.
-	faults     int // failures in a row
-	refusals   uint64
-	refusalsAt time.Time // when the refusals were last posted, and how many had been kept by then
+	faults     int       // failures in a row
+	refusals   uint64    // how many denials had been kept by then
+	refusalsAt time.Time // when the denials were last posted
 }
 
 // instance is another instance.
@@ -228,7 +228,7 @@ func (f *Fleet) postLoads(ctx context.Context) (posted int, err error) {
 	return f.postRules(ctx, loadsPart, f.Recorder.postedLoads())
 }
 
-// postRules posts the output of postOf, unless it is nil.
+// postRules posts the output of the function postOf, unless it is nil.
 func (f *Fleet) postRules(ctx context.Context, part string, post []byte) (posted int, err error) {
 	if post == nil {
 		return 0, nil
@@ -292,8 +292,8 @@ func (f *Fleet) readHistory(ctx context.Context) (posted int, err error) {
 	return 0, err
 }
 
-// read reads a part of the posts of the others. It reports whether an instance has ended since the last call. If
-// so, read the history: that instance's last post of it has counts that were in no other post.
+// read reads the posts of the others in a part. It reports whether an instance has ended since the last call. If so,
+// the caller has to read the history: the last post of that instance there has counts that were in no other post.
 func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 	posts, err := f.Board.Posted(ctx, part)
 	if err != nil {
@@ -351,7 +351,7 @@ func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 	}
 	if part == historyPart {
 		if f.ended[id] && !h.At.Before(o.head.At) {
-			o.now = nil // the post is older
+			o.now = nil // o.now is older than the history
 		}
 		if o.history = post; o.now == nil {
 			o.head = h
@@ -398,8 +398,8 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// Find returns the key of the subject with an ID, in the spelling of a request, if a View of the last hour had the
-// subject: see [Subject] and [policy.Engine.SubjectOf].
+// Find returns the key of the subject with the given ID, spelled as one of the subject's requests spelled it. It finds
+// only subjects that were kept when the latest View was made: see [Subject] and [policy.Engine.SubjectOf].
 func (f *Fleet) Find(id string) (key string, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,16 +22,16 @@ const (
 
 	maxName  = 200       // bytes of a name
 	maxHead  = 256 << 10 // bytes of a head
-	maxPost  = 512 << 10 // bytes: rules at the end of the document are left out
-	maxValue = 1 << 40   // the largest count
+	maxPost  = 512 << 10 // bytes of a post: if all rules do not fit, those at the end of the document are left out
+	maxValue = 1 << 40   // the largest number of a step, and the largest number in the state of loads
 )
 
 // head has the contents of a post other than counts.
 type head struct {
 	Instance
-	ID                   string // of this run of the instance
+	ID                   string // identifies this run of the instance
 	At                   time.Time
-	FromRecent, FromLong int64 // the first steps in the post
+	FromRecent, FromLong int64 // the numbers of the first steps in the post
 	Events               []Event
 }
 
@@ -41,7 +41,7 @@ func appendText(dst []byte, s string) []byte {
 
 // appendHead starts a post.
 func appendHead(dst []byte, h *head) []byte {
-	text, _ := json.Marshal(h) // cannot fail for these types
+	text, _ := json.Marshal(h) // never fails for these types
 	return appendText(append(dst, postForm, postVersion), string(text))
 }
 
@@ -61,7 +61,7 @@ func appendTimed[C counted](dst []byte, name string, s *timed[C], h *head) []byt
 	return dst
 }
 
-// appendSteps appends the steps that start with the step from, without those before the first count.
+// appendSteps appends all steps beginning with the step number from, without those before the first count.
 func appendSteps[C counted](dst []byte, s *steps[C], from int64) (out []byte, some bool) {
 	from = sinceUsed(&s.ring, from)
 	value := func(n int64, c int) uint64 { return uint64((*s.cell(n))[c]) }
@@ -162,7 +162,7 @@ type sums struct {
 	upstream func(name string) *upstreamSeries
 }
 
-// skipped are sums for a post that is only checked.
+// skipped are the sums for a post that is only checked: they skip all counts.
 var skipped = sums{func(string) *series { return nil }, func(string) *upstreamSeries { return nil }}
 
 // readPost reads a post, and adds the counts of the steps below recentBelow and longBelow to sums.
@@ -207,9 +207,9 @@ func addSteps[C counted](d *decoder, most int, below int64, to *steps[C]) {
 	})
 }
 
-// cells reads the output of appendCells, with at most most steps, and calls add for each value that is not zero.
-func (d *decoder) cells(columns, most int, add func(n int64, column int, v uint64)) {
-	n := int64(d.uvarint(uint64(most)))
+// cells reads the output of appendCells, with at most maxSteps steps, and calls add for each value that is not zero.
+func (d *decoder) cells(columns, maxSteps int, add func(n int64, column int, v uint64)) {
+	n := int64(d.uvarint(uint64(maxSteps)))
 	if n == 0 {
 		return
 	}
@@ -228,13 +228,13 @@ func (d *decoder) cells(columns, most int, add func(n int64, column int, v uint6
 	}
 }
 
-// clip cuts a text to at most most bytes, without dividing a character.
-func clip(s string, most int) string {
-	if len(s) <= most {
+// clip cuts a text to at most limit bytes, without dividing a character.
+func clip(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
 	}
-	return s[:most]
+	return s[:limit]
 }

@@ -143,10 +143,10 @@ func (f *Fleet) join(now time.Time) {
 	}
 	f.subjects, f.joinedAt = make(fleetSubjects), now
 	if own := f.Recorder.subjects; own != nil {
-		_ = f.subjects.add(own.export(now)) // it is not damaged
+		_ = f.subjects.add(own.export(now)) // our own post is valid
 	}
 	for _, o := range f.others {
-		_ = f.subjects.add(o.posts[subjectsPart]) // those that cannot be read were ignored
+		_ = f.subjects.add(o.posts[subjectsPart]) // unreadable posts were dropped before
 	}
 }
 

@@ -35,7 +35,7 @@ func (v *View) alerts() (all []Headline) {
 			all = append(all, *h)
 		}
 	}
-	add("store", v.storeAway())
+	add("store", v.storeUnavailable())
 	for i := range v.Upstreams {
 		u := &v.Upstreams[i]
 		add("upstream-failing:"+u.Name, v.upstreamFails(u))
@@ -55,10 +55,10 @@ func (v *View) alerts() (all []Headline) {
 	return all
 }
 
-// Alerts returns the active alerts, but at most most of them. An alert comes before those that it explains.
-func (v *View) Alerts(most int) []Headline {
+// Alerts returns the active alerts, at most limit of them. An alert comes before the alerts that it explains.
+func (v *View) Alerts(limit int) []Headline {
 	all := v.alerts()
-	return all[:min(most, len(all))]
+	return all[:min(limit, len(all))]
 }
 
 // Headline returns the first alert as one or a few sentences for the operator on call. Times in the text are UTC.
@@ -87,14 +87,14 @@ func (v *View) HeadlineExcept(silenced func(alert string) bool) Headline {
 	return h
 }
 
-// storeAway returns the alert for a shared store that does not answer.
-func (v *View) storeAway() *Headline {
+// storeUnavailable returns the alert for a shared store that does not answer.
+func (v *View) storeUnavailable() *Headline {
 	without, shards, local := 0, 0, uint64(0)
-	away := 0
+	unavailable := 0
 	for _, i := range v.Instances {
 		if i.Store.Away > 0 && !i.Stale {
 			without++
-			away, shards = max(away, i.Store.Away), max(shards, i.Store.Shards)
+			unavailable, shards = max(unavailable, i.Store.Away), max(shards, i.Store.Shards)
 			local += i.Store.Local
 		}
 	}
@@ -103,8 +103,8 @@ func (v *View) storeAway() *Headline {
 	}
 	h := &Headline{Level: Bad, Since: v.circuitOpened()}
 	what := "the shared store is unavailable"
-	if away < shards {
-		what = fmt.Sprintf("%d of %d shards of the shared store are unavailable", away, shards)
+	if unavailable < shards {
+		what = fmt.Sprintf("%d of %d shards of the shared store are unavailable", unavailable, shards)
 	}
 	if h.Since.IsZero() {
 		what = strings.ToUpper(what[:1]) + what[1:]
@@ -183,8 +183,8 @@ func privateAddress(key string) (addr string, found bool) {
 	return "", false
 }
 
-// unusual returns the rules that refuse more than usual, the largest excess first. If the whole policy is a shadow,
-// it returns none, because no rule refuses any longer.
+// unusual returns the rules that deny more than usual, the largest excess first. If the whole policy is in shadow mode,
+// it returns none, because no rule denies anything.
 func (v *View) unusual() (all []*Rule) {
 	if v.watchOnly {
 		return nil
@@ -206,7 +206,7 @@ func (v *View) unusual() (all []*Rule) {
 	return all
 }
 
-// refusing returns the alert for a rule that refuses more than usual.
+// refusing returns the alert for a rule that denies more than usual.
 func (v *View) refusing(r *Rule) *Headline {
 	rate := v.rate(r)
 	h := &Headline{Level: Bad, Rule: r.Name, Since: v.began(r, rate)}
@@ -215,8 +215,8 @@ func (v *View) refusing(r *Rule) *Headline {
 		usually = fmt.Sprintf(" (usually %s)", decimal(r.Usual))
 	}
 	h.Text = fmt.Sprintf("Since %s %s %s %s/s%s.", v.clock(h.Since), plain(title(r.Name)), verb(r.Name), decimal(rate), usually)
-	who, subject := v.refusedSubjects(r)
-	h.Text, h.Subject = h.Text+who, subject
+	subjects, subject := v.refusedSubjects(r)
+	h.Text, h.Subject = h.Text+subjects, subject
 	return h
 }
 
@@ -238,7 +238,7 @@ func verb(name string) string {
 	return "denies"
 }
 
-// A sentence names one subject if it has at least the fraction oneShare of the refusals, or ten if they have
+// A sentence names one subject if it has at least the fraction oneShare of the denials, or ten if they have
 // tenShare.
 const (
 	oneShare = 0.5
@@ -427,8 +427,8 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 	return h
 }
 
-// muchRefused returns the headline if many requests are or were refused, although no rule refuses more than usual,
-// or its alert is silenced.
+// muchRefused returns the headline if many requests are or were denied, although no rule denies more than usual, or
+// the alert of such a rule is silenced.
 func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline {
 	h := Headline{Level: Unknown}
 	h.Text = fmt.Sprintf("%s of requests denied in the last minute, %s in the last 10 minutes, %s in the last hour.",
@@ -458,12 +458,12 @@ func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline 
 // latelySteps are ten minutes and the current step.
 const latelySteps = 61
 
-// refusedOf is a number of requests, and how many of them were refused, by a block and otherwise.
+// refusedOf is a number of requests, and how many of them were denied in all, and by a block.
 type refusedOf struct{ all, refused, blocked uint64 }
 
 func (r refusedOf) share() float64 { return float64(r.refused) / float64(max(r.all, 1)) }
 
-// within returns what all rules refused in the last steps.
+// within returns the numbers of the last steps, over all rules.
 func (v *View) within(steps int) (r refusedOf) {
 	for i := max(len(v.All.Recent)-steps, 0); i < len(v.All.Recent); i++ {
 		c := &v.All.Recent[i]
@@ -496,7 +496,7 @@ func (v *View) yesterday() (sum Counts, known bool) {
 	return sum, sum.Total() > 0
 }
 
-// rate returns the refusals a second of a rule in the last minute, without those of blocks.
+// rate returns the denials a second of a rule in the last minute, without those of blocks.
 func (v *View) rate(r *Rule) float64 {
 	return v.perSecond(&r.Series, r.blockedRecent, denied)
 }
@@ -535,7 +535,7 @@ const (
 	pauseLong  = 1
 )
 
-// began returns when a rule started to refuse at about the present rate.
+// began returns when a rule started to deny at about the present rate.
 func (v *View) began(r *Rule, rate float64) time.Time {
 	least := max(rate*beganShare, max(r.Usual, 0))
 	steps, all := walkBack(r.Recent, r.blockedRecent, least*Step.Seconds(), pauseSteps)
@@ -553,7 +553,7 @@ func stepTime(now time.Time, step time.Duration, back int) time.Time {
 	return now.Truncate(step).Add(-time.Duration(back) * step).UTC()
 }
 
-// walkBack returns how many steps ago the present incident began. A step belongs to the incident if its refusals,
+// walkBack returns how many steps ago the present incident began. A step belongs to the incident if its denials,
 // without those by blocks, are not below least; pauses of up to pause steps do not end it. all reports whether the
 // incident goes back to about the first step.
 func walkBack(counts []Counts, blocked perStep, least float64, pause int) (back int, all bool) {

@@ -29,7 +29,7 @@ func TestOverloadLogged(t *testing.T) {
 	if len(lines) != 1 || json.Unmarshal([]byte(lines[0]), &line) != nil {
 		t.Fatalf("the log is %q", lines)
 	}
-	if line["msg"] != "refused" || line["rule"] != "capacity" || line["because"] != "overload" || line["class"] != "sheddable" || line["wait"].(float64) < 1 || line["subject"] != nil {
+	if line["msg"] != "denied" || line["rule"] != "capacity" || line["because"] != "overload" || line["class"] != "sheddable" || line["wait"].(float64) < 1 || line["subject"] != nil {
 		t.Errorf("the line is %v", line)
 	}
 	found := kept.Find("r1")

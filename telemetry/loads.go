@@ -14,19 +14,19 @@ const Classes = 3
 // ByClass has the number of requests of each class, in the order of [policy.ClassNames].
 type ByClass [Classes]uint64
 
-// Total returns the sum.
+// Total returns the number of requests of all classes.
 func (c *ByClass) Total() uint64 { return totalOf(c[:]) }
 
 // Add adds the numbers of o.
 func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 
-// LoadState is the present state of a rule's automatic limits of requests in flight. Each value of the rule's key
-// has a limit, on each instance.
+// LoadState is the present state of a rule with "in_flight: auto". Such a rule has an automatic limit of requests in
+// flight for each value of its key, on each instance.
 type LoadState struct {
 	Limits          uint64 // number of limits
 	Limit, InFlight uint64 // sums over the limits; Limit is that for the class normal
-	// Base is the latency of the upstream without a queue, and Latency the present one, of the limit with the
-	// largest ratio of Latency to Base. They are 0 if unknown.
+	// Base and Latency are those of the limit with the largest ratio of Latency to Base. Base is the latency while
+	// the upstream has no queue, and Latency the present latency. They are 0 if unknown.
 	Base, Latency time.Duration
 	// Overloaded is when the present overload started. It is zero if no request was denied in the last minute.
 	Overloaded time.Time
@@ -58,18 +58,19 @@ func (s *LoadState) Slowdown() float64 {
 	return float64(s.Latency) / float64(s.Base)
 }
 
-// LoadStep has the automatic limits of a rule in one step. Limit, Base and Latency are the values at its end.
+// LoadStep is the state of a rule's automatic limits in one step. Limit, Base and Latency are the values at the end of
+// the step.
 type LoadStep struct {
 	Limit         uint64
-	InFlight      uint64 // the maximum of one sample a second, summed over instances
+	InFlight      uint64 // for each instance, the largest of the samples taken once a second; the sum over instances
 	Base, Latency time.Duration
 	LoadDenials
 }
 
-// LoadDenials has the number of requests that did not fit an automatic limit of requests in flight.
+// LoadDenials has the number of requests that exceeded an automatic limit, by class.
 type LoadDenials struct {
 	Denied  ByClass
-	Watched ByClass // passed because the rule is a shadow
+	Watched ByClass // allowed because the rule is in shadow mode
 }
 
 func (d *LoadDenials) add(o *LoadDenials) {
@@ -157,8 +158,8 @@ type ruleLoads struct {
 	steps   loadSteps
 }
 
-// noteLoads counts the decisions by automatic limits about a request. It reports whether a shadow would have denied
-// the request. It counts no subjects, because no single subject causes an overload.
+// noteLoads counts the decisions by automatic limits on a request. It reports whether a rule in shadow mode would have
+// denied the request. It counts no subjects, because no single subject causes an overload.
 func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would bool) {
 	d := &o.Decision
 	for i := range d.Loads {
@@ -250,14 +251,14 @@ func (c *ruleCounters) loadDenials() (d LoadDenials) {
 	return d
 }
 
-// LoadTotals has the automatic limits of requests in flight of one rule on this instance.
+// LoadTotals has the state of the automatic limits of one rule on this instance, and the denials by these limits.
 type LoadTotals struct {
 	Rule string
 	LoadState
 	LoadDenials // since the start
 }
 
-// Loads returns the state of each rule with an automatic limit of requests in flight, in the order of the document.
+// Loads returns the state of each rule with "in_flight: auto", in the order of the document.
 func (r *Recorder) Loads() (all []LoadTotals) {
 	t, states := r.follow(), loadStates(r.engine)
 	for _, name := range r.engine.Policy().Adaptive() {
@@ -268,7 +269,7 @@ func (r *Recorder) Loads() (all []LoadTotals) {
 	return all
 }
 
-// Load is the history of a rule's automatic limits of requests in flight, on all instances.
+// Load is the history of a rule's automatic limits, on all instances: see [LoadState].
 type Load struct {
 	LoadState
 	Recent []LoadStep // of each [Step], the latest last, at most [RecentSteps] of them
@@ -276,7 +277,7 @@ type Load struct {
 }
 
 // LastMinute returns the number of requests of the last minute that did not fit: those that were denied, and those
-// that passed because the rule is a shadow.
+// that were allowed because the rule is in shadow mode.
 func (l *Load) LastMinute() (denied, watched ByClass) {
 	for i := max(len(l.Recent)-minuteSteps, 0); i < len(l.Recent); i++ {
 		denied.Add(&l.Recent[i].Denied)
@@ -391,10 +392,10 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 		return nil
 	}
 	all := make(fleetLoads)
-	_ = all.add(f.Recorder.postedLoads(), at, rules, true) // it is not damaged
+	_ = all.add(f.Recorder.postedLoads(), at, rules, true) // our own post is valid
 	for id, o := range f.others {
 		present := !f.ended[id] && o.now != nil && now.Sub(o.seenAt) <= staleAfter
-		_ = all.add(o.posts[loadsPart], at, rules, present) // those that cannot be read were ignored
+		_ = all.add(o.posts[loadsPart], at, rules, present) // unreadable posts were dropped before
 	}
 	out := make(map[string]*Load, len(rules))
 	for _, name := range rules {
@@ -404,7 +405,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	return out
 }
 
-// listOf returns the steps that start with the step from, at least the latest step.
+// listOf returns all steps beginning with the step number from, and at least the latest step.
 func listOf(s *ring[LoadStep], from int64) (all []LoadStep) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, *s.cell(n))

@@ -14,8 +14,8 @@ import (
 // table has the counters of the rules of a policy. Only its counters change.
 type table struct {
 	names []string // policy.RuleNames, by which policies with the same rules are recognized
-	// rules has the counters in the order of the document: of at most MaxRules rules, then of all other rules, and
-	// of limits that callers send.
+	// rules has counters for at most MaxRules rules, in the order of the document. Then come the counters of all
+	// other rules together, and those of limits that callers send.
 	rules  []*ruleCounters
 	byName map[string]int // the index of a rule in the document
 	// tiers has the name under which the customers of each tier are kept: see tierRules. It is empty if the policy
@@ -45,7 +45,7 @@ func (t *table) find(i int, own bool, name string) *ruleCounters {
 	return t.at(i)
 }
 
-// is reports whether the table is for rules with these names.
+// is reports whether the table is for the rules with these names.
 func (t *table) is(names []string) bool {
 	return len(t.names) == len(names) && unsafe.SliceData(t.names) == unsafe.SliceData(names)
 }
@@ -106,7 +106,7 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 	if !t.is(names) {
 		t = r.follow()
 	}
-	own := t.is(names) // false if another policy is in force by now
+	own := t.is(names) // false if another policy has come into force since the decision
 	at := int64(0)
 	if r.subjects != nil {
 		at = o.Began.Add(o.Took).UnixNano()
@@ -114,9 +114,9 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 	would, marked, local := o.Pardoned() != "", false, d.Degraded
 	for i := 0; i < len(d.Results); {
 		first := i
-		said := judge(d, &i)
-		would, marked = would || said.outcome == WouldDeny, marked || said.outcome == Marked
-		local = local || said.local
+		judged := judge(d, &i)
+		would, marked = would || judged.outcome == WouldDeny, marked || judged.outcome == Marked
+		local = local || judged.local
 		result := &d.Results[first]
 		c := t.caller()
 		if result.From != callers {
@@ -125,18 +125,18 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 			}
 		}
 		cell := &c.cells[stripe]
-		cell.n[said.outcome].Add(1)
-		if said.near {
+		cell.n[judged.outcome].Add(1)
+		if judged.near {
 			cell.n[nearColumn].Add(1)
 		}
-		if said.local {
+		if judged.local {
 			cell.local.Add(1)
 		}
-		if said.blocked {
+		if judged.blocked {
 			cell.n[blockedColumn].Add(1)
 		}
 		if r.subjects != nil {
-			r.subjects.note(o, first, c.name, &said, at)
+			r.subjects.note(o, first, c.name, &judged, at)
 		}
 	}
 	noteClasses(t, own, o, stripe)
@@ -190,7 +190,7 @@ func overall(d *policy.Decision, would, marked bool) Outcome {
 type judgement struct {
 	outcome              Outcome
 	near, local, blocked bool
-	// plan is the plan of the limit that refuses for the longest time, or else of the limit with the smallest
+	// plan is the plan of the denying limit with the longest wait, or else of the limit with the smallest
 	// fraction left.
 	plan *sluice.Plan
 }

@@ -17,10 +17,9 @@ import (
 type Config struct {
 	// Subjects makes the Recorder keep the subjects with the most denials and requests, and not only counts.
 	Subjects bool
-	// Instance is the name of this process for the others. If empty, it consists of the host's name and the process
-	// ID.
+	// Instance is the name of this process in Views. If empty, it consists of the host's name and the process ID.
 	Instance string
-	Version  string // of the program, for people
+	Version  string // the version of the program, for people
 	// Upstreams has the counters of the upstreams of the instance's gateway: at most MaxUpstreams, and one with the
 	// name [OtherUpstreams].
 	Upstreams []*UpstreamStats
@@ -101,8 +100,7 @@ type DoorTotals struct {
 	Door string // see policy.Request
 	Counts
 	Exempt, Malformed, Repeated uint64 // also contained in Counts
-	// Overloaded has the requests that automatic limits of requests in flight denied. They are also contained in
-	// Counts.
+	// Overloaded has the requests that rules with "in_flight: auto" denied. They are also contained in Counts.
 	Overloaded ByClass
 	Took       Histogram
 }

@@ -11,46 +11,45 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Refusals has the latest denials of an engine, to be found by the ID of the request: see [KeepRefusals].
+// Refusals has the latest denials of an engine, and finds them by the ID of the request: see [KeepRefusals].
 type Refusals struct {
 	subjects, networks refusalSampler
 
 	mu      sync.Mutex // guards the fields below
 	pace    allowance
-	perRule perRule    // n is the number of kept refusals
+	perRule perRule    // n is the number of kept denials
 	kept    []*Refusal // the oldest first
-	ever    uint64     // how many refusals have ever been kept
+	ever    uint64     // how many denials have ever been kept
 }
 
 // The bounds that KeepRefusals promises.
 const (
 	maxKept                    = 4096
-	keptFirst                  = 32         // refusals of a subject that are all kept
+	keptFirst                  = 32         // the first denials of a subject, which are all kept
 	keptOfNetwork              = 256        // the same for all subjects at one address
-	keptOfRuleRate, keptOfRule = 100, 1_000 // refusals of a rule, per second and at once
+	keptOfRuleRate, keptOfRule = 100, 1_000 // denials of a rule, per second and at once
 	keptRate, keptBurst        = 1_000, 4_000
 )
 
-// Refusal describes a denied request. Texts from the request are printable, and may be cut. A text that is empty is
-// unknown.
+// Refusal describes a denied request. Texts from the request are printable, and may be cut. An empty text is unknown.
 type Refusal struct {
 	At time.Time
 	// Shadow reports that the rule would have denied the request, but the request was allowed.
 	Shadow bool
 	Marked bool // the request was allowed with a mark: see [policy.Result.Over]. Shadow is true as well
-	// Rule is empty for a malformed request: see Missing.
+	// Rule is empty for a malformed request.
 	Rule, Limit, LimitName, From string
 	Because                      string // see policy.Result; "overload": see policy.Load
 	Class                        string // class of the request, if it was denied because of an overload
-	Missing                      string
+	Missing                      string // why a request is malformed: see policy.Decision
 	// Subject is the subject in the form that the rule's show_key allows, and SubjectID is its ID: see [Subject].
 	Subject, SubjectID string
 	Wait               int64  // in seconds; negative if waiting does not help
-	Address            string // missing if it is part of a subject that is not shown whole
+	Address            string // empty if it is part of a subject that is not shown whole
 	Door, Method, Host string
 	Path               string // without the query
 	RequestID, TraceID string
-	Brought            string // the X-Request-Id of the request, if that could not be sent back
+	Brought            string // the ID that the request came with, if RequestID is another one because this ID could not be sent back
 	Instance           string // the instance that denied the request; see [Fleet.FindRefusals]
 
 	of *ruleAllowance
@@ -59,12 +58,13 @@ type Refusal struct {
 // KeepRefusals keeps the latest 4096 denials of e, in at most some 4 MiB. Call it before the first decision.
 //
 // A denial is kept under the ID of its request: the ID in its X-Request-Id or traceparent, the ID from its door, or
-// else a new one (see [policy.Engine.NameRefusals]). A request that only a shadow would have denied gets no new ID,
-// and is not kept without one.
+// else a new one (see [policy.Engine.NameRefusals]). A request that only a rule in shadow mode would have denied gets
+// no new ID, so it is kept only if it came with an ID.
 //
-// No client or rule displaces the denials of all others. For each subject of a rule, the first 32 denials within an hour
-// are kept, and then fewer and fewer; the same is true of the first 256 of each public address (or IPv6 /64). At most
-// 100 denials a second of a rule are kept on average. A new denial replaces the oldest one of the rule with the most.
+// No single client or rule can displace the denials of the others. For each subject of a rule, the first 32 denials
+// within an hour are kept, and then fewer and fewer. For each public address (or IPv6 /64), these are the first 256
+// denials, and then fewer and fewer. On average, at most 100 denials a second are kept for each rule. When 4096 denials
+// are kept, a new one replaces the oldest denial of the rule with the most kept denials.
 func KeepRefusals(e *policy.Engine) *Refusals {
 	k := &Refusals{
 		subjects: newRefusalSampler(keptFirst), networks: newRefusalSampler(keptOfNetwork),
@@ -84,7 +84,7 @@ func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
 		hash, rule := k.subjects.hashOf(o, i)
 		if _, due, _ := k.subjects.sample(hash, rule, now); due && k.dueOfNetwork(o.Client(), now) && k.may(rule, now) {
 			r := describeRefusal(o, i, now)
-			if id := printable.Text(broughtID(o.Request), 64); id != r.RequestID {
+			if id := printable.Text(sentID(o.Request), 64); id != r.RequestID {
 				r.Brought = id
 			}
 			if r.Subject != "" && i < len(o.Decision.Results) {
@@ -95,7 +95,7 @@ func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
 	})
 }
 
-// dueOfNetwork counts a refusal of an address, and reports whether to keep it. The subject does not matter, because
+// dueOfNetwork counts a denial of an address, and reports whether to keep it. The subject does not matter, because
 // the client may have invented it. A private address is not counted, because it may be an untrusted proxy and stand
 // for all clients.
 func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
@@ -109,7 +109,7 @@ func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
 	return due
 }
 
-// may reports whether the bound of a rule permits another refusal now.
+// may reports whether the bounds permit keeping another denial of a rule now.
 func (k *Refusals) may(rule string, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -127,15 +127,15 @@ func (k *Refusals) keep(rule string, r Refusal) {
 	defer k.mu.Unlock()
 	r.of = k.perRule.of(rule)
 	if len(k.kept) >= maxKept {
-		k.pushOut()
+		k.displace()
 	}
 	r.of.n++
 	k.ever++
 	k.kept = append(k.kept, &r)
 }
 
-// pushOut removes the oldest refusal of the rule with the most kept refusals. The lock is held.
-func (k *Refusals) pushOut() {
+// displace removes the oldest denial of the rule with the most kept denials. The lock is held.
+func (k *Refusals) displace() {
 	most := k.kept[0].of
 	for _, r := range k.perRule.rules {
 		if r.n > most.n {

@@ -23,11 +23,11 @@ type FoundRefusals struct {
 }
 
 const (
-	refusalsPart = "refusals" // the latest refusals of an instance
+	refusalsPart = "refusals" // the latest denials of an instance
 	refusalsFor  = time.Hour
-	// An instance posts as many of its latest refusals as fit into these, before and after compression.
+	// An instance posts as many of its latest denials as fit into these, before and after compression.
 	maxRefusalsText = 1 << 20
-	maxRefusalsSaid = 192 << 10
+	maxRefusalsPost = 192 << 10
 )
 
 // FindRefusals returns the denials of a request that any instance keeps, by the ID of the request or of its trace.
@@ -53,16 +53,16 @@ func (f *Fleet) FindRefusals(ctx context.Context, id string) (found FoundRefusal
 		return found
 	}
 	id = printable.Text(id, 64)
-	for instance, said := range posted {
+	for instance, post := range posted {
 		if instance != f.Recorder.id {
-			found.add(readRefusals(said), id)
+			found.add(readRefusals(post), id)
 		}
 	}
 	slices.SortStableFunc(found.Refusals, func(a, b Refusal) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Instance, b.Instance)) })
 	return found
 }
 
-// add adds the refusals of another instance.
+// add adds the denials of another instance.
 func (f *FoundRefusals) add(all []Refusal, id string) {
 	f.Kept += len(all)
 	for i := range all {
@@ -76,7 +76,7 @@ func (f *FoundRefusals) add(all []Refusal, id string) {
 	}
 }
 
-// clean makes the texts of a refusal from the board printable and cuts them.
+// clean makes the texts of a denial from the board printable and cuts them.
 func (r *Refusal) clean() {
 	for _, text := range []*string{
 		&r.Rule, &r.Limit, &r.LimitName, &r.From, &r.Because, &r.Class, &r.Missing, &r.Subject, &r.SubjectID, &r.Address, &r.Door, &r.Method, &r.Host, &r.Path,
@@ -86,7 +86,7 @@ func (r *Refusal) clean() {
 	}
 }
 
-// postRefusals posts the latest refusals if there are new ones, or the last post is about to expire.
+// postRefusals posts the latest denials if there are new ones, or the last post is about to expire.
 func (f *Fleet) postRefusals(ctx context.Context) (posted int, err error) {
 	if f.Refusals == nil {
 		return 0, nil
@@ -104,7 +104,7 @@ func (f *Fleet) postRefusals(ctx context.Context) (posted int, err error) {
 	return len(post), nil
 }
 
-// latest returns the kept refusals, the latest first, and how many have ever been kept.
+// latest returns the kept denials, the latest first, and how many have ever been kept.
 func (k *Refusals) latest() (all []*Refusal, ever uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -113,7 +113,7 @@ func (k *Refusals) latest() (all []*Refusal, ever uint64) {
 	return all, k.ever
 }
 
-// writeRefusals returns as many of the refusals as fit.
+// writeRefusals returns as many of the denials as fit.
 func writeRefusals(all []*Refusal, instance string) []byte {
 	var texts [][]byte
 	size := 0
@@ -127,25 +127,25 @@ func writeRefusals(all []*Refusal, instance string) []byte {
 		texts = append(texts, text)
 	}
 	for {
-		var said bytes.Buffer
-		w, _ := flate.NewWriter(&said, flate.BestSpeed) // a valid level
+		var post bytes.Buffer
+		w, _ := flate.NewWriter(&post, flate.BestSpeed) // a valid level
 		for _, text := range texts {
 			_, _ = w.Write(append(text, '\n')) // writing to a buffer never fails
 		}
 		_ = w.Close()
-		if said.Len() <= maxRefusalsSaid || len(texts) == 0 {
-			return said.Bytes()
+		if post.Len() <= maxRefusalsPost || len(texts) == 0 {
+			return post.Bytes()
 		}
 		texts = texts[:len(texts)/2]
 	}
 }
 
-// readRefusals returns the refusals of a post, up to the first error.
-func readRefusals(said []byte) (all []Refusal) {
-	if len(said) > maxRefusalsSaid {
+// readRefusals returns the denials of a post, up to the first error.
+func readRefusals(post []byte) (all []Refusal) {
+	if len(post) > maxRefusalsPost {
 		return nil
 	}
-	d := json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(said)), maxRefusalsText))
+	d := json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(post)), maxRefusalsText))
 	for len(all) < maxKept {
 		var r Refusal
 		if d.Decode(&r) != nil {

@@ -15,38 +15,42 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// LogRefusals writes a line to logger, at level INFO, for denials of e: "refused", or "would refuse" if the rule is
-// a shadow or is not enforced. Call it before the first decision. Call stop to end the log: stop writes the lines
-// that are due, for at most a second.
+// LogRefusals writes lines about denials of e to logger, at level INFO. The message is "denied"; "would deny" if the
+// rule is in shadow mode or not enforced for the subject; or "marked" if the rule has "over: mark". Call LogRefusals
+// before the first decision. Call stop to end the log: it takes at most a second to write the lines that are still due.
 //
 // A line has the following attributes, as far as they are known:
 //
-//   - rule; limit, and limit_name if the rule has several limits; from, as in [policy.Result]
-//   - because: "limit", "reserved" (by the estimates of requests in flight), "penalty", "block", "store" (it is
-//     unavailable and on_error is deny), "overload" (an automatic limit of requests in flight), or "malformed"
-//   - missing, with "malformed", which has no rule
-//   - class of the request, with "overload"
-//   - subject, in the form that the rule's show_key allows
-//   - wait: the Retry-After of the response in seconds, unless waiting does not help
-//   - address, unless it is part of a subject that is not shown whole
-//   - door, method, path without the query, host, request_id, and trace_id from the request's traceparent
+//   - "rule"
+//   - "limit", and "limit_name" if the rule has several limits
+//   - "from": see [policy.Result]
+//   - "because", which is "limit", "reserved" (by the estimates of requests in flight), "penalty", "block", "store" (the
+//     store is unavailable and on_error is deny), "overload" (the rule has "in_flight: auto"), or "malformed"
+//   - "missing": why a request is "malformed"; such a line has no rule
+//   - "class": the class of the request, only with "overload"
+//   - "subject", in the form that the rule's show_key allows
+//   - "wait": the Retry-After of the response in seconds, unless waiting does not help
+//   - "address", unless it is part of a subject that is not shown whole
+//   - "door", "method", "path" (without the query), "host", "request_id", and "trace_id" (from the field traceparent)
+//   - "left_out": see below
 //
 // Handlers get the context of the request.
 //
 // A subject gets a line for each of its first three denials by a rule, then for the 4th, 8th, 16th and so on. The
-// number of denials omitted in between is the attribute left_out. After an hour without a denial, counting starts
-// again. At most 5 lines a second are written on average and 200 at once, and for one rule 2 a second and 50 at
-// once, however many subjects an attacker has. Denials omitted because of that are counted by rule in a line
-// "denied requests omitted from the log", once a minute. No line is longer than 2 KiB in JSON: less than a gigabyte
-// a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are counted separately, in 200 KiB;
-// a further subject replaces the one with the oldest last denial.
+// attribute "left_out" is the number of denials omitted in between. After an hour without a denial, counting starts
+// again. On average, at most 5 lines a second are written, and at most 200 at once; for one rule, at most 2 a second
+// and 50 at once. This bound does not depend on the number of subjects that an attacker has. Denials omitted because of
+// it are counted by rule in a line "denied requests omitted from the log", once a minute. No line is longer than 2 KiB
+// in JSON, so the log grows by less than a gigabyte a day in the worst attack, and by some 150 MB with typical lines.
+// Up to 4096 subjects are counted separately, in 200 KiB; a further subject replaces one whose latest denial is long
+// ago.
 //
 // No text from a request can end a line or reach a terminal as a control character: unprintable characters become
 // "�", and long texts end in "…". If logger's output is slow, no request waits for it: lines are dropped, and
 // counted as unwritten.
 func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 	l := &refusalLog{
-		refusalSampler: newRefusalSampler(firstOnes),
+		refusalSampler: newRefusalSampler(firstLines),
 		handler:        logger.Handler(),
 		lines:          make(chan *refusalLine, maxQueued),
 		end:            make(chan struct{}),
@@ -61,12 +65,12 @@ func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 
 // The bounds that LogRefusals promises.
 const (
-	allRate, allBurst   = 5, 200 // lines a second, and at once
-	ruleRate, ruleBurst = 2, 50  // the same for one rule
-	maxQueued           = 256    // lines that wait to be written
-	firstOnes           = 3      // refusals of a subject that all get a line
-	peace               = time.Hour
-	tellEvery           = time.Minute
+	allRate, allBurst   = 5, 200    // lines a second, and at once
+	ruleRate, ruleBurst = 2, 50     // the same for one rule
+	maxQueued           = 256       // lines that wait to be written
+	firstLines          = 3         // the first denials of a subject, which all get a line
+	forgetAfter         = time.Hour // without a denial of a subject
+	summaryEvery        = time.Minute
 	stopWithin          = time.Second
 )
 
@@ -76,9 +80,8 @@ const (
 	refusalsOfMalformed = "*malformed" // requests that lack something
 )
 
-// refusalLog receives refusals from observers, without waiting, and writes them to a handler.
-//
-// Each refusal is in a line, in left_out of a later line, or in a summary.
+// refusalLog receives denials from observers, without waiting, and writes them to a handler. Each denial is in a line,
+// in left_out of a later line, or in a summary.
 type refusalLog struct {
 	refusalSampler
 	handler slog.Handler
@@ -89,7 +92,7 @@ type refusalLog struct {
 
 	mu        sync.Mutex // guards the fields below
 	all       allowance
-	perRule   perRule // n is the number of refusals without a line
+	perRule   perRule // n is the number of denials without a line
 	unwritten uint64
 }
 
@@ -97,7 +100,7 @@ type refusalLog struct {
 type refusalLine struct {
 	Refusal
 	ctx     context.Context
-	leftOut uint64 // refusals of the subject since its last line
+	leftOut uint64 // denials of the subject since its last line
 }
 
 func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
@@ -108,8 +111,8 @@ func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
 	})
 }
 
-// eachRefusal calls f for each rule that refuses, with the index of its result. Indexes from len(Results) on are
-// those of Loads. It calls f with -1 if the request is refused as malformed.
+// eachRefusal calls f for each rule that denies the request or would deny it, with the index of its result. Indexes
+// from len(Results) on are those of Loads. It calls f with -1 if the request is denied as malformed.
 func eachRefusal(o *policy.Observation, f func(i int)) {
 	d := &o.Decision
 	if o.Request.Mode != policy.Charge || d.Repeated {
@@ -135,8 +138,8 @@ func eachRefusal(o *policy.Observation, f func(i int)) {
 	}
 }
 
-// worstOf returns the index of the result with the longest wait among the refusing results of the rule that starts
-// at i, or -1, and the index at which the next rule starts.
+// worstOf returns the index of the result with the longest wait among the denials of the rule whose results start at i,
+// or -1, and the index at which the results of the next rule start.
 func worstOf(results []policy.Result, i int) (worst, next int) {
 	worst = -1
 	for next = i; next < len(results) && results[next].Rule == results[i].Rule; next++ {
@@ -147,7 +150,7 @@ func worstOf(results []policy.Result, i int) (worst, next int) {
 	return worst, next
 }
 
-// note counts a refusal by result i, or of a malformed request if i is negative, and queues a line if one is due.
+// note counts a denial by result i, or of a malformed request if i is negative, and queues a line if one is due.
 func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now time.Time) {
 	hash, rule := l.hashOf(o, i)
 	leftOut, due, gone := l.sample(hash, rule, now)
@@ -166,8 +169,8 @@ func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now
 	}
 }
 
-// allow reports whether a line of rule may be written. If not, the refusal and the left-out ones before it go into
-// the summary.
+// allow reports whether a line of rule may be written. If not, the denial and those left out before it go into the
+// summary.
 func (l *refusalLog) allow(rule string, leftOut uint64, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,7 +207,7 @@ type perRule struct {
 	rules       map[string]*ruleAllowance
 }
 
-// ruleAllowance is the allowance of a rule, and a count of its refusals.
+// ruleAllowance is the allowance of a rule, and a count of its denials.
 type ruleAllowance struct {
 	allowance
 	n uint64
@@ -227,7 +230,7 @@ func (p *perRule) of(rule string) *ruleAllowance {
 	return r
 }
 
-// missed adds the left-out refusals of a subject that is removed to the summary.
+// missed adds the left-out denials of a removed subject to the summary.
 func (l *refusalLog) missed(s refusedSubject) {
 	if s.leftOut == 0 {
 		return
@@ -237,7 +240,7 @@ func (l *refusalLog) missed(s refusedSubject) {
 	l.perRule.of(s.rule).n += s.leftOut
 }
 
-// describeRefusal copies the data of a refusal, because the request is no longer valid when the line is written. It
+// describeRefusal copies the data of a denial, because the request is no longer valid when the line is written. It
 // leaves out the fields that only Refusals use.
 func describeRefusal(o *policy.Observation, i int, now time.Time) Refusal {
 	q := o.Request
@@ -281,7 +284,7 @@ func describeRefusal(o *policy.Observation, i int, now time.Time) Refusal {
 	return line
 }
 
-// describeLoad describes a denial by an automatic limit of requests under way.
+// describeLoad describes a denial by a rule with "in_flight: auto".
 func (r *Refusal) describeLoad(o *policy.Observation, i int) {
 	l := &o.Decision.Loads[i]
 	r.Shadow, r.Because, r.Class = l.Shadow, l.Because(), l.Class
@@ -313,17 +316,17 @@ func covers(first, address netip.Addr) bool {
 	return false
 }
 
-// requestID returns the ID of the request: see [policy.Decision.RequestID]. A request that a shadow would have
-// refused has only an ID that it brought.
+// requestID returns the ID of the request: see [policy.Decision.RequestID]. A request that only a rule in shadow mode
+// would have denied has only the ID that it came with.
 func requestID(o *policy.Observation) string {
 	if id := o.Decision.RequestID(); id != "" {
 		return id
 	}
-	return broughtID(o.Request)
+	return sentID(o.Request)
 }
 
-// broughtID returns the request ID from the field that proxies set, or else from the integration.
-func broughtID(q *policy.Request) string {
+// sentID returns the ID that a request came with: from the field that proxies set, or else from the integration.
+func sentID(q *policy.Request) string {
 	if ids := q.Header["X-Request-Id"]; len(ids) > 0 && ids[0] != "" {
 		return ids[0]
 	}

@@ -143,8 +143,8 @@ rules:
 		ID: "req-1", Trace: "4bf92f3577b34da6a3ce929d0e0e4736",
 	}
 	watched, api := request, request
-	watched.Msg, watched.Rule, watched.Limit, watched.Subject = "would refuse", "watched", "1/hour burst 1", "everybody"
-	api.Msg, api.Rule, api.Limit, api.LimitName, api.Subject = "refused", "api", "2/minute burst 2", "api-1m", "192.0.2.7"
+	watched.Msg, watched.Rule, watched.Limit, watched.Subject = "would deny", "watched", "1/hour burst 1", "everybody"
+	api.Msg, api.Rule, api.Limit, api.LimitName, api.Subject = "denied", "api", "2/minute burst 2", "api-1m", "192.0.2.7"
 	for i, want := range []logLine{watched, api, watched} {
 		if all[i].Time, all[i].Wait = (time.Time{}), nil; !reflect.DeepEqual(all[i], want) {
 			t.Errorf("line %d is %+v, want %+v", i, all[i], want)
@@ -170,7 +170,7 @@ func TestRefusalBecause(t *testing.T) {
 		{"{name: r, limit: 1/day, on_error: deny}", awayStore{}, limited("store", known)},
 		{"{name: r, limit: 99/day, key: [api_key], missing: refuse}", memory.New(), logLine{Because: "malformed", Missing: "api_key", Address: known}},
 		{"{name: r, limit: 99/day, key: [api_key], missing: refuse, shadow: true}", memory.New(),
-			logLine{Msg: "would refuse", Because: "malformed", Missing: "api_key", Address: known}},
+			logLine{Msg: "would deny", Because: "malformed", Missing: "api_key", Address: known}},
 		{"{name: r, limit: 1/day, key: [method], show_key: hash}", memory.New(), limited("limit", known)},
 		{"{name: r, limit: 1/day, key: [client_ip], show_key: hash}", memory.New(), limited("limit", "")},
 		{"{name: r, limit: 1/day, key: [client_ip]} #" + six, memory.New(), limited("limit", six)},
@@ -190,7 +190,7 @@ func TestRefusalBecause(t *testing.T) {
 		}
 		got := all[len(all)-1]
 		got = logLine{Msg: got.Msg, Rule: got.Rule, Because: got.Because, Limit: got.Limit, Missing: got.Missing, Address: got.Address}
-		if c.want.Msg = cmp.Or(c.want.Msg, "refused"); !reflect.DeepEqual(got, c.want) {
+		if c.want.Msg = cmp.Or(c.want.Msg, "denied"); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %s", c.rule, &l.out)
 		}
 		if strings.Contains(l.out.String(), client) != (c.want.Address != "") {
@@ -217,7 +217,7 @@ func TestRefusalsOfSubject(t *testing.T) {
 			switch {
 			case one.Subject == "192.0.2.7":
 				got = append(got, fmt.Sprint(one.LeftOut))
-			case one.Msg != "refused":
+			case one.Msg != "denied":
 				got = append(got, fmt.Sprint(one.ByRule))
 			}
 		}
@@ -257,7 +257,7 @@ func TestRefusalsFlood(t *testing.T) {
 		var lines, told uint64
 		perRule := map[string]int{}
 		for _, one := range l.lines(t) {
-			if one.Msg == "refused" {
+			if one.Msg == "denied" {
 				lines++
 				perRule[one.Rule]++
 				told += 1 + one.LeftOut
@@ -325,7 +325,7 @@ func TestRefusalsBlocked(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &one); err != nil {
 				t.Fatal(err)
 			}
-			if one.Msg == "refused" {
+			if one.Msg == "denied" {
 				told += 1 + one.LeftOut
 			}
 			told += one.Refusals
@@ -389,7 +389,7 @@ func checkHostile(t testing.TB, text string) {
 	checkLogLines(t, asJSON.String(), 1)
 	checkLogLines(t, asText.String(), 1)
 	var one map[string]any
-	if err := json.Unmarshal(asJSON.Bytes(), &one); err != nil || one["msg"] != "refused" && one["msg"] != "would refuse" {
+	if err := json.Unmarshal(asJSON.Bytes(), &one); err != nil || one["msg"] != "denied" && one["msg"] != "would deny" {
 		t.Fatalf("%v: %s", err, &asJSON)
 	}
 	if asJSON.Len() > 2048 || asText.Len() > 2048 {

@@ -11,21 +11,21 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// maxTold is the most rules that a summary names.
-const maxTold = 10
+// maxNamed is the maximum number of rules that a summary names.
+const maxNamed = 10
 
 // run writes lines until the log ends. Only run waits for the handler.
 func (l *refusalLog) run() {
 	defer close(l.ended)
-	tell := time.NewTicker(tellEvery)
-	defer tell.Stop()
+	summaries := time.NewTicker(summaryEvery)
+	defer summaries.Stop()
 	for {
 		select {
 		case line := <-l.lines:
 			l.write(line)
-		case now := <-tell.C:
-			l.forget(now.Add(-peace))
-			l.tell(now)
+		case now := <-summaries.C:
+			l.forget(now.Add(-forgetAfter))
+			l.summarize(now)
 		case <-l.end:
 			l.finish()
 			return
@@ -40,7 +40,7 @@ func (l *refusalLog) finish() {
 	}
 	now := time.Now()
 	l.forget(now)
-	l.tell(now)
+	l.summarize(now)
 }
 
 func (l *refusalLog) stop() {
@@ -52,14 +52,14 @@ func (l *refusalLog) stop() {
 	}
 }
 
-// forget removes subjects without a refusal since a time, and adds their left-out refusals to the summary.
+// forget removes subjects without a denial since a time, and adds their left-out denials to the summary.
 func (l *refusalLog) forget(since time.Time) {
 	for i := range l.subjects {
 		set := &l.subjects[i]
-		var gone [placesOfASet]refusedSubject
+		var gone [setSize]refusedSubject
 		set.mu.Lock()
-		for j := range set.places {
-			if p := &set.places[j]; p.hash != 0 && p.at <= since.UnixNano() {
+		for j := range set.entries {
+			if p := &set.entries[j]; p.hash != 0 && p.at <= since.UnixNano() {
 				gone[j], *p = *p, refusedSubject{}
 			}
 		}
@@ -71,12 +71,12 @@ func (l *refusalLog) forget(since time.Time) {
 }
 
 func (l *refusalLog) write(r *refusalLine) {
-	message := "refused"
+	message := "denied"
 	switch {
 	case r.Marked:
 		message = "marked"
 	case r.Shadow:
-		message = "would refuse"
+		message = "would deny"
 	}
 	record := slog.NewRecord(r.At, slog.LevelInfo, message, 0)
 	text := func(name, value string) {
@@ -105,11 +105,11 @@ func (l *refusalLog) write(r *refusalLine) {
 	if r.leftOut > 0 {
 		record.AddAttrs(slog.Uint64("left_out", r.leftOut))
 	}
-	_ = l.handler.Handle(r.ctx, record) // no one can handle an error of the log itself
+	_ = l.handler.Handle(r.ctx, record) // an error of the log cannot be logged
 }
 
-// tell writes the summary of left-out refusals, if any.
-func (l *refusalLog) tell(now time.Time) {
+// summarize writes the summary of left-out denials, if any.
+func (l *refusalLog) summarize(now time.Time) {
 	missed, unwritten := l.takeMissed(now)
 	if len(missed) == 0 {
 		return
@@ -119,7 +119,7 @@ func (l *refusalLog) tell(now time.Time) {
 	var byRule []any
 	for i, rule := range rules {
 		total += missed[rule]
-		if i < maxTold {
+		if i < maxNamed {
 			byRule = append(byRule, slog.Uint64(printable.Text(rule, 100), missed[rule]))
 		} else {
 			others += missed[rule]
@@ -136,8 +136,8 @@ func (l *refusalLog) tell(now time.Time) {
 	_ = l.handler.Handle(context.Background(), record)
 }
 
-// takeMissed returns how many refusals of each rule have no line, and resets the counts. It removes rules that have
-// not refused for a while.
+// takeMissed returns how many denials of each rule have no line, and resets the counts. It removes rules without a
+// recent denial.
 func (l *refusalLog) takeMissed(now time.Time) (missed map[string]uint64, unwritten uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *refusalLog) takeMissed(now time.Time) (missed map[string]uint64, unwrit
 		switch {
 		case r.n > 0:
 			missed[name], r.n = r.n, 0
-		case now.Sub(r.at) > tellEvery: // its bucket is full again
+		case now.Sub(r.at) > summaryEvery: // its bucket is full again
 			delete(l.perRule.rules, name)
 		}
 	}

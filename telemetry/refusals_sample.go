@@ -10,10 +10,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// refusalSampler selects refusals: the first ones of each subject, then fewer and fewer, so that no subject pushes
-// out the others.
+// refusalSampler selects denials: the first ones of each subject, then fewer and fewer, so that no subject displaces
+// the others.
 type refusalSampler struct {
-	first    uint64 // refusals of a subject that are all selected
+	first    uint64 // how many denials of a subject are all selected
 	seed     maphash.Seed
 	subjects *[subjectSets]subjectSet
 }
@@ -28,7 +28,7 @@ func (l *refusalSampler) hashOf(o *policy.Observation, i int) (hash uint64, rule
 	key, rule := "", refusalsOfMalformed
 	if load := i - len(o.Decision.Results); i >= 0 && load >= 0 {
 		l := &o.Decision.Loads[load]
-		rule = l.Rule // the key of an automatic limit is usually an upstream and not a client
+		rule = l.Rule // no key: the key of such a rule is usually an upstream and not a client
 	} else if i >= 0 {
 		key, rule = o.Key(i), o.Decision.Results[i].Rule
 		if o.RuleIndex(i) < 0 {
@@ -52,39 +52,39 @@ func (l *refusalSampler) hash(rule, key string, client netip.Addr) uint64 {
 		a := client.As16()
 		_, _ = h.Write(a[:])
 	}
-	return h.Sum64() | 1 // never 0, which marks a free place
+	return h.Sum64() | 1 // never 0, which marks a free entry
 }
 
-// Subjects are kept in sets of a few places each, by their hash.
+// The hash of a subject selects one of the sets, which has entries for eight subjects.
 const (
-	subjectSets  = 512
-	placesOfASet = 8
+	subjectSets = 512
+	setSize     = 8
 )
 
 type subjectSet struct {
-	mu     sync.Mutex
-	places [placesOfASet]refusedSubject
+	mu      sync.Mutex
+	entries [setSize]refusedSubject
 }
 
 type refusedSubject struct {
-	hash           uint64 // 0: the place is free
+	hash           uint64 // 0: the entry is free
 	rule           string
 	count, leftOut uint64
-	at             int64 // the time of the last refusal, in unix nanoseconds
+	at             int64 // the time of the last denial, in unix nanoseconds
 }
 
-// sample counts a refusal. It returns how many refusals were left out before it, whether it is due for a line, and
-// the subject that was displaced, if any.
+// sample counts a denial. It returns whether the denial is selected (due), how many denials of the subject were left
+// out before it, and the subject that was displaced, if any.
 func (l *refusalSampler) sample(hash uint64, rule string, now time.Time) (leftOut uint64, due bool, gone refusedSubject) {
 	at := now.UnixNano()
 	set := &l.subjects[hash>>32%subjectSets]
 	set.mu.Lock()
-	s := set.place(hash)
+	s := set.entry(hash)
 	if s.hash != hash {
 		gone = *s
 		*s = refusedSubject{hash: hash, rule: rule}
 	}
-	if s.at != 0 && at-s.at > int64(peace) {
+	if s.at != 0 && at-s.at > int64(forgetAfter) {
 		s.count = 0
 	}
 	s.count++
@@ -98,16 +98,16 @@ func (l *refusalSampler) sample(hash uint64, rule string, now time.Time) (leftOu
 	return leftOut, due, gone
 }
 
-// place returns the place of hash. If hash has no place yet, it returns a free one, or the one that was unused for
-// the longest time.
-func (s *subjectSet) place(hash uint64) *refusedSubject {
-	found := &s.places[0]
-	for i := range s.places {
-		p := &s.places[i]
+// entry returns the entry of hash. If hash has no entry yet, it returns a free one, or the one with the oldest last
+// denial.
+func (s *subjectSet) entry(hash uint64) *refusedSubject {
+	found := &s.entries[0]
+	for i := range s.entries {
+		p := &s.entries[i]
 		if p.hash == hash {
 			return p
 		}
-		if p.at < found.at { // at is 0 in a free place
+		if p.at < found.at { // at is 0 in a free entry
 			found = p
 		}
 	}

@@ -2,7 +2,7 @@ package telemetry
 
 import "math"
 
-// counted are the counts of one step: of a rule or of an upstream.
+// counted are the counts of one step, of a rule or of an upstream.
 type counted interface {
 	[columns]uint32 | [upstreamColumns]uint32
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// subjects keeps, for each rule of one instance, the subjects with the most requests and the most refusals. Each
+// subjects keeps, for each rule of one instance, the subjects with the most requests and the most denials. Each
 // rule has a history of each kind, with the last minute, hour and day: the subjects with the largest counts, with
 // an error of at most 1/257 of the total (see summary), and the number of subjects, which is exact up to 256 and
 // has a standard error of 2.3 % above.
@@ -34,7 +34,7 @@ type ruleSubjects struct {
 	name string
 
 	mu        sync.Mutex
-	heat      uint64      // requests and eight times the refusals, halved every ten minutes
+	heat      uint64      // requests plus eight times the denials, halved every ten minutes
 	heated    int64       // when heat was last halved, in units of ten minutes since the epoch
 	unit      policy.Unit // unit of spending
 	histories [kinds]history
@@ -51,8 +51,8 @@ const (
 )
 
 const (
-	mostRules    = 1024 // rules, both here and in a post
-	fullRules    = 32   // up to this many rules have mostEntries each
+	mostRules    = 1024 // the maximum of rules, in memory and in a post
+	fullRules    = 32   // up to this number of rules, each rule has mostEntries
 	leastEntries = 8
 )
 
@@ -147,7 +147,7 @@ func (s *subjects) noteCost(rule, key string, unit policy.Unit, cost uint64, at 
 	defer s.mu.RUnlock()
 	r := s.rules[rule]
 	if r == nil {
-		return // the rule is missing only if there are more than mostRules
+		return // a rule is missing only if there are more than mostRules
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,13 +9,14 @@ import (
 	"github.com/axiomhq/hyperloglog"
 )
 
-// A summary is encoded as: its time (Unix milliseconds), total, floor, the number of its entries, the entries (the
-// largest first), and the number of keys. The number of keys is a 0 if all keys have entries, else a 1 and a
-// sketch, or, without a sketch or room for it, a 2 and a number. An entry is: its key, low, over, blocked, how long
-// ago last was, how long before that first was, the minutes (bit i: i minutes ago), the steps (which of them have a
-// count, and the counts), the count and microseconds of the limit, and the spelling. A key is encoded as the length
-// of the prefix that it shares with the previous key, followed by the rest. A spelling is encoded the same way,
-// relative to its key.
+// A summary is encoded as its time (Unix milliseconds), total, floor, the number of its entries, the entries (the
+// largest first), and its keys. The keys are encoded as allHere if all of them have entries; as bySketch and a sketch;
+// or, without a sketch or without room for it, as atLeast and a number.
+//
+// An entry is encoded as its key, low, over, blocked, the age of last, the time from first to last, the minutes (bit i:
+// i minutes ago), the steps (a mask of those with a count, and the counts), the count and microseconds of the limit,
+// and the spelling. A key is encoded as the length of the prefix that it shares with the previous key, followed by the
+// rest. A spelling is encoded in the same way, relative to its key.
 const (
 	allHere = iota
 	bySketch
@@ -54,7 +55,7 @@ func (s *summary) append(dst []byte, at int64, sketch int) []byte {
 	case s.distinct == nil || sketchBytes > sketch:
 		return binary.AppendUvarint(append(dst, atLeast), s.subjects())
 	}
-	registers, _ := s.distinct.MarshalBinary() // cannot fail for a sketch of NewSketch
+	registers, _ := s.distinct.MarshalBinary() // never fails for a sketch of NewSketch
 	return append(binary.AppendUvarint(append(dst, bySketch), uint64(len(registers))), registers...)
 }
 
@@ -94,8 +95,8 @@ func (s *subjectSteps) append(dst []byte) []byte {
 	return dst
 }
 
-// ago converts between two forms of minutes: bit i is a minute that is i modulo 64 since the epoch, or the minute i
-// minutes before at. It is its own inverse.
+// ago converts between two forms of minutes, in either direction. In one form, bit i stands for the minute that is i
+// modulo 64 since the epoch; in the other, for the minute i minutes before at.
 func ago(minutes uint64, at int64) uint64 {
 	return bits.RotateLeft64(bits.Reverse64(minutes), int(at/60_000%64)+1)
 }
@@ -109,7 +110,7 @@ func appendKey(dst []byte, before, key string) []byte {
 	return appendText(dst, key[common:])
 }
 
-// key reads a key that was encoded after the one before it.
+// key reads a key that was encoded after the key before.
 func (d *decoder) key(before string) string {
 	common := d.uvarint(uint64(len(before)))
 	rest := d.bytes(d.uvarint(maxKey - common))

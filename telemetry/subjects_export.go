@@ -8,12 +8,12 @@ import (
 )
 
 // A post has a version, and for each rule its name and, for each kind and window, a summary. Rules with more
-// refusals and requests come first and get more room. Each rule gets an equal minimum, from at most half of the
-// post. In addition, each rule in turn gets an eighth of the room that is left beyond these minimums.
+// denials and requests come first and get more room. Each rule gets an equal minimum; the minimums
+// together take at most half of the post. In addition, each rule in turn gets an eighth of the room that is left.
 const (
 	postedVersion = 6
 	mostPosted    = 256 << 10
-	leastPosted   = 768 // bytes, or less if there are many rules
+	leastPosted   = 768 // the minimum in bytes; less if there are many rules
 )
 
 // export returns a post of at most some 256 KiB, or nil if nothing was counted in the last day. It closes slots
@@ -39,7 +39,7 @@ func (s *subjects) export(at time.Time) []byte {
 	return post
 }
 
-// append appends a rule in room bytes. It uses all for its windows.
+// append appends a rule, in room bytes. It merges each window in all, whose memory is reused.
 func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []byte {
 	end := len(dst) + room
 	dst = appendText(dst, r.name)
@@ -69,7 +69,7 @@ func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []by
 	return dst
 }
 
-// ranked returns the rules with counts, those with the most refusals and requests first. It also gives each rule
+// ranked returns the rules with counts, those with the most denials and requests first. It also gives each rule
 // its part of the memory.
 func (s *subjects) ranked(at int64) []*ruleSubjects {
 	s.mu.RLock()

@@ -2,7 +2,7 @@ package telemetry
 
 import "slices"
 
-// history has the counts of the subjects of one rule: of refusals, of requests, or of spending. The current ten
+// history has the counts of the subjects of one rule: of denials, of requests, or of spending. The current ten
 // seconds have a summary. Earlier times are kept as encoded summaries, in slots of ten seconds for the last minute,
 // five minutes for the hour and an hour for the day. A window is merged from its slots and the summary. It reaches
 // back to the beginning of its first slot, so a minute is between 50 and 60 seconds.
@@ -23,7 +23,7 @@ var (
 	slotCount  = [Windows]int64{6, 12, 24}
 )
 
-// entryEncoded is the room of each of the k subjects in an encoded slot, in bytes.
+// entryEncoded is the room for each of the k subjects in an encoded slot, in bytes.
 const entryEncoded = 48
 
 // begin starts an empty summary of the current ten seconds, with room for k subjects.
@@ -43,7 +43,7 @@ func (h *history) count(key, sent string, e *entry) {
 	h.now.total += e.low
 }
 
-// turn closes the ten seconds if they are over. A clock that steps back by less than a minute leaves them
+// turn closes the current ten seconds if they are over. If the clock steps back by less than a minute, turn leaves them
 // open.
 func (h *history) turn(at int64) {
 	number := at / slotMillis[Minute]
@@ -60,7 +60,7 @@ func (h *history) turn(at int64) {
 	}
 }
 
-// close moves the counts of the ten seconds into slots.
+// close moves the counts of the current ten seconds into slots.
 func (h *history) close() {
 	if h.now.total > 0 {
 		end := (h.slot + 1) * slotMillis[Minute]
@@ -101,7 +101,7 @@ func (s *slot) within(w Window, at int64) bool {
 	return s.number > now-slotCount[w] && s.number <= now+slotCount[w]
 }
 
-// fit makes later summaries keep k subjects, and shortens slots that are too large for that.
+// fit makes later summaries keep k subjects, and shortens slots that are too large for k subjects.
 func (h *history) fit(k int) {
 	h.k = k
 	for w := range h.past {

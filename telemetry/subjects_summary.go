@@ -11,7 +11,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// summary counts by key in bounded memory, and summaries of parts can be merged into a summary of the whole. It is
+// summary counts requests by key in bounded memory. Summaries of several sets of requests can be merged into a summary
+// of their union. It is
 // the Space-Saving summary of Metwally, Agrawal and El Abbadi 2005, stored as a "frequent" summary; Agarwal,
 // Cormode, Huang, Phillips, Wei and Yi 2012 show that both are equivalent and mergeable.
 //
@@ -26,7 +27,7 @@ import (
 //
 // Keys are counted exactly while all of them have entries, and afterwards by a HyperLogLog of 2^11 registers: a
 // standard error of 1.04/√2048 = 2.3 %. Its hash is not secret, so a client that can choose keys can falsify the
-// estimate, which it can also do by sending many keys.
+// estimate. Such a client can do so by sending many keys anyway.
 type summary struct {
 	entries  []entry
 	index    map[string]int // index in entries, by key
@@ -34,7 +35,7 @@ type summary struct {
 	floor    uint64
 	total    uint64
 	distinct *hyperloglog.Sketch // sketch of all keys that were ever added; nil: all keys have entries
-	known    uint64              // a lower bound of the number of keys, from posts that had no room for a sketch
+	known    uint64              // a lower bound of the number of keys, from posts without room for a sketch
 
 	k       int
 	stepped bool // entries have steps
@@ -44,7 +45,7 @@ type summary struct {
 type entry struct {
 	key, sent   string // sent: the key as one request spelled it; empty: as key
 	low, over   uint64
-	blocked     uint64 // the part of low that a block refused
+	blocked     uint64 // the part of low that a block denied
 	first, last int64  // unix milliseconds
 	minutes     uint64 // bit i: counted in a minute that is i modulo 64 since the epoch
 	limit       limit  // the limit of the last request
@@ -165,7 +166,7 @@ func (s *summary) makeRoom(size int) {
 	}
 }
 
-// trim removes all but the n largest entries.
+// trim keeps only the n largest entries.
 func (s *summary) trim(n int) {
 	if len(s.entries) <= n {
 		return

@@ -10,24 +10,24 @@ import (
 )
 
 // Tier has the counts of the customers of one tier, whatever rules denied their requests. A customer is a value of
-// the part of a request that the policy's tiers call the subject. If a denied request does not have that part, the
-// customer is the subject of the rule that denied it.
+// the key part that tiers.subject names in the policy, such as an API key. If a denied request does not have that part,
+// the customer is the subject of the rule that denied it.
 type Tier struct {
-	Name string // empty for requests without a customer and a tier
+	Name string // empty for requests that have neither a customer nor a tier
 	// Refused is the number of customers with denials, and Asked the number of customers with requests.
 	Refused, Asked [Windows]uint64
-	// Refusals has the customers with the most denied requests, and Traffic those with the most requests. Denials
-	// by a block or a shadow do not count. Traffic has only customers that a request names.
+	// Refusals has the customers with the most denied requests, and Traffic those with the most requests. Denials by
+	// a block, or by a rule in shadow mode, do not count. Traffic has only customers that a request names.
 	Refusals, Traffic [Windows]Top
 }
 
 // The customers of a tier are kept like the subjects of a rule, under a name that no rule has.
 const (
 	tierPrefix = "*tier:"
-	otherTiers = "*other" // tiers that the policy does not know
+	otherTiers = "*other" // tiers that are not in the policy
 )
 
-// tierRules returns these names, by the tiers of a policy.
+// tierRules returns the names of these rules, by the tiers of a policy.
 func tierRules(tiers []string) map[string]string {
 	if len(tiers) == 0 {
 		return nil

@@ -8,8 +8,8 @@ import (
 
 // Decisions only increment counters. Once a second, and for each View, the increments are moved to the series.
 
-// If a clock steps back by less than this many seconds, time stands still until the clock has caught up. If it
-// steps back further, it was wrong before, and later counts are removed.
+// maxBehind is in seconds. If the clock steps back by less, time stands still until the clock has caught up. If it
+// steps back further, it was wrong before the step, and the counts of later steps are removed.
 const maxBehind = 60
 
 // timeline has the counts of one instance over time. The recorder's lock guards it.
@@ -20,12 +20,12 @@ type timeline struct {
 	swept   int64
 
 	totals totals              // the latest sample
-	before [minuteSteps]totals // totals at the beginning of the latest steps, by the number of the step modulo minuteSteps
+	before [minuteSteps]totals // totals at the start of the latest steps, by the number of the step modulo minuteSteps
 
 	upstreams []*countedUpstream
 
-	events []Event // the latest first
-	away   int     // unavailable shards of the store, at the latest sample
+	events      []Event // the latest first
+	unavailable int     // unavailable shards of the store, at the latest sample
 }
 
 // totals are the durations of all decisions since the start, and the number of decisions without the store.
@@ -152,11 +152,11 @@ func (r *Recorder) noteLocked(at time.Time, kind, text string) {
 func (r *Recorder) watchStore(s Store) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.Away == r.away {
+	if s.Away == r.unavailable {
 		return
 	}
-	was := r.away
-	r.away = s.Away
+	was := r.unavailable
+	r.unavailable = s.Away
 	text := "the shared store is available again"
 	switch {
 	case s.Shards > 1 && s.Away > 0:

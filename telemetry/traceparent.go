@@ -4,7 +4,7 @@ import "strings"
 
 // traceID returns the trace ID in the values of a traceparent field, or "" if they are invalid by W3C Trace
 // Context, level 2. There must be one value: a version, the IDs of the trace and the parent, and flags, in
-// lower-case hexadecimal digits. In later versions, more may follow.
+// lower-case hexadecimal digits. In later versions, more fields may follow.
 func traceID(values []string) string {
 	const length = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-00")
 	if len(values) != 1 || len(values[0]) < length {

@@ -35,8 +35,8 @@ var upstreamErrorNames = [UpstreamErrors]string{"connect", "tls", "timeout", "cl
 // String returns connect, tls, timeout, closed, malformed, canceled or other.
 func (e UpstreamError) String() string { return upstreamErrorNames[e] }
 
-// StatusClasses is the number of classes of status codes, 1xx to 5xx. The only 1xx status that is counted is 101:
-// the others precede a response.
+// StatusClasses is the number of classes of status codes, 1xx to 5xx. The only 1xx status that is counted is 101,
+// because all others precede a response.
 const StatusClasses = 5
 
 // classOf returns the index of the class of a status.
@@ -126,11 +126,11 @@ func (c UpstreamCall) Answered(status int, took time.Duration) {
 	c.cell.inFlight.Add(-1)
 }
 
-// Failed counts a request that ended without a response, after the time after.
-func (c UpstreamCall) Failed(kind UpstreamError, after time.Duration) {
+// Failed counts a request that ended without a response, and how long that took.
+func (c UpstreamCall) Failed(kind UpstreamError, took time.Duration) {
 	c.cell.errors[kind].Add(1)
 	if kind == TimeoutError || kind == CanceledError {
-		c.cell.waited[upstreamBucket(after)].Add(1)
+		c.cell.waited[upstreamBucket(took)].Add(1)
 	}
 	c.cell.inFlight.Add(-1)
 }
@@ -246,7 +246,8 @@ func (i *Instance) clipUpstreams() {
 type UpstreamCounts struct {
 	Statuses [StatusClasses]uint64  // by class
 	Errors   [UpstreamErrors]uint64 // requests without a response, by reason
-	// InFlight is the maximum number of requests in flight, sampled once a second and summed over instances.
+	// InFlight is, for each instance, the largest of the numbers of requests in flight that were sampled once a
+	// second. It is the sum over instances.
 	InFlight uint64
 
 	waits [upstreamBuckets]uint64
@@ -285,7 +286,7 @@ func (c *UpstreamCounts) AllErrors() uint64 { return totalOf(c.Errors[:]) - c.Er
 func (c *UpstreamCounts) Failures() uint64 { return c.Statuses[StatusClasses-1] + c.AllErrors() }
 
 // Latency returns the time until the head of the response. Requests that timed out or were canceled count with the
-// time until then.
+// time until that moment.
 func (c *UpstreamCounts) Latency() Latency { return latencyOf(c.waits[:], upstreamBounds) }
 
 // Upstream has the counts of one upstream of the gateways.
@@ -293,8 +294,8 @@ type Upstream struct {
 	Name     string
 	InFlight uint64           // requests in flight now
 	Recent   []UpstreamCounts // one for each Step, the latest last, at most RecentSteps
-	// Usual is the latency of the last hour in which the upstream was not slow, without the last ten minutes. After a
-	// start its Count is small, or 0.
+	// Usual is the latency over the latest hour's worth of steps in which the upstream was not slow, except the last
+	// ten minutes. After a start, its Count is small, or 0.
 	Usual Latency
 
 	long []UpstreamCounts // of each LongStep
@@ -358,7 +359,7 @@ func (f fleetUpstreams) view(v *View) (all []Upstream) {
 	return all
 }
 
-// upstreamCounts returns the counts of the steps that start with the step from.
+// upstreamCounts returns the counts of all steps beginning with the step number from.
 func upstreamCounts(s *steps[upstreamStep], from int64) (all []UpstreamCounts) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, countsOf(s.cell(n)))

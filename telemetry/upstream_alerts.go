@@ -26,9 +26,8 @@ const (
 	// are usual.
 	stuckUsually = 20 * time.Second
 
-	// The usual latency needs an hour with at least this many requests.
-	usualLeast  = 60
-	usualWithin = int(time.Hour / LongStep)
+	usualLeast  = 60                        // requests that the usual latency needs at least
+	usualWithin = int(time.Hour / LongStep) // steps from which it is taken
 )
 
 // fraction is a number of requests out of all.
@@ -55,7 +54,7 @@ func slower(than time.Duration) func(*UpstreamCounts) fraction {
 type slowness struct {
 	than  time.Duration
 	share float64
-	text  string // the usual latency
+	text  string // the usual latency in words
 }
 
 // slownesses returns the criteria for a usual latency, or none if it is based on too few requests.
@@ -72,8 +71,8 @@ func slownesses(usual Latency) []slowness {
 
 func (s *slowness) exceeded(f fraction) bool { return f.of >= slowLeast && f.share() > s.share }
 
-// usual returns the latency of the last hour in which the upstream was not slow. Slow steps are left out, because
-// otherwise an upstream that stays slow would soon count as usual.
+// usual returns the latency over the latest hour's worth of steps in which the upstream was not slow. Slow steps are
+// left out, because otherwise the latency of an upstream that stays slow would soon be the usual one.
 func (u *Upstream) usual() Latency {
 	var calm []*UpstreamCounts // at most usualWithin steps
 	var sum UpstreamCounts
@@ -106,8 +105,8 @@ func isSlow(c *UpstreamCounts, criteria []slowness) bool {
 	return false
 }
 
-// lately returns the fraction in the last minute, or in as much of the last ten minutes as has enough requests, and
-// the length of that time.
+// lately returns the fraction in the last minute, and the length of the time that it covers. If the last minute has too
+// few requests, it covers more time, up to ten minutes.
 func (u *Upstream) lately(of func(*UpstreamCounts) fraction) (sum fraction, lasted time.Duration) {
 	for i := 0; i < min(len(u.Recent), latelySteps) && (i < minuteSteps || sum.all < upstreamLeast); i++ {
 		f := of(&u.Recent[len(u.Recent)-1-i])

@@ -143,7 +143,7 @@ func (s *served) alerts(lasts time.Duration, among ...string) (all []telemetry.H
 			s.end(s.stats.Begin(), s.random)
 		}
 		time.Sleep(time.Second)
-		if i%30 != 0 && i < int(lasts/time.Second)-10 {
+		if i%60 != 0 && i < int(lasts/time.Second)-10 {
 			continue
 		}
 		all = s.fleet.View().Alerts(9)

@@ -2,27 +2,27 @@ package telemetry
 
 import "time"
 
-// The usual rate of a rule is learned only from times in which the rule refused no more than usual, because a long
+// The usual rate of a rule is learned only from times in which the rule denied no more than usual, because a long
 // attack must not become usual. The known time since the first request of the rule is divided into spans: minutes
 // in the last hour, and five minutes before it. A span is left out if it was unusual by the rate learned from
-// earlier spans. If the rule refused only a small fraction in such a span, as a new rule may, the span counts as
-// usual for the same hour of the next day.
+// earlier spans. If the rule denied only a small fraction in such a span, as a new rule may, the span is
+// included in the usual rate of the same hour of the next day.
 
-// usual is how much a rule usually refuses, without refusals by a block.
+// usual is how much a rule usually denies, without denials by a block.
 type usual struct {
-	rate  float64 // refusals a second; negative: unknown
-	share float64 // refusals as a fraction of all requests
+	rate  float64 // denials a second; negative: unknown
+	share float64 // denials as a fraction of all requests
 }
 
-// refusing is how much a rule refuses at a time.
+// refusing is how much a rule denies at a time.
 type refusing struct {
-	rate float64 // refusals a second
-	// share is the fraction of all requests, and ofRule the fraction of the requests that the rule counted.
+	rate float64 // denials a second
+	// share is denials as a fraction of all requests, and ofRule as a fraction of the requests that the rule counted.
 	share, ofRule float64
 }
 
-// Refusals are unusual if they are at least unusualLeast a second, and unusualTimes as many as usual. Because
-// refusals grow with traffic, their fraction of all requests must also be unusualTimes the usual fraction, or
+// Denials are unusual if they are at least unusualLeast a second, and unusualTimes as many as usual. Because denials
+// grow with traffic, their fraction of all requests must also be unusualTimes the usual fraction, or
 // large. While the usual rate is unknown, a large fraction of all requests or of the rule's requests is unusual.
 const (
 	unusualTimes = 3
@@ -30,7 +30,7 @@ const (
 	muchRefused  = 0.1
 )
 
-// exceeded reports whether a rule refuses more than usual.
+// exceeded reports whether a rule denies more than usual.
 func (u usual) exceeded(now refusing) bool {
 	switch {
 	case now.rate < unusualLeast:
@@ -42,7 +42,7 @@ func (u usual) exceeded(now refusing) bool {
 }
 
 const (
-	// Refusals that started less than this long ago are not usual yet.
+	// Denials that started less than this long ago are not usual yet.
 	unusualFor = 10 * time.Minute
 	// The usual rate is yesterday's rate at this hour, if enough of that hour is known and was not unusual itself.
 	aroundHour    = 30 * time.Minute
@@ -58,7 +58,7 @@ type spans struct {
 	now  int64
 
 	// For each span, the sums of all earlier spans; the memory is reused for each rule. calm leaves out unusual
-	// spans. small leaves out only the unusual spans in which the rule refused a large fraction.
+	// spans. small leaves out only the unusual spans in which the rule denied a large fraction.
 	calm, small []spanned
 }
 
@@ -136,7 +136,7 @@ func (p *spans) usual(s *series) usual {
 	return p.at(p.now, len(p.list))
 }
 
-// at returns what was usual at now, after learned spans.
+// at returns how much was usual at now, as learned from the first spans, learned of them.
 func (p *spans) at(now int64, learned int) usual {
 	sum := p.calm[learned]
 	if learned > 0 && p.long > 0 {
@@ -160,7 +160,7 @@ func (p *spans) longAt(at int64) int {
 	return int(min(max((at-first+long-1)/long, 0), int64(p.long)))
 }
 
-// in returns how many requests a rule counted in a span, and how many of them it refused other than by a block.
+// in returns how many requests a rule counted in a span, and how many of them it denied other than by a block.
 func (s *series) in(one *span, long bool) (asked, refused float64) {
 	if s == nil {
 		return 0, 0

@@ -12,10 +12,10 @@ type Outcome uint8
 
 const (
 	Allow     Outcome = iota
-	Delayed           // allowed after a wait in a queue, or a shadow that would have made the request wait
+	Delayed           // allowed after a wait in a queue; for a rule in shadow mode, the request would have waited
 	Degraded          // allowed without the shared store, by on_error or by the local allowance of the limit
 	Deny              // denied by a limit, a block or on_error
-	WouldDeny         // allowed only because the rule is a shadow, or is not enforced for the subject
+	WouldDeny         // allowed only because the rule is in shadow mode, or is not enforced for the subject
 	Marked            // allowed by a rule with "over: mark", although the request does not fit
 	Outcomes  int     = iota
 )
@@ -28,7 +28,7 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // Counts has the number of decisions with each [Outcome].
 type Counts [Outcomes]uint64
 
-// Total returns the sum.
+// Total returns the number of all decisions.
 func (c *Counts) Total() uint64 { return totalOf(c[:]) }
 
 // Add adds the counts of o.
@@ -65,7 +65,7 @@ type Series struct {
 	Recent []Counts // one for each Step, the latest last, at most RecentSteps
 	Days   []Counts // one for each LongStep, the latest last, at most LongSteps
 
-	blockedRecent, blockedDays perStep // the refusals by a block in Recent and Days
+	blockedRecent, blockedDays perStep // the denials by a block in Recent and Days
 }
 
 // Steps begin at multiples of their length since the Unix epoch, so that the steps of several instances can be
@@ -82,13 +82,13 @@ type View struct {
 	At        time.Time // when it was made
 	Since     time.Time // start of the counts: when the first of the instances started
 	Instances []Instance
-	// All counts each request once, however many rules applied to it, with the first outcome of these that is true:
-	// Deny if it was denied, Marked if a rule marked it, WouldDeny if a rule would have denied it, Degraded,
-	// Delayed, Allow. Each part of a call of policy.Engine.DecideTogether counts as one request.
+	// All counts each request once, however many rules applied to it, under the first of these outcomes that
+	// applies: Deny if the request was denied, Marked if a rule marked it, WouldDeny if a rule would have denied it,
+	// then Degraded, Delayed and Allow. Each part of a call of policy.Engine.DecideTogether counts as one request.
 	All Series
 	// Malformed is the number of requests denied as malformed in the last hour.
 	Malformed uint64
-	watchOnly bool // the whole policy is a shadow
+	watchOnly bool // the whole policy is in shadow mode
 	engine    *policy.Engine
 	Rules     []Rule // rules of the policy in force, in the order of its document
 	Tiers     []Tier // sorted by name; empty without subjects
@@ -123,12 +123,14 @@ type Store struct {
 	Away   int    // number of shards with an open circuit breaker
 	Local  uint64 // decisions of the last minute made without the shared store
 	Keys   uint64 // number of keys in memory
-	// Evicted is the number of limited keys, since the start, that were forgotten because memory was full.
+	// Evicted is the number of keys that, since the start, were evicted from full memory although they had used more
+	// than half of their limit.
 	Evicted uint64
-	Took    Latency // time of the calls of a shared store in the last minute
+	Took    Latency // time of the calls to a shared store in the last minute
 }
 
-// Latency has quantiles of a duration, rounded up to the bounds of a histogram: the true quantiles are not larger.
+// Latency has quantiles of durations. They are rounded up to the bounds of a histogram, so the true quantiles are not
+// larger.
 type Latency struct {
 	Count    uint64
 	P50, P99 time.Duration
@@ -137,7 +139,7 @@ type Latency struct {
 // Event is a change that may explain a change of the numbers.
 type Event struct {
 	At       time.Time
-	Kind     string // "reload", "override", "circuit", "start", …
+	Kind     string // such as "reload", "override", "circuit" or "start"
 	Text     string // for people
 	Instance string
 }
@@ -148,43 +150,43 @@ type Rule struct {
 	Series
 	// Near is the number of decisions, in each window, that left less than a fifth of the limit.
 	Near [Windows]uint64
-	// Refused is the number of subjects with denials, including those of a shadow, and Asked is the number of
-	// subjects with requests. Both are exact up to some hundreds, and have a standard error of 2.3 % above that. If
-	// more than 64 rules have traffic, they may be too small.
+	// Refused is the number of subjects with denials, including those that would be denied if the rule were not in
+	// shadow mode. Asked is the number of subjects with requests. Both are exact up to some hundreds, and have a
+	// standard error of 2.3 % above. If more than 64 rules have traffic, they may be too small.
 	Refused, Asked [Windows]uint64
-	// Refusals has the subjects with the most denials, including those of a shadow, and Traffic has the subjects
-	// with the most requests.
+	// Refusals has the subjects with the most denials, counted as for Refused. Traffic has the subjects with the
+	// most requests.
 	Refusals, Traffic [Windows]Top
 	// Budget has the costs of responses. It is nil for rules that do not read costs from bodies.
 	Budget *Budget
-	// Load has the automatic limits of requests in flight. It is nil for rules without "in_flight: auto".
+	// Load has the rule's automatic limits. It is nil for rules without "in_flight: auto".
 	Load *Load
 	// Usual is the usual number of denials a second at this hour: yesterday's number or, if that is unknown, the
-	// mean of all time before the last ten minutes. Unusual times and denials by a block are left out. Usual is
-	// negative if nothing is known yet.
+	// mean of all times before the last ten minutes. Unusual times and denials by a block are left out. Usual is
+	// negative until enough is known.
 	Usual float64
 
-	usualShare float64 // usual refusals as a fraction of all requests
+	usualShare float64 // usual denials as a fraction of all requests
 }
 
 // Top has the subjects with the largest counts, the largest first.
 type Top struct {
 	Items []Subject
-	// Error is the most by which a Count can be too large. It is also the largest count that a subject outside
-	// Items can have.
+	// Error is the largest number by which a Count can be too large. It is also the largest count that a subject
+	// outside Items can have.
 	Error uint64
 	Total uint64 // sum of the counts of all subjects
 }
 
-// Subject is a key of a rule, which has a count of its own, as people see it: such as a client's address or a
-// customer.
+// Subject is one key under which a rule counts, such as the address of a client or the name of a customer, with its
+// counts.
 type Subject struct {
 	// ID identifies the subject in the admin API without its key. ID and Key are empty for a customer in a [Tier]
 	// if no rule counts by the customer alone.
 	ID    string
 	Key   string // the key under which it counts: see policy.Engine.SubjectOf
 	Sent  string // Key in the spelling of one of the requests: see policy.Observation
-	Shown string // Sent for people: whole, shortened or hashed, by show_key
+	Shown string // the value of Sent in a form for people: whole, shortened or hashed, as the rule's show_key requires
 	// Count is the number of requests or, in lists of denials, of denied requests. The true number is between
 	// Count-Error and Count.
 	Count, Error uint64

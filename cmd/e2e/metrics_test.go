@@ -52,7 +52,7 @@ func labels(f *dto.MetricFamily) []string {
 const metricsHead = "# Metrics\n\n`/metrics` has these metrics in addition to those of the Go runtime and the process. " +
 	"`go test -run MetricsReference ./cmd/e2e -update` writes this page.\n\n" +
 	"| label | values |\n|---|---|\n" +
-	"| `door` | the integration of a request: `gateway`; `check` (the JSON API of `--check`); `auth` (auth requests of proxies, at `--check`); `grpc` (`sluice.v1.Checks` of `--grpc`); " +
+	"| `door` | the integration through which a request came: `gateway`; `check` (the JSON API of `--check`); `auth` (auth requests of proxies, at `--check`); `grpc` (`sluice.v1.Checks` of `--grpc`); " +
 	"`rls` (Envoy's rate limit service, at `--grpc`); `resp`; `spoe`; `admin` (checks with `take` in the admin API). In Go programs: `http` (`httplimit`) and `grpc_server` (`grpclimit`), unless the program sets another name. " +
 	"Names beyond the first sixteen are counted together as `*other` |\n" +
 	"| `outcome` | `allow`; `delayed` (allowed after a wait in a queue); `degraded` (allowed by `on_error`, without the shared store); `deny`; " +
@@ -62,7 +62,7 @@ const metricsHead = "# Metrics\n\n`/metrics` has these metrics in addition to th
 	"| `store` | `redis`, also for Valkey |\n" +
 	"| `shard` | the number of a master in a cluster, from 0; without a cluster, `0` |\n" +
 	"| `rule` | the name of a rule. Rules beyond the first 1000 are counted together as `*other`, and limits that callers send with a request as `*caller` |\n" +
-	"| `tier` | the name of a tier, at most 100; all others, and tiers that are not in the policy, as `*other` |\n\n" +
+	"| `tier` | the name of a tier. Tiers beyond the first 100, and tiers that are not in the policy, are counted together as `*other` |\n\n" +
 	"| metric | type | labels | |\n|---|---|---|---|\n"
 
 // What /metrics has is what docs/metrics.md says, all that alerts and panels ask about is there, by the names of

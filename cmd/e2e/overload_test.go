@@ -195,7 +195,7 @@ func (s *sums) percent() float64 { return 100 * float64(s.served) / float64(max(
 // compared.
 func TestOverload(t *testing.T) {
 	t.Parallel()
-	const workers, lasts = 8, 8 * time.Second
+	const workers, lasts = 8, 5 * time.Second
 	served := func(capacity string) (*openLoop, *factory) {
 		f, upstream := newFactory(t, workers, func() { time.Sleep(100 * time.Millisecond) }) // 80 a second
 		g := serve(t, "--policy", overloadPolicy(t, capacity), "--upstream", upstream)

@@ -188,7 +188,7 @@ func TestTraces(t *testing.T) {
 	var refused int
 	for text := range strings.Lines(g.Logged()) {
 		var one map[string]any
-		if json.Unmarshal([]byte(text), &one) == nil && one["msg"] == "refused" {
+		if json.Unmarshal([]byte(text), &one) == nil && one["msg"] == "denied" {
 			refused++
 			if one["trace_id"] == nil && one["door"] != "grpc" || one["rule"] != "api" || one["subject"] != "127.0.0.1" {
 				t.Errorf("%s", text)

@@ -14,7 +14,7 @@ import (
 	ocispecs "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// bases answers for every image with one that is empty, where "docker build" asks a registry.
+// bases resolves every base image to an empty one, in place of a registry.
 type bases struct{}
 
 func (bases) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {
@@ -22,7 +22,7 @@ func (bases) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.
 	return ref, digest.FromBytes(image), image, err
 }
 
-// lint returns the complaints of "docker build --check".
+// lint returns the warnings of "docker build --check".
 func lint(ctx context.Context, dockerfile []byte) (complaints []string, err error) {
 	source := llb.NewSourceMap(nil, "Dockerfile", "Dockerfile", dockerfile)
 	source.Definition = &llb.Definition{}

@@ -1,5 +1,5 @@
-// Package check holds what is in deploy/ to what reads it: the linter of docker build, the loader of
-// docker compose, and the types of Kubernetes. What it runs is tried in e2e.
+// Package check checks the files in deploy/ with the libraries of the programs that read them: the linter of docker
+// build, the loader of docker compose, and the types of Kubernetes. The tests in cmd/e2e run these files.
 package check
 
 import (
@@ -25,8 +25,8 @@ import (
 	strict "sigs.k8s.io/yaml"
 )
 
-// manifest says what is wrong with a file of manifests: fields that Kubernetes does not know, values
-// that it does not take, and what its server looks at of what we use.
+// manifest returns an error with all mistakes that it finds in a file of manifests: unknown fields, invalid values,
+// and violations of those rules of the API server that matter for our manifests.
 func manifest(data []byte) error {
 	var all []error
 	for documents := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(data))); ; {
@@ -64,7 +64,7 @@ func object(data []byte) error {
 	case meta.TypeMeta{APIVersion: "monitoring.coreos.com/v1", Kind: "ServiceMonitor"}:
 		o = &monitoring.ServiceMonitor{}
 	default:
-		return fmt.Errorf("%s of %s is not looked at here: add it", kind.Kind, kind.APIVersion)
+		return fmt.Errorf("kind %s of %s has no check: add a case for it to the function object", kind.Kind, kind.APIVersion)
 	}
 	if err := strict.UnmarshalStrict(data, o); err != nil {
 		return fmt.Errorf("%s: %w", kind.Kind, err)
@@ -94,7 +94,7 @@ func object(data []byte) error {
 			return err
 		}
 		if selector.Empty() || !selector.Matches(labels.Set(o.Spec.Template.Labels)) {
-			problems = append(problems, field.Invalid(at.Child("selector"), selector.String(), "it is not that of the template"))
+			problems = append(problems, field.Invalid(at.Child("selector"), selector.String(), "the selector does not match the labels of the template"))
 		}
 		problems = append(problems, pod(at.Child("template"), o.Spec.Template)...)
 	}
@@ -104,16 +104,16 @@ func object(data []byte) error {
 func pod(at *field.Path, p core.PodTemplateSpec) (problems field.ErrorList) {
 	problems = metavalidation.ValidateLabels(p.Labels, at.Child("labels"))
 	add := func(value any, text string) { problems = append(problems, field.Invalid(at, value, text)) }
-	var ports []string // of all containers, as the server wants them
+	var ports []string // the names of the ports of all containers, which have to be unique in the pod
 	for _, c := range p.Spec.Containers {
 		for _, problem := range validation.IsDNS1123Label(c.Name) {
 			add(c.Name, problem)
 		}
 		if c.Image == "" {
-			add(c.Name, "it has no image")
+			add(c.Name, "the container has no image")
 		}
 		if l := c.Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Exec != nil && l.PreStop.Sleep != nil {
-			add(c.Name, "its preStop both runs a command and sleeps")
+			add(c.Name, "preStop has both exec and sleep: use one of them")
 		}
 		var own []string
 		for _, port := range c.Ports {
@@ -128,25 +128,25 @@ func pod(at *field.Path, p core.PodTemplateSpec) (problems field.ErrorList) {
 				continue
 			}
 			if get := probe.HTTPGet; get == nil || !slices.Contains(own, get.Port.StrVal) || !strings.HasPrefix(get.Path, "/") {
-				add(probe.HTTPGet, "it asks no port of the container's")
+				add(probe.HTTPGet, "the probe must be an httpGet of a named port of this container, with an absolute path")
 			}
 		}
 		for _, mount := range c.VolumeMounts {
 			if !slices.ContainsFunc(p.Spec.Volumes, func(v core.Volume) bool { return v.Name == mount.Name }) {
-				add(mount.Name, "there is no such volume")
+				add(mount.Name, "unknown volume: the pod has none with this name")
 			}
 			if !strings.HasPrefix(mount.MountPath, "/") {
-				add(mount.MountPath, "it is to be an absolute path")
+				add(mount.MountPath, "the mount path must be absolute")
 			}
 		}
 		for name, least := range c.Resources.Requests {
 			if most, has := c.Resources.Limits[name]; has && least.Cmp(most) > 0 {
-				add(least.String(), "it asks for more "+string(name)+" than it may have")
+				add(least.String(), "the request for "+string(name)+" exceeds the limit")
 			}
 		}
 	}
 	if slices.Sort(ports); len(slices.Compact(ports)) != len(ports) {
-		add(ports, "two ports have one name")
+		add(ports, "two ports have the same name")
 	}
 	return problems
 }

@@ -30,7 +30,7 @@ const (
 	settle = 100 * time.Millisecond
 	// poll is the interval in which files are checked without a notification: network file systems send none.
 	poll = 10 * time.Second
-	// maxLogged bounds the problems of a refused file that are logged.
+	// maxLogged bounds the problems of a rejected file that are logged.
 	maxLogged = 20
 )
 
@@ -48,8 +48,8 @@ type File struct {
 	Compile policyfile.Compiler
 
 	seen   files // the files as they were last read
-	done   files // the files as they were when a policy was last applied or refused
-	forced bool  // apply or refuse once more, even if nothing has changed
+	done   files // the files as they were when a policy was last applied or rejected
+	forced bool  // apply or reject once more, even if nothing has changed
 }
 
 // files has the states of the files of a policy, by their paths.

@@ -38,10 +38,10 @@ func checkCommand() *cobra.Command {
 	q := &checkSettings{}
 	c := &cobra.Command{
 		Use:   "check [--policy FILE] [--rules URL] [--admin-url URL] [flags] URL",
-		Short: "Show the decision about one request, and why",
-		Long: "Show the decision of a policy about one request: for each rule, whether it applies, its key,\n" +
-			"its result and why. If a limit comes from an override or a tier, that is shown too. Counters\n" +
-			"start at zero, and no request is sent.\n\n" +
+		Short: "Show the decision on one request, and why",
+		Long: "Show the decision of a policy on one request: for each rule, whether it applies, its key, its\n" +
+			"result and why, and whether a limit comes from an override or a tier. Counters start at zero,\n" +
+			"and no request is sent.\n\n" +
 			"With --admin-url, a running gateway makes the decision with its current policy and counters,\n" +
 			"and charges nothing. If it requires a token, set SLUICE_TOKEN.\n\n" +
 			"URL is a path, or a full URL if rules depend on the host. The exit code is 0 if the request\n" +

@@ -28,9 +28,9 @@ func diffCommand() *cobra.Command {
 		Long: "Show what would change if FILE replaced the policy file of a running gateway. The rules in the\n" +
 			"gateway's database still apply on top. \"-\" is standard input.\n\n" +
 			"With --live, also try both policies on the requests of the last hour that the gateway has recorded\n" +
-			"(see serve --recent), and show which requests would newly be denied, and which no longer, by rule\n" +
-			"and tier. Both policies count from zero. Real counters may have been partly used when the recording\n" +
-			"began. If so, the result also has an approximate upper bound for the change.\n\n" +
+			"(see serve --recent), and show by rule and tier which requests would newly be denied, and which\n" +
+			"would newly be allowed. Both policies count from zero. Real counters may have been partly used when\n" +
+			"the recording began. If so, the result also has an approximate upper bound for the change.\n\n" +
 			"A token needs the role operator." + remote.Help,
 		Example: "  sluice diff new.yaml\n  sluice diff new.yaml --live",
 		Args:    command.Args(1, 1, "diff: which file? Give one, or - for standard input"),

@@ -40,8 +40,9 @@ func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay --policy FILE [--against FILE] LOG...",
 		Short: "Try a policy on yesterday's traffic",
-		Long: "Run the requests of access logs through a policy, on the log's own clock, and report the subjects\n" +
-			"and times it would have denied, by rule. Decisions are those of a gateway. No request is sent.\n\n" +
+		Long: "Run the requests of access logs through a policy, on the log's own clock, and report which subjects\n" +
+			"the policy would have denied, and when, by rule. Decisions are those of a gateway. No request is\n" +
+			"sent.\n\n" +
 			"A log may be compressed with gzip or zstd, and \"-\" is standard input. Several files are merged by\n" +
 			"time. The format is detected from the first lines, or given by --format: a name, nginx's\n" +
 			"log_format or Apache's LogFormat. Rules that need data that the log lacks, such as bodies, are\n" +
@@ -63,7 +64,7 @@ func replayCommand() *cobra.Command {
 	f.StringVar(&q.against, "against", "", "another policy `file` to compare with")
 	q.logs.flags(c)
 	f.IntVar(&q.nodes, "nodes", 0, "compare with `N` instances that each count by themselves")
-	f.StringVar(&q.output, "output", "text", "text, json, or a file that ends in .html or .json; with html, the first argument that ends in .html is the file")
+	f.StringVar(&q.output, "output", "text", "text, json, html, or a file that ends in .html or .json; with html, the first argument that ends in .html is the output file")
 	return c
 }
 

@@ -30,9 +30,9 @@ func validateCommand() *cobra.Command {
 			"For each answer, the output shows its status and the types of its bodies.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings point out valid settings that are\n" +
 			"probably mistakes. They also go to standard error, and the exit code stays 0. At most ten warnings\n" +
-			"of a kind are listed, and then the number of the others.\n\n" +
-			"With --cluster, the output also shows which rules a Redis Cluster can charge in one step. These\n" +
-			"are rules that match the same requests and list the same key parts under \"together\".\n\n" +
+			"of a kind are listed; further ones are only counted.\n\n" +
+			"With --cluster, the output also shows which rules a Redis Cluster can charge in one step. Such\n" +
+			"rules match the same requests and list the same key parts under \"together\".\n\n" +
 			"With --openapi, each policy is also compared with an OpenAPI document. An operation without a\n" +
 			"rule is a warning, and a rule without an operation is a note.",
 		Args:    command.Args(1, 0, "validate: which file? Give at least one, or - for standard input"),

@@ -56,7 +56,7 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	if ref.Rule.Shadow {
 		e.Warnings = append(e.Warnings, "The rule is in shadow mode: a block only reports, and requests are still allowed.")
 	}
-	e.Notes = append(e.Notes, scope.open([]string{ref.Rule.Name}, nil)...)
+	e.Notes = append(e.Notes, scope.notes([]string{ref.Rule.Name}, nil)...)
 	e.said = fmt.Sprintf("Blocked %s for %s %s.", printable(ref.Shown), ref.Rule.Name, untilWords(r.Until))
 	own, was, err := c.ownOverride(ref)
 	if err != nil {

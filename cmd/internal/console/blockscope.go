@@ -13,9 +13,9 @@ import (
 
 // blockScope has the rules under which a subject can be blocked.
 type blockScope struct {
-	parts  []string // of the subject's key
+	parts  []string // the parts of the subject's key
 	same   []string // the rules that count by all of these parts
-	others []string // the rules that count by something else and refuse
+	others []string // the other rules that can deny requests: those not in shadow mode
 	rules  map[string]*policy.Rule
 }
 
@@ -45,7 +45,7 @@ func (b *blockScope) whole(name string) bool {
 	return r != nil && len(matchWords(r)) == 0 && !r.Shadow
 }
 
-// field returns a field that asks under which rules to block, if there is a choice.
+// field returns a form field for the choice of the rules under which to block, or nothing if there is only one.
 func (b *blockScope) field(f url.Values) []field {
 	if len(b.same) < 2 {
 		return nil
@@ -61,15 +61,15 @@ func (b *blockScope) everywhere(f url.Values) bool {
 	return f.Get("where") == everywhereScope && len(b.same) > 1
 }
 
-// open returns notes about the requests that a block under some rules leaves open. The map why has the reasons why
-// other rules cannot block the subject.
-func (b *blockScope) open(blocked []string, why map[string]string) (notes []string) {
+// notes describes the requests that a block under some rules does not affect. The map why has the reasons why other
+// rules cannot block the subject.
+func (b *blockScope) notes(blocked []string, why map[string]string) (notes []string) {
 	if slices.ContainsFunc(blocked, b.whole) {
 		return []string{"A blocking rule applies to every request, so no request with this key is allowed."}
 	}
-	notes = append(notes, "Requests to which "+listWords(blocked)+" does not apply stay open.")
+	notes = append(notes, "Requests to which "+listWords(blocked)+" does not apply are not blocked.")
 	if len(blocked) > 1 {
-		notes[0] = "Requests to which none of these rules applies stay open: " + listWords(blocked) + "."
+		notes[0] = "Requests to which none of these rules applies are not blocked: " + listWords(blocked) + "."
 	}
 	var left []string
 	for _, name := range b.same {
@@ -80,15 +80,15 @@ func (b *blockScope) open(blocked []string, why map[string]string) (notes []stri
 		}
 	}
 	if len(left) > 0 {
-		notes = append(notes, "Rules by the same key that do not block it: "+listWords(left)+".")
+		notes = append(notes, "Rules with the same key that do not block this subject: "+listWords(left)+".")
 	}
 	if len(b.others) > 0 {
-		notes = append(notes, "Rules by another key count its requests as before: "+listWords(b.others)+".")
+		notes = append(notes, "Rules with another key count requests of this subject as before: "+listWords(b.others)+".")
 	}
 	return notes
 }
 
-// blockEverywhere offers to block the subject under every rule that counts by its key.
+// blockEverywhere offers to block the subject under every rule that counts by all parts of its key.
 func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r control.BlockRequest) error {
 	e.Title = "Block everywhere"
 	r.Everywhere = true
@@ -117,7 +117,7 @@ func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r 
 		}
 		e.Rows = append(e.Rows, effectRow{b.Rule, before, then + untilWords(r.Until)})
 	}
-	e.Notes = append(e.Notes, scope.open(blocked, why)...)
+	e.Notes = append(e.Notes, scope.notes(blocked, why)...)
 	e.said = fmt.Sprintf("Blocked %s everywhere, by %s, %s.", printable(ref.Shown), words.Counted(len(blocked), "rule"), untilWords(r.Until))
 	return nil
 }

@@ -17,7 +17,7 @@ var stacked = [telemetry.Outcomes]struct {
 	Outcome    telemetry.Outcome
 	Name, Word string
 }{
-	{telemetry.Deny, "deny", "Refused"},
+	{telemetry.Deny, "deny", "Denied"},
 	{telemetry.Marked, "marked", "Marked"},
 	{telemetry.WouldDeny, "would", "Would be denied"},
 	{telemetry.Degraded, "degraded", "Without the store"},

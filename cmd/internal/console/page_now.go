@@ -133,7 +133,7 @@ type tile struct {
 func (s *server) tiles(v *telemetry.View) []tile {
 	counts, lasted := lately(v, &v.All)
 	refused := tile{
-		ID: "tile-refused", Name: "Refused", Kind: "deny",
+		ID: "tile-refused", Name: "Denied", Kind: "deny",
 		Value: rate(perSecond(counts[telemetry.Deny], lasted)), Unit: "/s",
 		Note:  percent(shareOf(counts[telemetry.Deny], counts.Total())) + " of " + rate(perSecond(counts.Total(), lasted)) + "/s",
 		Spark: sparkOf(minutes(v, &v.All, refusedOf)), Label: "Denied each minute of the last hour",

@@ -391,7 +391,7 @@ func (d *subjectShown) seen(v *telemetry.View) {
 			d.Windows = append(d.Windows, row)
 		}
 	}
-	refused, kind := "Refused", "deny"
+	refused, kind := "Denied", "deny"
 	if d.Rule.Shadow {
 		refused, kind = "Would be denied", "would"
 	}

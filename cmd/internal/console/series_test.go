@@ -1,7 +1,9 @@
 package console
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +32,24 @@ func TestStepsWithin(t *testing.T) {
 		got, took := s.within(from, to)
 		if got.Total() != want || took != lasted {
 			t.Fatalf("from %v to %v: %d in %v, want %d in %v", from, to, got.Total(), took, want, lasted)
+		}
+	}
+}
+
+// The script of the first page has the outcomes of the chart in the same order, with the same words.
+func TestChartScript(t *testing.T) {
+	t.Parallel()
+	script, err := assetFiles.ReadFile("assets/first.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order, names []string
+	for _, s := range stacked {
+		order, names = append(order, fmt.Sprintf("'%s'", s.Name)), append(names, fmt.Sprintf("'%s'", s.Word))
+	}
+	for variable, want := range map[string][]string{"order": order, "names": names} {
+		if line := "const " + variable + " = [" + strings.Join(want, ", ") + "];"; !strings.Contains(string(script), line) {
+			t.Errorf("first.js lacks %s", line)
 		}
 	}
 }

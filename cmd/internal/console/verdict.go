@@ -113,13 +113,13 @@ func (v *verdict) sharesInWords() {
 	switch {
 	case first >= 0.5:
 		v.Kind, v.Words = "warn", "One subject."
-		v.Detail = fmt.Sprintf("It causes %s of the refusals: an attacker, or a client that ignores Retry-After.", percent(first))
+		v.Detail = fmt.Sprintf("It causes %s of the denials: an attacker, or a client that ignores Retry-After.", percent(first))
 	case ten >= 0.7:
 		v.Kind, v.Words = "info", "Few subjects."
-		v.Detail = fmt.Sprintf("%s cause %s of the refusals: clients that should slow down, or need more.", v.firstTen(), percent(ten))
+		v.Detail = fmt.Sprintf("%s cause %s of the denials: clients that should slow down, or need more.", v.firstTen(), percent(ten))
 	default:
 		v.Kind, v.Words = "warn", "Many subjects: the limit may be too low."
-		v.Detail = fmt.Sprintf("%s share the refusals.", plural(v.Refused, "subject", "subjects"))
+		v.Detail = fmt.Sprintf("%s share the denials.", plural(v.Refused, "subject", "subjects"))
 	}
 }
 
@@ -210,9 +210,9 @@ func (v *verdict) words(times []timesRefused) {
 	median := median(times)
 	first := v.Shares[0].Of
 	ten := v.Shares[min(1, len(v.Shares)-1)].Of
-	refusals := "refusals"
+	refusals := "denials"
 	if v.Would {
-		refusals = "refusals if it were enforced"
+		refusals = "denials if it were enforced"
 	}
 	switch {
 	case first >= 0.5:

@@ -102,7 +102,7 @@ func happen(ctx context.Context, r *policy.Rule, client answer.Client) (passed h
 			cost = max(1, leastLeft(d.Results))
 		}
 	}
-	return nil, nil, errors.New("rule " + r.Name + " refuses nothing")
+	return nil, nil, errors.New("rule " + r.Name + " denies nothing")
 }
 
 // exampleRequest returns a request for which a denial by the rule has the form that clients get.

@@ -190,10 +190,10 @@ func zoneOf(text, algorithm string) (z zone, err error) {
 	}
 	switch l.Algorithm {
 	case sluice.FixedWindow, sluice.SlidingWindowCounter:
-		return z, fmt.Errorf("a bucket would refuse what a %v lets pass", l.Algorithm)
+		return z, fmt.Errorf("a bucket would deny requests that a %v allows", l.Algorithm)
 	case sluice.SlidingWindowLog, sluice.SlidingWindowLogExact:
 		l.Algorithm = sluice.TokenBucket
-		z.note = "A bucket refuses nothing that the log lets pass, and lets up to twice as many pass in a period."
+		z.note = "A bucket denies no request that the log allows, and allows up to twice as many in a period."
 	case sluice.LeakyBucket:
 		z.delays = true
 		z.note = "nginx holds requests until their turn, and so Sluice has none to hold."

@@ -90,11 +90,11 @@ func (im *Imported) status(all []importedRule) {
 	case same && all[0].status == tooMany:
 	case same && all[0].status != 444:
 		im.Document.Answers = map[string]policy.Answer{fmt.Sprint(tooMany): {Status: all[0].status}}
-		im.head = append(im.head, fmt.Sprintf("answers: nginx refuses with %d. Without these lines the status is 429, which clients expect from a limit.", all[0].status))
+		im.head = append(im.head, fmt.Sprintf("answers: nginx denies with %d. Without these lines the status is 429, which clients expect from a limit.", all[0].status))
 	default:
 		for i := range all {
 			if all[i].status != tooMany {
-				all[i].notes = append(all[i].notes, fmt.Sprintf("nginx refuses with %d, and here it is 429, since all rules have the same", all[i].status))
+				all[i].notes = append(all[i].notes, fmt.Sprintf("nginx denies with %d, and here it is 429, since all rules have the same", all[i].status))
 			}
 		}
 	}

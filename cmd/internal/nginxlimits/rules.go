@@ -246,7 +246,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 	one.notes = append(one.notes, b.notes...)
 	if g.mixed {
 		one.status = tooMany
-		one.notes = append(one.notes, "nginx refuses with a status by location, and here it is the same for all rules")
+		one.notes = append(one.notes, "nginx denies with a status by location, and here it is the same for all rules")
 	}
 	g.limit(&one)
 	one.Clients, one.NotClients, one.Headers = b.clients, b.notClients, b.headers
@@ -307,7 +307,7 @@ func (g *group) limit(one *importedRule) {
 	switch {
 	case g.nodelay:
 	case g.delay > 0:
-		one.notes = append(one.notes, fmt.Sprintf("nginx delays those beyond delay=%d; here they pass at once. With \"burst %d\" they are refused, with \"algorithm: leaky_bucket\" all beyond the first wait", g.delay, g.delay+1))
+		one.notes = append(one.notes, fmt.Sprintf("nginx delays those beyond delay=%d; here they pass at once. With \"burst %d\" they are denied, with \"algorithm: leaky_bucket\" all beyond the first wait", g.delay, g.delay+1))
 	default:
 		one.Algorithm = "leaky_bucket"
 	}

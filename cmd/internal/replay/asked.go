@@ -23,7 +23,7 @@ func (a *Asked) Of(e *accesslog.Entry) (r *policy.Request, name string) {
 	return a.requests.of(e, peer), name
 }
 
-// Untold returns the rules of a document for which the logs tell too little.
+// Untold returns the rules of a document for which the logs do not contain enough.
 func Untold(doc policy.Document, files []feed.File) []NotJudged {
 	_, out := judgeable(doc, files)
 	return out

@@ -129,8 +129,8 @@ func filled(counts []int64, steps int) []int64 {
 	return append(make([]int64, 0, steps), append(counts, make([]int64, max(0, steps-len(counts)))...)...)
 }
 
-// shadowedBy returns the index of a rule that has refused every request that rule i has refused, or -1. If rules
-// have refused the same requests, the first of them in the policy shadows the others.
+// shadowedBy returns the index of a rule that has denied every request that rule i has denied, or -1. If several rules
+// have denied the same requests, the first of them in the policy shadows the others.
 func (t *tally) shadowedBy(i int) int {
 	for _, other := range t.rules[i].beside {
 		if other != i && (other < i || !slices.Contains(t.rules[other].beside, i)) {

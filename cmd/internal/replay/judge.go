@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// judgeable returns the document with only the rules for which the logs tell enough, and the rules that are left
+// judgeable returns the document with only the rules for which the logs contain enough, and the rules that are left
 // out. It does not change doc.
 func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJudged) {
 	var out []NotJudged
@@ -24,7 +24,7 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 		r := &doc.Rules[i]
 		need, why := lacks(&doc, r, files)
 		if r.InFlight != (policy.InFlight{}) {
-			need, why = "in_flight", "Access logs do not tell which requests were under way at the same time, or how long they would have been."
+			need, why = "in_flight", "Access logs do not show which requests were under way at the same time, or how long they would have been."
 		}
 		if need != "" {
 			out = append(out, NotJudged{r.Name, need, why + LeftOut(r)})
@@ -42,9 +42,9 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 func LeftOut(r *policy.Rule) string {
 	switch {
 	case r.Exempt:
-		return " What it would exempt is counted by the other rules."
+		return " The other rules count the requests that it would exempt."
 	case r.Block && !r.Shadow:
-		return " What it would block is counted by the other rules."
+		return " The other rules count the requests that it would block."
 	}
 	return ""
 }
@@ -56,7 +56,7 @@ func lacks(doc *policy.Document, r *policy.Rule, files []feed.File) (need, why s
 			if files[i].Format == "" {
 				continue // the file has no line, and so no request
 			}
-			if why := untold(n, &files[i]); why != "" {
+			if why := missingData(n, &files[i]); why != "" {
 				return n, why
 			}
 		}
@@ -122,52 +122,52 @@ func namesHost(pattern string) bool {
 	return pattern != "" && pattern[0] != '/'
 }
 
-// untold returns why a file does not have a value that a rule needs, or "" if it has the value.
-func untold(need string, f *feed.File) string {
+// missingData returns why a file does not have a value that a rule needs, or "" if it has the value.
+func missingData(need string, f *feed.File) string {
 	name, arg, _ := strings.Cut(need, ":")
 	t := &f.Tells
-	told, what := true, ""
+	has, what := true, ""
 	switch name {
 	case "client_ip":
-		told, what = t.Client || t.Forwarded, "the address of the client"
+		has, what = t.Client || t.Forwarded, "the address of the client"
 	case "host":
-		told, what = t.Host, "the host that was asked for"
+		has, what = t.Host, "the host of the request"
 	case "query":
-		told, what = t.Query, "the query"
+		has, what = t.Query, "the query"
 	case "header":
 		arg = http.CanonicalHeaderKey(arg)
-		told, what = tellsHeader(t, arg), "the header "+arg
+		has, what = logsHeader(t, arg), "the header "+arg
 	case "api_key":
-		told, what = tellsHeader(t, "X-Api-Key"), "the header X-Api-Key"
+		has, what = logsHeader(t, "X-Api-Key"), "the header X-Api-Key"
 	case "cookie":
-		told, what = tellsHeader(t, "Cookie"), "cookies"
+		has, what = logsHeader(t, "Cookie"), "cookies"
 	case "jwt":
-		told, what = tellsHeader(t, "Authorization"), "the header Authorization"
+		has, what = logsHeader(t, "Authorization"), "the header Authorization"
 	case "attr":
-		told, what = slices.Contains(t.Attributes, arg) || arg == "user" && t.User, fmt.Sprintf("the attribute %q", arg)
+		has, what = slices.Contains(t.Attributes, arg) || arg == "user" && t.User, fmt.Sprintf("the attribute %q", arg)
 	case "response_bytes":
-		told, what = t.Sent, "the length of responses"
+		has, what = t.Sent, "the length of responses"
 	case "total_tokens":
-		told, what = t.TotalTokens, mapped("all tokens that responses report", "tokens")
+		has, what = t.TotalTokens, mapped("all tokens that responses report", "tokens")
 	case "input_tokens":
-		told, what = t.InputTokens, mapped("the tokens of input that responses report", need)
+		has, what = t.InputTokens, mapped("the input tokens that responses report", need)
 	case "output_tokens":
-		told, what = t.OutputTokens, mapped("the tokens of output that responses report", need)
+		has, what = t.OutputTokens, mapped("the output tokens that responses report", need)
 	case "cached_tokens":
-		told, what = t.CachedTokens, mapped("the tokens of input from a cache that responses report", need)
+		has, what = t.CachedTokens, mapped("the cached input tokens that responses report", need)
 	case "response_json":
-		return "Access logs do not hold the bodies of responses."
+		return "Access logs do not contain the bodies of responses."
 	case "body":
 		if arg != "model" {
-			return "Access logs do not hold the bodies of requests."
+			return "Access logs do not contain the bodies of requests."
 		}
-		told, what = t.Model, mapped("the model that requests ask for", arg)
+		has, what = t.Model, mapped("the model of the request", arg)
 	case "tls_fingerprint":
-		return "Access logs do not hold the TLS fingerprints of clients."
+		return "Access logs do not contain the TLS fingerprints of clients."
 	case "response_header":
-		return "Access logs do not hold the headers of responses."
+		return "Access logs do not contain the headers of responses."
 	}
-	if told {
+	if has {
 		return ""
 	}
 	return fmt.Sprintf("The format %s of %s does not contain %s.", f.Format, f.Name, what)
@@ -178,7 +178,7 @@ func mapped(what, field string) string {
 	return fmt.Sprintf("%s; map it with --field %s=NAME if its lines have it", what, field)
 }
 
-func tellsHeader(t *accesslog.Tells, name string) bool {
+func logsHeader(t *accesslog.Tells, name string) bool {
 	switch {
 	case slices.Contains(t.Hidden, name):
 		return false

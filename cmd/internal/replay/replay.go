@@ -91,7 +91,7 @@ type replay struct {
 	running sync.WaitGroup
 }
 
-// judged is a policy with the rules for which the logs tell enough.
+// judged is a policy with the rules for which the logs contain enough.
 type judged struct {
 	document  policy.Document
 	exactLogs bool // each sliding_window_log is exact: see withExactLogs

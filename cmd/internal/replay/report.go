@@ -140,7 +140,7 @@ type Subject struct {
 	Key      string    `json:"key"`
 	Requests int64     `json:"requests"`
 	Refused  int64     `json:"refused"`
-	First    time.Time `json:"first"` // refusal
+	First    time.Time `json:"first"` // time of the first denial
 	Last     time.Time `json:"last"`
 	// Down is the longest time for which the subject was down: from a denial to the next allowed request, or to the
 	// end of the wait of the last denial before that request. At the end of the log, it lasts until the last

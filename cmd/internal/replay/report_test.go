@@ -172,7 +172,7 @@ func TestManySubjects(t *testing.T) {
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	skipped, _ := replayed(t, Config{Document: decode(t, "rules: []"), Files: []string{logtest.Write(t, `{"msg": "hello"}`)}, Feed: feed.Options{Format: format(t, "json", accesslog.Options{})}})
-	if skipped.Log.Skipped != 1 || len(skipped.Notes) != 1 || !strings.Contains(skipped.Notes[0], "No line of the logs tells of a request") {
+	if skipped.Log.Skipped != 1 || len(skipped.Notes) != 1 || !strings.Contains(skipped.Notes[0], "No line of the logs is a request") {
 		t.Errorf("%+v", skipped)
 	}
 }

@@ -35,7 +35,7 @@ type record struct {
 	rule    int
 	subject *subject // set at the end
 	refused int64
-	first   int64 // refusal
+	first   int64 // time of the first denial
 	last    int64
 	since   int64 // when the subject went down; 0: it is not down
 	until   int64 // end of the wait of its last denial
@@ -57,7 +57,7 @@ type pathCount struct {
 // subjects has the subjects of some clients, or of all.
 type subjects struct {
 	seed    maphash.Seed
-	places  []subject // a hash table with open addressing; its length is a power of two
+	slots   []subject // a hash table with open addressing; its length is a power of two
 	none    uint64    // a hash that no value has
 	known   int
 	room    int
@@ -79,7 +79,7 @@ type beyond struct {
 }
 
 func newSubjects(seed maphash.Seed, room, rules int) *subjects {
-	return &subjects{seed: seed, none: maphash.String(seed, ""), places: make([]subject, 64), room: room, ofRule: make([]int64, rules), values: map[uint64]bool{}, paths: map[string]string{}}
+	return &subjects{seed: seed, none: maphash.String(seed, ""), slots: make([]subject, 64), room: room, ofRule: make([]int64, rules), values: map[uint64]bool{}, paths: map[string]string{}}
 }
 
 // seen is a subject that has just made a request.
@@ -130,25 +130,25 @@ func (t *subjects) request(rule, group int, key string, text uint64, now int64) 
 }
 
 // subjectHash returns the hash of the subject of a rule by the hash of its value. The hashes of a value for four
-// rules differ only in their topmost bits, so that their places are side by side in the table. A request often has
+// rules differ only in their topmost bits, so that their slots are side by side in the table. A request often has
 // subjects of all four.
 func subjectHash(rule int, text uint64) uint64 {
 	return (text + uint64(rule>>2)*0x9e3779b97f4a7c15) ^ uint64(rule&3)<<62
 }
 
-// newcomer returns a place for a new hash, or nil if there are MaxSubjects subjects already.
+// newcomer returns a slot for a new hash, or nil if there are MaxSubjects subjects already.
 func (t *subjects) newcomer(hash uint64) *subject {
 	if t.known >= t.room {
 		return nil
 	}
-	if t.known*2 >= len(t.places) {
+	if t.known*2 >= len(t.slots) {
 		t.grow()
 	}
 	t.known++
 	return t.find(hash)
 }
 
-// endRun keeps the run that has ended if it is the largest since the first refusal.
+// endRun keeps the run that has ended if it is the largest since the first denial.
 func (t *subjects) endRun(s *subject) {
 	if s.record == 0 {
 		return
@@ -229,8 +229,8 @@ func (t *subjects) passed(s seen, now int64, unused bool) {
 
 // end closes open downtimes after the last request.
 func (t *subjects) end() {
-	for i := range t.places {
-		s := &t.places[i]
+	for i := range t.slots {
+		s := &t.slots[i]
 		if s.requests == 0 || s.record == 0 {
 			continue
 		}
@@ -243,19 +243,19 @@ func (t *subjects) end() {
 	}
 }
 
-// find returns the place of a hash, which may be free.
+// find returns the slot of a hash, which may be free.
 func (t *subjects) find(hash uint64) *subject {
-	mask := uint64(len(t.places) - 1)
+	mask := uint64(len(t.slots) - 1)
 	for i := hash & mask; ; i = (i + 1) & mask {
-		if s := &t.places[i]; s.hash == hash || s.requests == 0 {
+		if s := &t.slots[i]; s.hash == hash || s.requests == 0 {
 			return s
 		}
 	}
 }
 
 func (t *subjects) grow() {
-	old := t.places
-	t.places = make([]subject, 2*len(old))
+	old := t.slots
+	t.slots = make([]subject, 2*len(old))
 	for i := range old {
 		if old[i].requests > 0 {
 			*t.find(old[i].hash) = old[i]

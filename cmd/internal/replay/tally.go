@@ -105,7 +105,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 	for i := 0; i < len(d.Results); {
 		index, first := o.RuleIndex(i), i
 		refused, delayed, enforced, unused, gain := false, false, false, false, int64(math.MaxInt64)
-		var wait, told time.Duration
+		var wait, blocked time.Duration
 		rule := &t.rules[index]
 		for ; i < len(d.Results) && o.RuleIndex(i) == index; i++ {
 			r := &d.Results[i]
@@ -116,7 +116,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 			gain = min(gain, secondGains(r))
 			refused, enforced = true, enforced || !r.Shadow
 			if r.RetryAfter == sluice.Never {
-				told = never
+				blocked = never
 			} else {
 				wait = max(wait, r.RetryAfter)
 			}
@@ -141,7 +141,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		if path == "" {
 			path = o.Request.Path
 		}
-		s.subjects.refused(was, e.Time, max(wait, told).Microseconds(), enforced, s.name, path)
+		s.subjects.refused(was, e.Time, max(wait, blocked).Microseconds(), enforced, s.name, path)
 		if enforced {
 			s.unsure = append(s.unsure, unsure{was, gain})
 		}
@@ -192,10 +192,10 @@ var classes = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx", "other"}
 // ruleTally has the counts of a rule.
 type ruleTally struct {
 	matched, refused, alone, delayed int64
-	windows, early                   int64 // refusals by fixed windows: all, and those in the first tenth of a window
+	windows, early                   int64 // denials by fixed windows: all, and those in the first tenth of a window
 	longest                          time.Duration
 	series                           []int64
-	// beside are the indexes of the rules that refused every request that this rule refused, sorted, including this
+	// beside are the indexes of the rules that denied every request that this rule denied, sorted, including this
 	// rule.
 	beside []int
 }
@@ -270,7 +270,7 @@ func classOf(status int) int {
 	return len(classes) - 1
 }
 
-// together counts which rules refused a request together.
+// together counts which rules denied a request together.
 func (t *tally) together(refusing []int) {
 	if len(refusing) == 1 {
 		t.rules[refusing[0]].alone++

@@ -63,7 +63,7 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		case stats.Lines == 0:
 			say("The logs are empty.")
 		case stats.Skipped == stats.Lines:
-			say("No line of the logs tells of a request: all are comments, empty, or of other loggers. In JSON lines a request has a method, or a path and a status: say with --field where they are.")
+			say("No line of the logs is a request: all are comments, empty, or from other loggers. In JSON lines, a request has a method, or a path and a status: map these fields with --field.")
 		default:
 			say("The logs have no requests.")
 		}
@@ -79,74 +79,74 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		noClient = noClient || !f.Tells.Client
 	}
 	if sampled {
-		say("The log may be sampled: some requests were left out of it on purpose, so that counts and peaks are too low by that factor, and bursts cannot be restored.")
+		say("The log may be sampled, which leaves requests out on purpose. Then counts and peaks are too low by the sampling factor, and bursts cannot be restored.")
 	}
 	if t.ended > 0 {
-		say("%s are told by when they ended, and not how long they took: a limiter acts when they begin, so slow requests count later here than they would live.", requestsOf(t.ended, c.requests))
+		say("%s have only the time at which they ended. A limiter decides when they begin, so slow requests count later in this report than in live traffic.", requestsOf(t.ended, c.requests))
 	}
 	if coarse && c.close > 0 {
-		say("Times in the log are whole seconds, and within one the order is that of the file: at the true times up to %s might be missing.", refusalsOf(c.close, c.refused))
+		say("Times in the log are whole seconds. Within a second, requests are tried in the order of the file: with the true times, up to %s might be missing.", refusalsOf(c.close, c.refused))
 	}
 	if j.exactLogs {
 		say("A sliding_window_log rounds times to a 32,768th of its period. In whole seconds many requests come exactly one period after others, and the rounding would decide about them: it is judged as a sliding_window_log_exact.")
 	}
 	if n, minute := minutesUsed(c); n == 1 && r.To.Sub(r.From).Hours() > 2 {
-		say("All requests are in minute %d of their hour: the times were made up, or cut, and limits over less than an hour are judged too strictly.", minute)
+		say("All requests are in minute %d of their hour: their times were invented or truncated, and limits over less than an hour are judged too strictly.", minute)
 	}
 	if c.limited*100 >= c.requests {
-		say("%s were answered with 429 or 503: behind a limiter a log holds retries, and not what clients wanted.", requestsOf(c.limited, c.requests))
+		say("%s were answered with 429 or 503. The log of a server behind a limiter has retries, and not the requests that clients would have sent without the limiter.", requestsOf(c.limited, c.requests))
 	}
 	if stats.Late > 0 {
-		say("%s came more than the window of the reading after later ones, and counted at the time of these.", requestsOf(stats.Late, c.requests))
+		say("%s are too far out of order in the log. They count at the latest time before them.", requestsOf(stats.Late, c.requests))
 	}
 	if stats.Skipped*10 >= stats.Lines && stats.Skipped > 0 {
-		say("%s tell of no request, such as comments and what other loggers write, and are not judged.", shareOf(stats.Skipped, stats.Lines, "lines"))
+		say("%s are not requests, such as comments and lines of other loggers, and are not judged.", shareOf(stats.Skipped, stats.Lines, "lines"))
 	}
 	if stats.Unreadable > 0 {
 		say("%s could not be read, and are not judged.", shareOf(stats.Unreadable, stats.Lines, "lines"))
 	}
 	if t.noPath > 0 {
-		say("%s could not be read by the server, or by Sluice: they count for rules that apply to every path.", requestsOf(t.noPath, c.requests))
+		say("%s could not be read by the server, or by Sluice: they count under rules that apply to every path.", requestsOf(t.noPath, c.requests))
 	}
 	if c.malformed > 0 {
-		say("%s would be refused as malformed, for a part of a key that they lack, or a path that servers read in several ways; they use up rules that need neither.", requestsOf(c.malformed, c.requests))
+		say("%s would be denied as malformed, because they lack a part of a key, or servers read the path in several ways. They still count under rules that need neither.", requestsOf(c.malformed, c.requests))
 	}
 	if noClient {
-		say("The log does not tell who connected: the last address of X-Forwarded-For is taken for it.")
+		say("The log does not contain the address that connected: the last address of X-Forwarded-For is used in its place.")
 	}
 	if t.noClient > 0 {
-		say("Of %s nobody knows the client: rules by client_ip have one count for all of them.", requestsOf(t.noClient, c.requests))
+		say("%s have no known client: rules by client_ip have one count for all of them.", requestsOf(t.noClient, c.requests))
 	}
 	if t.proxies > 0 {
-		say("%s came through a trusted proxy, and the log does not tell for whom: each such proxy counts as one client. Log X-Forwarded-For to tell clients apart.", requestsOf(t.proxies, c.requests))
+		say("%s came through a trusted proxy, and the log does not contain their clients: each such proxy counts as one client. Log X-Forwarded-For to distinguish clients.", requestsOf(t.proxies, c.requests))
 	}
 	if t.disbelieve > 0 {
 		say("%s have an X-Forwarded-For, and the policy trusts no proxy: the address that connected counts as the client. Name the proxies under trusted_proxies if they are yours.", requestsOf(t.disbelieve, c.requests))
 	}
 	if t.preflights > 0 && j.document.CORS.Preflights == "exempt" {
-		say("%s have the method OPTIONS, and a log does not tell whether they are preflights: they are counted, though the policy exempts preflights.", requestsOf(t.preflights, c.requests))
+		say("%s have the method OPTIONS. The log does not show whether they are preflights, so they are counted, although the policy exempts preflights.", requestsOf(t.preflights, c.requests))
 	}
 	if names := j.policy.ByOutcome(); len(names) > 0 {
-		say("Rules that go by the outcome of requests are told it at once, and not when the answer was sent.")
+		say("Rules that depend on the outcome of a request get it when the request begins, and not when the response was sent.")
 	}
 	var evicted int64
 	for _, c := range counted {
 		evicted += c.store.Evicted()
 	}
 	if evicted > 0 {
-		say("The store had no room for %s states, and has forgotten them: a few refusals may be missing.", humanize.Comma(evicted))
+		say("The store had no room for %s states, and has forgotten them: a few denials may be missing.", humanize.Comma(evicted))
 	}
 	if r.Estimated {
-		say("There are more than %s subjects: how many there are is estimated, to about 2 %%, and of those beyond it is not known how hard they are hit.", humanize.Comma(MaxSubjects))
+		say("There are more than %s subjects. Their number is estimated, to about 2 %%, and it is unknown how often the additional subjects would be denied.", humanize.Comma(MaxSubjects))
 	}
 	if c.undecided > 0 {
-		say("%s are of a time before 1970 or after 2112, and were not judged.", requestsOf(c.undecided, c.requests))
+		say("%s have a time before 1970 or after 2112, and were not judged.", requestsOf(c.undecided, c.requests))
 	}
 	return notes
 }
 
 func requestsOf(n, all int64) string { return shareOf(n, all, "requests") }
-func refusalsOf(n, all int64) string { return shareOf(n, all, "refusals") }
+func refusalsOf(n, all int64) string { return shareOf(n, all, "denials") }
 
 func shareOf(n, all int64, what string) string {
 	share := 100 * float64(n) / float64(all)

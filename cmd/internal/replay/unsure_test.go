@@ -68,7 +68,7 @@ func TestUnsureRefusals(t *testing.T) {
 	}
 	unsure := func(rule string) (unsure, all int64) {
 		report := reportOf(t, logtest.ByTime(log), "rules: [{name: a, key: [client_ip], "+rule+"}]")
-		m := regexp.MustCompile(`up to ([\d,]+) of ([\d,]+) refusals`).FindStringSubmatch(strings.Join(report.Notes, "\n"))
+		m := regexp.MustCompile(`up to ([\d,]+) of ([\d,]+) denials`).FindStringSubmatch(strings.Join(report.Notes, "\n"))
 		if m == nil {
 			return 0, report.Refused
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// integrationSettings are the addresses at which proxies and programs ask for decisions.
+// integrationSettings are the addresses at which proxies and programs query decisions, and how to serve them.
 type integrationSettings struct {
 	check, grpc, resp, spoe command.Address // empty: not served
 
@@ -32,9 +32,9 @@ type integrationSettings struct {
 func (s *integrationSettings) addFlags(f *pflag.FlagSet) {
 	f.Var(&s.check, "check", "address of the JSON API for decisions, and of proxies' auth requests")
 	f.Var(&s.grpc, "grpc", "address of Envoy's rate limit service, and of the decision API over gRPC")
-	f.Var(&s.resp, "resp", "address of a server that speaks the Redis protocol: CL.THROTTLE and SLUICE.CHECK")
+	f.Var(&s.resp, "resp", "address for Redis clients, with the commands CL.THROTTLE, SLUICE.CHECK, SLUICE.PEEK and SLUICE.RESET")
 	f.Var(&s.spoe, "spoe", "address of the agent for HAProxy's SPOE")
-	f.Var(&s.auth, "auth", "kinds of proxies whose auth requests the address of --check answers, under /auth/: nginx, nginx-accel, caddy, traefik, envoy;\n"+
+	f.Var(&s.auth, "auth", "kinds of proxies that send auth requests to the address of --check, under /auth/: nginx, nginx-accel, caddy, traefik, envoy;\n"+
 		"+body if the proxy sends bodies, +id if it sets X-Request-Id, as in nginx+id,traefik+body")
 	s.envoy.addFlags(f)
 	s.tls.AddFlags(f, "door-", "--check, --grpc, --resp and --spoe; enables TLS there",

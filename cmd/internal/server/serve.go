@@ -28,7 +28,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Command returns the command serve of a program with a version.
+// Command returns the command "serve". version is the version of the program.
 func Command(version string) *cobra.Command {
 	s := new(settings)
 	c := &cobra.Command{
@@ -37,7 +37,7 @@ func Command(version string) *cobra.Command {
 		Long: "Run the gateway or the decision service.\n\n" +
 			"With --upstream, the gateway forwards the requests that the policy allows to an upstream. With\n" +
 			"--check, --grpc, --resp or --spoe, other proxies and programs query decisions of the same\n" +
-			"policy. Without --upstream, there is no gateway, and only these integrations run.\n\n" +
+			"policy. Without --upstream, there is no gateway: only these integrations and --admin run.\n\n" +
 			"Every flag is a setting. It can also be an environment variable (SLUICE_LOG_LEVEL for\n" +
 			"--log-level) or a line in the --config file (log_level: debug). Flags override environment\n" +
 			"variables, which override the file.\n\n" +
@@ -64,7 +64,7 @@ func Command(version string) *cobra.Command {
 	return c
 }
 
-// server is a running gateway.
+// server is a running "sluice serve".
 type server struct {
 	settings *settings
 	origin   func(flag string) string // returns where the value of a flag is from
@@ -75,7 +75,7 @@ type server struct {
 	store     *stores.Store
 	engine    *policy.Engine
 	fleet     *telemetry.Fleet // nil: telemetry is off
-	recent    *recent.Fleet    // nil: no requests are kept
+	recent    *recent.Fleet    // nil: no requests are recorded
 	metrics   *metrics.Metrics
 	upstreams upstreamStats
 	tracer    *tracing.Tracer // nil: tracing is off

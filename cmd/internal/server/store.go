@@ -34,7 +34,7 @@ func (s *storeSettings) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&s.instances, "instances", 0, "how many instances share a limit while the store is unavailable; 0 means as many as were last seen")
 	f.BoolVar(&s.required, "require-store", false, "exit if the store is unreachable at startup")
 	f.Var(&s.memory, "memory-size", "maximum memory for counters: all of them with --store memory, otherwise those of the fallback while the store is unavailable")
-	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when memory is full of keys that have used more than half of their limit, refuse requests with new keys; without this flag, one of the old keys is evicted")
+	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when memory is full of keys that have used more than half of their limit, deny requests with new keys; without this flag, one of the old keys is evicted")
 	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to responses decided without the store")
 }
 

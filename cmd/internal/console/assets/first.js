@@ -7,7 +7,7 @@
   const state = document.getElementById('live-state');
   if (!state) return;
   const order = ['deny', 'marked', 'would', 'degraded', 'delayed', 'allow'];
-  const names = ['Refused', 'Would be refused', 'Without the store', 'Delayed', 'Allowed'];
+  const names = ['Denied', 'Marked', 'Would be denied', 'Without the store', 'Delayed', 'Allowed'];
   const hidden = new Set();
   const two = n => String(n).padStart(2, '0');
   const clock = s => { const d = new Date(s * 1000); return two(d.getHours()) + ':' + two(d.getMinutes()); };
@@ -267,7 +267,7 @@
     order.forEach((name, j) => { const v = data.rates[j][i]; if (v > 0 || name === 'deny' || name === 'allow') line(name, names[j], rate(v) + '/s'); });
     if (data.before && data.before[i] != null) {
       line('yesterday', 'All, yesterday', rate(data.before[i]) + '/s');
-      line('yesterday', 'Refused, yesterday', rate(data.before_refused[i]) + '/s');
+      line('yesterday', 'Denied, yesterday', rate(data.before_refused[i]) + '/s');
     }
     const near = data.marks.filter(m => Math.abs(u.valToPos(m.at, 'x') - u.cursor.left) < 8);
     for (const m of near) {

@@ -87,7 +87,7 @@ func (c *conn) answer(b *batch) {
 		d := &decisions[i]
 		switch {
 		case q.unseen:
-			c.agent.complain("a request is refused since a rule reads the body, which HAProxy does not send: add body=req.body to the arguments of the message, and \"option http-buffer-request\" to the frontend", "path", q.request.Path)
+			c.agent.complain("a request is denied because a rule reads the body, which HAProxy does not send: add body=req.body to the arguments of the message, and \"option http-buffer-request\" to the frontend", "path", q.request.Path)
 			*d = policy.Decision{Unavailable: true, RetryAfter: time.Second, Results: d.Results[:0]}
 		case d.Allowed && d.Delay > 0:
 			c.queue(b, q, d)
@@ -100,7 +100,7 @@ func (c *conn) answer(b *batch) {
 // refuseUnread answers a request that the engine need not see, and reports whether it has done so.
 func (c *conn) refuseUnread(b *batch, q *question) bool {
 	if forgotten := q.seen.missing(); forgotten != "" {
-		c.agent.complain("requests are refused since HAProxy does not send what rules may look at: add " + forgotten + " to the arguments of the message")
+		c.agent.complain("requests are denied because HAProxy does not send values that rules may use: add " + forgotten + " to the arguments of the message")
 		c.out = c.encode(c.out, &b.encoding, q, &policy.Decision{Unavailable: true, RetryAfter: time.Second}, "")
 		return true
 	}

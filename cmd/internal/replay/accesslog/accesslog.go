@@ -100,7 +100,7 @@ type Tells struct {
 	Attributes []string
 	Began      bool // the start of the request, or its end and its duration
 	Sent       bool // bytes of the response
-	Model      bool // the model that requests ask for
+	Model      bool // the model of the request
 	// The numbers of tokens that responses report.
 	TotalTokens, InputTokens, OutputTokens, CachedTokens bool
 	Fine                                                 bool // times are finer than a second
@@ -115,12 +115,12 @@ type Format struct {
 	// header returns the format of the lines that follow a directive such as #Fields. It is nil for formats without
 	// directives.
 	header func(directive []byte) (*Format, error)
-	// narrow returns what the lines of a sample tell. It is nil if all lines of the format tell the same.
+	// narrow returns the Tells of the lines of a sample. It is nil if all lines of the format have the same Tells.
 	narrow func(sample [][]byte) Tells
 }
 
-// Narrow returns the format with Tells set to what a sample of the log contains. Lines of generic JSON may tell
-// anything; Narrow assumes that all lines tell what the first ones do.
+// Narrow returns the format with Tells set to what a sample of the log contains. Lines of generic JSON may contain
+// anything; Narrow assumes that all lines contain the same values as the lines of the sample.
 func (f *Format) Narrow(sample [][]byte) *Format {
 	if f.narrow == nil {
 		return f
@@ -134,8 +134,8 @@ func (f *Format) Narrow(sample [][]byte) *Format {
 // the same file, or a probe by the proxy itself.
 var ErrSkip = errors.New("accesslog: no request")
 
-// Parse reads a line, without its line end, into e. The error is [ErrSkip], or says in a few words how the line
-// differs from the format. Errors are created once, so that a log of garbage costs no memory.
+// Parse reads a line, without its line end, into e. The error is [ErrSkip], or states in a few words how the
+// line differs from the format. Errors are created once, so that a log of garbage costs no memory.
 func (f *Format) Parse(line []byte, e *Entry) error {
 	e.reset()
 	if len(line) == 0 {

@@ -65,7 +65,7 @@ func albLine(line []byte, e *Entry) error {
 		e.Client = bytes.Trim(e.Client, "[]")
 	}
 
-	// The request contains no quote that a blank and a quote follow, because its URL contains no blank.
+	// Within the request, no quote is followed by a blank and a quote, because the URL contains no blank.
 	if len(line) == 0 || line[0] != '"' {
 		return errALB
 	}

@@ -18,7 +18,7 @@ func azure(o Options) *Format {
 	)
 	// Version 1 writes milliseconds, and its requestQuery is not the query.
 	first := func(e *Entry) bool {
-		name := e.told(instance)
+		name := e.textIn(instance)
 		return bytes.HasPrefix(name, []byte("ApplicationGatewayRole")) ||
 			e.values[whatEnded].rank > 0 && !bytes.HasPrefix(name, []byte("appgw"))
 	}
@@ -38,7 +38,7 @@ func azure(o Options) *Format {
 			case !e.has(whatClient) || e.has(category) && !e.is(category, "ApplicationGatewayAccessLog"):
 				return ErrSkip // a line of the firewall log or the performance log
 			}
-			switch string(withoutPort(e.told(whatClient))) {
+			switch string(withoutPort(e.textIn(whatClient))) {
 			case "":
 				return errClient
 			case "127.0.0.1", "::1":
@@ -53,10 +53,10 @@ func azure(o Options) *Format {
 		},
 		finish: func(e *Entry) error {
 			if first(e) {
-				e.Target = e.told(whatPath)
+				e.Target = e.textIn(whatPath)
 			}
 			if len(e.Host) == 0 { // the host has not been rewritten
-				e.Host = e.told(host)
+				e.Host = e.textIn(host)
 			}
 			return nil
 		},

@@ -32,7 +32,7 @@ func caddy(o Options) *Format {
 		},
 		finish: func(e *Entry) error {
 			e.caddyHeaders(e.values[headers].raw)
-			if from := e.told(client); len(from) > 0 && len(e.Forwarded) == 0 {
+			if from := e.textIn(client); len(from) > 0 && len(e.Forwarded) == 0 {
 				e.Client = from // Caddy has taken the address from another field, or from one that is not logged
 			}
 			return e.someClient()

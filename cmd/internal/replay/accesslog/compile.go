@@ -74,7 +74,7 @@ func compile(name string, tokens []part, t *text) (*Format, error) {
 	return f, nil
 }
 
-// choose keeps only the best of the variables that tell the same.
+// choose keeps only the best of the variables with the same meaning.
 func (t *text) choose() {
 	best := map[string]*piece{}
 	for i := range t.pieces {
@@ -111,7 +111,7 @@ func (t *text) choose() {
 	}
 }
 
-// tell sets tells to what the variables tell. It reports whether they tell a time.
+// tell sets tells to the values that the variables have. It reports whether a time is among them.
 func (t *text) tell(tells *Tells) (timed bool) {
 	var method, target bool
 	for i := range t.pieces {

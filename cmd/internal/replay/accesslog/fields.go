@@ -42,7 +42,7 @@ const (
 )
 
 // whatNames has the names in [Options.Fields], and the usual places of these values in the logs of common programs.
-// The first place that a line has counts.
+// If a line has several of these places, the first is used.
 var whatNames = [whats]struct{ name, usual string }{
 	// nginx, ECS, Envoy and Istio, slog, zap and logrus with gin or echo, pino, Kong
 	whatClient: {"client", "remote_addr remote_ip client.ip source.ip client.address source.address downstream_remote_address " +
@@ -100,7 +100,7 @@ func JSONFields() []string {
 	return names
 }
 
-// These bound the length of a path, and the number of paths.
+// These constants bound the length of a path, and the number of paths.
 const (
 	longestField = 200
 	mostFields   = 100
@@ -193,10 +193,10 @@ func jsonFields(o Options) *Format {
 	}
 	log.finish = func(e *Entry) error {
 		if len(e.Target) == 0 {
-			e.Method, e.Target = requestLine(e.told(whatRequest))
+			e.Method, e.Target = requestLine(e.textIn(whatRequest))
 		}
 		for i, x := range extras {
-			text := e.told(whats + i)
+			text := e.textIn(whats + i)
 			switch {
 			case len(text) == 0:
 			case x.header:
@@ -241,7 +241,7 @@ func laidOut(layout string, zone *time.Location) func(e *Entry, slot int) (int64
 		zone = time.UTC
 	}
 	return func(e *Entry, slot int) (int64, error) {
-		at, err := time.ParseInLocation(layout, string(e.told(slot)), zone)
+		at, err := time.ParseInLocation(layout, string(e.textIn(slot)), zone)
 		if err != nil {
 			return 0, errTime
 		}

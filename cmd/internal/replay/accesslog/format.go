@@ -91,7 +91,7 @@ func Detect(sample [][]byte, o Options) (*Format, error) {
 		most = max(most, read+failed)
 	}
 	if most == 0 {
-		return nil, errors.New("no format is recognized: there is no line that tells of a request; name the format with --format")
+		return nil, errors.New("no format is recognized: no line is a request; name the format with --format")
 	}
 	if len(some) == 0 {
 		return nil, fmt.Errorf("no format is recognized: none reads any of the first %d lines; name it with --format, or give the server's log_format there", most)

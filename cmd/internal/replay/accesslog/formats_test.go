@@ -171,7 +171,7 @@ func TestDetect(t *testing.T) {
 	}{
 		{lines, []string{"combined 94 of 100", "--format"}},
 		{[][]byte{[]byte("x"), []byte("y")}, []string{"none reads any of the first 2 lines"}},
-		{[][]byte{{}}, []string{"no line that tells of a request"}},
+		{[][]byte{{}}, []string{"no line is a request"}},
 	} {
 		for _, want := range c.says {
 			if _, err := Detect(c.lines, Options{}); err == nil || !strings.Contains(err.Error(), want) {

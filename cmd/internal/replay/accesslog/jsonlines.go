@@ -51,7 +51,7 @@ func (e *Entry) usual(when func(e *Entry, slot int) (int64, error)) error {
 	e.took(whatMicros, 0)
 	e.took(whatMillis, 3)
 	e.took(whatSeconds, 6)
-	if text := e.told(whatLasting); len(text) > 0 && text[len(text)-1] > '9' { // a number may have any unit, so only text is read
+	if text := e.textIn(whatLasting); len(text) > 0 && text[len(text)-1] > '9' { // a number may have any unit, so only text is read
 		e.took(whatLasting, 0)
 	}
 	if at, err := when(e, whatBegan); err == nil {
@@ -66,13 +66,13 @@ func (e *Entry) usual(when func(e *Entry, slot int) (int64, error)) error {
 	}
 	e.sent(whatSent)
 	e.tokens()
-	e.Model = e.told(whatModel)
-	e.Method, e.Target = e.told(whatMethod), e.told(whatTarget)
+	e.Model = e.textIn(whatModel)
+	e.Method, e.Target = e.textIn(whatMethod), e.textIn(whatTarget)
 	if len(e.Target) == 0 {
-		e.Target = e.join(e.told(whatPath), e.told(whatQuery))
+		e.Target = e.join(e.textIn(whatPath), e.textIn(whatQuery))
 	}
-	e.Client, e.Forwarded, e.User = withoutPort(e.told(whatClient)), e.list(whatForwarded), e.told(whatUser)
-	e.Host, e.Referer, e.UserAgent, e.ID = e.told(whatHost), e.told(whatReferer), e.told(whatAgent), e.told(whatID)
+	e.Client, e.Forwarded, e.User = withoutPort(e.textIn(whatClient)), e.list(whatForwarded), e.textIn(whatUser)
+	e.Host, e.Referer, e.UserAgent, e.ID = e.textIn(whatHost), e.textIn(whatReferer), e.textIn(whatAgent), e.textIn(whatID)
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (e *Entry) tokens() {
 		slot int
 		to   *int64
 	}{{whatTokens, &e.Tokens.Total}, {whatInput, &e.Tokens.Input}, {whatOutput, &e.Tokens.Output}, {whatCached, &e.Tokens.Cached}} {
-		if n, ok := scaled(e.told(one.slot), 0); ok && n >= 0 {
+		if n, ok := scaled(e.textIn(one.slot), 0); ok && n >= 0 {
 			*one.to = min(n, maxTokens)
 		}
 	}
@@ -95,8 +95,8 @@ const maxTokens = 1_000_000_000
 // has reports whether the line has a value in a slot, if only null.
 func (e *Entry) has(slot int) bool { return e.values[slot].raw != nil }
 
-// told returns the text in a slot. It returns nothing for "-", which many programs write for a missing value.
-func (e *Entry) told(slot int) []byte {
+// textIn returns the text in a slot. It returns nothing for "-", which many programs write for a missing value.
+func (e *Entry) textIn(slot int) []byte {
 	b := e.text(e.values[slot])
 	if len(b) == 1 && b[0] == '-' {
 		return nil
@@ -109,7 +109,7 @@ func (e *Entry) list(slot int) []byte {
 	if raw := e.values[slot].raw; len(raw) > 0 && raw[0] == '[' {
 		return e.joined(raw)
 	}
-	return e.told(slot)
+	return e.textIn(slot)
 }
 
 // joined returns the texts of an array with commas between them, in the memory of the entry.
@@ -136,7 +136,7 @@ func (e *Entry) is(slot int, word string) bool {
 
 // status reads the status in a slot. A request without a response has no status.
 func (e *Entry) status(slot int) error {
-	b := e.told(slot)
+	b := e.textIn(slot)
 	if len(b) == 0 {
 		return nil
 	}
@@ -150,14 +150,14 @@ func (e *Entry) status(slot int) error {
 
 // sent reads the number of bytes of the response, from a number or a string with a number.
 func (e *Entry) sent(slot int) {
-	if n, ok := scaled(e.told(slot), 0); ok && n >= 0 {
+	if n, ok := scaled(e.textIn(slot), 0); ok && n >= 0 {
 		e.Sent = n
 	}
 }
 
 // took reads the duration of the request. The unit of a number is ten to the power of shift microseconds.
 func (e *Entry) took(slot, shift int) {
-	if n, ok := lasting(e.told(slot), shift); ok {
+	if n, ok := lasting(e.textIn(slot), shift); ok {
 		e.Duration = n
 	}
 }
@@ -173,7 +173,7 @@ func (e *Entry) ended(at int64) {
 // timeIn returns a function that reads the time in a slot.
 func timeIn(zone *time.Location) func(e *Entry, slot int) (int64, error) {
 	return func(e *Entry, slot int) (int64, error) {
-		if at, ok := anyTime(e.told(slot), zone); ok {
+		if at, ok := anyTime(e.textIn(slot), zone); ok {
 			return at, nil
 		}
 		return 0, errTime

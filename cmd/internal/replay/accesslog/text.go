@@ -21,7 +21,7 @@ var (
 	errClient = errors.New("an address that cannot be read")
 )
 
-// what is the meaning of a value in a line.
+// what is a meaning that a value in a line can have.
 type what uint8
 
 const (
@@ -61,7 +61,7 @@ const (
 	valFraction // the digits after the decimal point of a second
 )
 
-// shape tells which characters a value may have, and so where it can end.
+// shape is the set of characters that a value may have, which determines where it can end.
 type shape uint8
 
 const (

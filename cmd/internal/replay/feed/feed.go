@@ -43,7 +43,7 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Progress tells how far the reading is.
+// Progress is how much has been read.
 type Progress struct {
 	Lines       int64
 	Done, Total int64 // bytes of the files on disk, before decompression; Total is 0 if it is unknown
@@ -203,10 +203,10 @@ func read(ctx context.Context, files []string, o Options, size sizes, f func(*Ba
 		})
 	}
 	m.progress = func(force bool) {
-		if o.Progress == nil || !force && time.Since(m.told) < tellEvery {
+		if o.Progress == nil || !force && time.Since(m.progressAt) < progressEvery {
 			return
 		}
-		m.told = time.Now()
+		m.progressAt = time.Now()
 		p := Progress{Lines: m.stats.Lines, Total: total}
 		for _, s := range sources {
 			p.Done += s.done.Load()
@@ -220,8 +220,8 @@ func read(ctx context.Context, files []string, o Options, size sizes, f func(*Ba
 	return m.stats, err
 }
 
-// tellEvery is the interval between reports of progress.
-const tellEvery = 100 * time.Millisecond
+// progressEvery is the interval between reports of progress.
+const progressEvery = 100 * time.Millisecond
 
 // named adds the name of the file to an error that does not have it.
 func named(name string, err error) error {

@@ -47,14 +47,14 @@ type merger struct {
 	progress func(force bool)
 	stats    Stats
 
-	waiting []*stream // not yet open, by rank
-	active  []*stream
-	runs    []run // sorted: the last run is the earliest
-	seq     int64
-	held    int   // memory of the waiting entries
-	clock   int64 // time of the latest request that was handed on
-	batch   *Batch
-	told    time.Time
+	waiting    []*stream // not yet open, by rank
+	active     []*stream
+	runs       []run // sorted: the last run is the earliest
+	seq        int64
+	held       int   // memory of the waiting entries
+	clock      int64 // time of the latest request that was handed on
+	batch      *Batch
+	progressAt time.Time
 }
 
 func (m *merger) run(ctx context.Context, procs int) error {

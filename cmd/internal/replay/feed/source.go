@@ -22,7 +22,7 @@ import (
 const (
 	readSize = 128 << 10 // bytes of a read
 	// maxZstd is the largest window of a zstd file, in bytes. The zstd program, too, reads files with a larger
-	// window only if told to.
+	// window only with an option.
 	maxZstd = 128 << 20
 
 	sampleLines = 100

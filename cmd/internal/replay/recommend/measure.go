@@ -122,15 +122,15 @@ func (g *gauge) Take(_ context.Context, charges []sluice.Charge, receipts []slui
 }
 
 func (g *gauge) note(key string, reserved, cost int64) {
-	name, who, _ := strings.Cut(key, "/")
+	name, value, _ := strings.Cut(key, "/")
 	r := g.rules[name]
-	if r == nil || who == "!" { // the log has no client
+	if r == nil || value == "!" { // the log has no client
 		return
 	}
 	r.requests++
-	s := r.subjects[who]
+	s := r.subjects[value]
 	if s == nil {
-		hash := hashOf(who)
+		hash := hashOf(value)
 		if bits.TrailingZeros64(hash) < g.halvings {
 			return
 		}
@@ -242,11 +242,11 @@ func (v *evidence) distinct() float64 {
 func (g *gauge) halve() {
 	g.halvings++
 	for _, r := range g.rules {
-		for who, s := range r.subjects {
+		for value, s := range r.subjects {
 			if bits.TrailingZeros64(s.hash) >= g.halvings {
 				continue
 			}
-			delete(r.subjects, who)
+			delete(r.subjects, value)
 			g.bytes -= subjectBytes + int64(len(s.key)+len(s.name)) + dayBytes*int64(len(s.days))
 			if s.levels != nil {
 				g.bytes -= burstBytes

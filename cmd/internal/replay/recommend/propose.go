@@ -51,7 +51,8 @@ type bound struct {
 // with a confidence c (Bonferroni).
 func (b *bound) holds(c float64) float64 { return max(0, 1-float64(b.looks)*(1-c)) }
 
-// choose returns the rate at which a single subject gets least through in a window, and the burst for that rate.
+// choose returns the rate at which the fewest requests of a single subject are allowed in a window, and the burst for
+// that rate.
 //
 // Choosing a rate by the bursts of all rates requires confidence in all of them. That takes more than twice the
 // subjects at first, and hardly more with many. In between, some of the subjects are used to choose the rate, and
@@ -72,8 +73,8 @@ func (t *terms) choose(all []point) bound {
 	return b
 }
 
-// best returns the rate at which a single subject gets least through, and the least burst that at most j subjects
-// exceed.
+// best returns the rate at which the fewest requests of a single subject are allowed, and the least burst that at most
+// j subjects exceed.
 func (t *terms) best(all []point, j int) bound {
 	best := t.burst(all, all, rates-1, j)
 	for at := rates - 2; at >= 0; at-- {
@@ -99,7 +100,7 @@ func (t *terms) suits(b bound) bool {
 
 func (t *terms) harm(b bound) float64 { return harm(b.exact, grid[b.at], t.window) }
 
-// harm returns the most that one subject gets through in a window.
+// harm returns how many requests of one subject are allowed in a window at most.
 func harm(burst int64, r rate, window time.Duration) float64 {
 	return float64(burst) + r.perSecond()*window.Seconds()
 }
@@ -129,23 +130,23 @@ func tail(all []point, at int) []step {
 	var steps []step
 	for i := range all {
 		burst := all[i].peaks.of(at)
-		place := 0
+		index := 0
 		if burst < int64(len(small)) {
-			place = small[burst]
+			index = small[burst]
 		} else {
-			place = seen[burst]
+			index = seen[burst]
 		}
-		if place == 0 {
+		if index == 0 {
 			steps = append(steps, step{burst: burst})
-			place = len(steps)
+			index = len(steps)
 			if burst < int64(len(small)) {
-				small[burst] = place
+				small[burst] = index
 			} else {
-				seen[burst] = place
+				seen[burst] = index
 			}
 		}
-		steps[place-1].subjects++
-		steps[place-1].requests += all[i].requests
+		steps[index-1].subjects++
+		steps[index-1].requests += all[i].requests
 	}
 	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(b.burst, a.burst) })
 	return steps
@@ -219,7 +220,7 @@ func (t *terms) least() int {
 	}
 }
 
-// lastDays is on how many days limits from the days before are tried.
+// lastDays is the number of days on which limits from the days before are tried.
 const lastDays = 7
 
 // dayCount has the number of subjects on a day.

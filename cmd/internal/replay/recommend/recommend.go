@@ -3,9 +3,9 @@
 //
 // For a rate, the burst of a subject is the least one with which a token bucket never denies its requests. The
 // bursts of the subjects of a log are a sample, and an order statistic of a sample bounds the share of all subjects
-// above it, whatever their distribution (Wilks 1941). The rate is the one at which a single subject gets least
-// through in a window. A part of the subjects is used to choose the rate, and the others for the burst. If there
-// are enough subjects to be sure of every rate, all are used for both.
+// above it, whatever their distribution (Wilks 1941). The rate is the one at which the fewest requests
+// of a single subject are allowed in a window. Some of the subjects are used to choose the rate, and the others for
+// the burst. If there are enough subjects to be sure of every rate, all are used for both.
 //
 // Logs are read three times: to learn the routes; to measure bursts, through the same engine that decides about
 // live traffic; and to replay the resulting policy.
@@ -151,7 +151,7 @@ func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside
 	}
 	if g.halvings > 0 {
 		r.Sampled = 1 << min(g.halvings, 62)
-		r.Notes = append(r.Notes, fmt.Sprintf("There are more subjects than memory for them: one in %d was looked at, chosen by a hash. The promise holds as it is; shares of this log are estimates.", r.Sampled))
+		r.Notes = append(r.Notes, fmt.Sprintf("There are more subjects than memory for them: one in %d was measured, chosen by a hash. The promise holds nevertheless; percentages of this log are estimates.", r.Sampled))
 	}
 	if c.Tokens != "" {
 		r.Notes = append(r.Notes, "The limits are in tokens ("+c.Tokens+") of responses with a status 2xx. Each leaves room for one request that does not limit its output: add to the burst what yours may ask for at once.")
@@ -392,7 +392,7 @@ func (s *surveyed) notes() (notes []string) {
 		notes = append(notes, "Times are when requests ended, and not when they began: slow requests look like bursts where they end together.")
 	}
 	if 100*s.limited > n {
-		notes = append(notes, fmt.Sprintf("%s of the answers were 429 or 503: behind a limiter a log holds retries, and not what clients want.", percent(float64(s.limited)/float64(n))))
+		notes = append(notes, fmt.Sprintf("%s of the responses were 429 or 503. The log of a server behind a limiter has retries, and not the requests that clients would have sent without the limiter.", percent(float64(s.limited)/float64(n))))
 	}
 	if sampled {
 		notes = append(notes, "The log may leave requests out: real bursts are larger.")

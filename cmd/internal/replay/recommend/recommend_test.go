@@ -196,7 +196,7 @@ func checkText(t *testing.T, r *Result, refused int64) {
 	if i := strings.IndexFunc(text, func(c rune) bool { return c < ' ' && c != '\n' }); i >= 0 {
 		t.Fatalf("the text has the byte %d", text[i])
 	}
-	if total, later := strings.Index(text, fmt.Sprintf("refuses %s (", humanize.Comma(refused))), strings.Index(text, "Set aside"); 2*refused >= r.Requests && (total < 0 || later < total) {
+	if total, later := strings.Index(text, fmt.Sprintf("denies %s (", humanize.Comma(refused))), strings.Index(text, "Set aside"); 2*refused >= r.Requests && (total < 0 || later < total) {
 		t.Errorf("the share of all requests does not come first:\n%s", text)
 	}
 	if strings.Contains(text, "Every rule keeps the promise") && strings.Contains(text, "CANNOT PROMISE") {

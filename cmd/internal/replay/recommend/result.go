@@ -60,7 +60,7 @@ type Rule struct {
 	// above the limit.
 	NextDay      float64 `json:"next_day"`
 	NextSubjects int     `json:"next_day_subjects"`
-	// Harm is the most requests, or tokens, that a subject gets through in a window.
+	// Harm is how many requests, or tokens, of a subject are allowed in a window at most.
 	Harm float64 `json:"most_in_window"`
 	// WithAside is the burst, rounded up, if no subject is set aside.
 	WithAside  int64          `json:"burst_with_set_aside,omitempty"`

@@ -78,7 +78,7 @@ func (c *Convention) words(window string) string {
 func (r *Result) WriteText(w io.Writer) error {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "%s from %s to %s (%s), by %s.\n", words.Counted(r.Requests, "request"), r.From.Format(time.DateTime), r.To.Format("2006-01-02 15:04:05 MST"), words.Span(r.To.Sub(r.From)), r.Key)
-	fmt.Fprintf(b, "Asked for: at most %s of the subjects and of the requests are refused, with %s confidence; as little as possible in %s.\n", r.Share, r.Confidence, r.Window)
+	fmt.Fprintf(b, "Requested: each rule denies at most %s of the subjects and of the requests, with %s confidence, and allows a single subject as little as possible in %s.\n", r.Share, r.Confidence, r.Window)
 	for _, n := range r.Notes {
 		fmt.Fprintf(b, "! %s\n", n)
 	}
@@ -86,11 +86,11 @@ func (r *Result) WriteText(w io.Writer) error {
 		fmt.Fprintf(b, "\n%s", p.total(len(r.Aside) > 0))
 		switch {
 		case r.Sampled > 0:
-			b.WriteString(" Only a sample was looked at, so that the share on this log is not exact.\n")
+			b.WriteString(" Only a sample of the subjects was measured, so these percentages are estimates.\n")
 		case p.Kept && slices.ContainsFunc(r.Rules, func(r Rule) bool { return !r.Promised }):
-			b.WriteString(" On it no rule refuses more than was asked for, but NOT EVERY RULE CAN PROMISE THAT: see the rules below.\n")
+			b.WriteString(" In this log, no rule denies more than was requested, but NOT EVERY RULE CAN PROMISE THAT: see the rules below.\n")
 		case p.Kept:
-			b.WriteString(" Every rule keeps the promise on it.\n")
+			b.WriteString(" In this log, every rule keeps the promise.\n")
 		default:
 			b.WriteString(" THE PROMISE IS NOT KEPT: see the rules below.\n")
 		}
@@ -138,7 +138,7 @@ func (r *Result) asideRequests() (n int64) {
 // total describes what the whole policy denies in the log: requests first, then subjects.
 func (p *Replay) total(aside bool) string {
 	all := p.Refused + p.AsideRefused
-	s := fmt.Sprintf("Replayed on the same log: the whole policy refuses %s (%s) of %s", humanize.Comma(all), ratio(all, p.Requests), words.Counted(p.Requests, "request"))
+	s := fmt.Sprintf("Replayed on the same log: the whole policy denies %s (%s) of %s", humanize.Comma(all), ratio(all, p.Requests), words.Counted(p.Requests, "request"))
 	if !aside {
 		return fmt.Sprintf("%s, of %s.", s, words.Counted(p.Subjects, "subject"))
 	}
@@ -182,9 +182,9 @@ func (r *Rule) write(b *strings.Builder, out *Result) {
 	}
 	if out.Replay != nil {
 		p := out.Replay.Rules[r.Name]
-		fmt.Fprintf(b, "  Replayed: %s and %s are refused, and the share allows %s and %s", words.Counted(p.Subjects, "subject"), words.Counted(p.Refused, "request"), humanize.Comma(p.MaySubjects), humanize.Comma(p.MayRefuse))
+		fmt.Fprintf(b, "  Replayed: %s and %s are denied, and --share permits %s and %s", words.Counted(p.Subjects, "subject"), words.Counted(p.Refused, "request"), humanize.Comma(p.MaySubjects), humanize.Comma(p.MayRefuse))
 		if p.AsideSubjects > 0 {
-			fmt.Fprintf(b, "; beside %s and %s of those set aside", words.Counted(p.AsideSubjects, "subject"), words.Counted(p.AsideRefused, "request"))
+			fmt.Fprintf(b, "; in addition, %s and %s of those set aside", words.Counted(p.AsideSubjects, "subject"), words.Counted(p.AsideRefused, "request"))
 		}
 		b.WriteString(".\n")
 	}

@@ -23,8 +23,8 @@ func (r *Result) WriteYAML(w io.Writer) error {
 		b.WriteString(words.Comment(indent, fmt.Sprintf(format, args...)))
 	}
 	comment("", "Recommended from %s, %s to %s: %s, by %s.", words.Counted(r.Requests, "request"), r.From.Format("2006-01-02 15:04"), r.To.Format("2006-01-02 15:04 MST"), words.Span(r.To.Sub(r.From)), r.Key)
-	comment("", "At most %s of the subjects and of the requests are to be refused, with %s confidence, by each rule.", r.Share, r.Confidence)
-	comment("", "All rules are shadows: they refuse nothing until \"shadow: true\" is taken out.")
+	comment("", "Each rule denies at most %s of the subjects and of the requests, with %s confidence.", r.Share, r.Confidence)
+	comment("", "All rules are in shadow mode: they deny nothing until \"shadow: true\" is removed.")
 	for _, n := range r.Notes {
 		comment("", "%s", n)
 	}

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	chartSteps = 120 // the most steps of a chart
+	chartSteps = 120 // the maximum steps of a chart
 	chartRules = 6   // how many rules have a line of their own
 )
 
-// drawn has a chart for wide pages and for narrow ones, and its contents in words.
+// drawn has a chart in two sizes, for wide and narrow pages, and its contents in words.
 type drawn struct {
 	Wide, Narrow template.HTML
-	Says         string
+	Text         string
 	Legend       []legend
 }
 
 // legend describes a line of a chart.
 type legend struct {
 	Name string
-	Ink  int // the number of one of the style's colors --ink-0 to --ink-7
+	Ink  int // the number of one of the style's colors, --ink-0 to --ink-7
 }
 
 // requestsChart draws requests and denials.
 func requestsChart(s replay.Series) *drawn {
-	return draw(s, [][]int64{s.Requests, s.Refused}, []legend{{"requests", 0}, {"refused", 1}}, peaks(s))
+	return draw(s, [][]int64{s.Requests, s.Refused}, []legend{{"requests", 0}, {"denied", 1}}, peaks(s))
 }
 
 // peaks describes the peaks of a series.
@@ -41,12 +41,12 @@ func peaks(s replay.Series) string {
 	if len(s.Requests) == 0 {
 		return ""
 	}
-	says := fmt.Sprintf("At most %s within %s", words.Counted(slices.Max(s.Requests), "request"), words.Span(s.Step))
+	text := fmt.Sprintf("At most %s in %s.", words.Counted(slices.Max(s.Requests), "request"), words.Span(s.Step))
 	if worst := slices.Max(s.Refused); worst > 0 {
 		at := s.Begin.Add(time.Duration(slices.Index(s.Refused, worst)) * s.Step)
-		says += fmt.Sprintf("; most were denied from %s on, %s", when(at), humanize.Comma(worst))
+		text += fmt.Sprintf(" The step with the most denials (%s) begins at %s.", humanize.Comma(worst), when(at))
 	}
-	return says + "."
+	return text
 }
 
 // rulesChart draws the denials of the rules with the most denials, in the steps of s.
@@ -60,29 +60,30 @@ func rulesChart(r *replay.Report, s replay.Series, names []string) *drawn {
 		}
 		lines = append(lines, replay.Series{Begin: r.Series.Begin, Step: r.Series.Step, Requests: rule.Series}.Coarser(s.Step).Requests)
 		if rule.Shadow {
-			name += " (only watches)"
+			name += " (in shadow mode)"
 		}
 		of = append(of, legend{name, len(of) + 2})
 	}
-	return draw(s, lines, of, "Refusals over time, by rule.")
+	return draw(s, lines, of, "Denials over time, by rule.")
 }
 
-func draw(over replay.Series, lines [][]int64, of []legend, says string) *drawn {
+func draw(over replay.Series, lines [][]int64, of []legend, text string) *drawn {
 	if len(over.Requests) < 2 || len(lines) == 0 {
 		return nil
 	}
 	return &drawn{
 		Wide: drawing(1000, 260, 10, over, lines, of), Narrow: drawing(400, 240, 5, over, lines, of),
-		Says: says, Legend: of,
+		Text: text, Legend: of,
 	}
 }
 
 // The margins of a drawing leave room for the labels of its axes.
 const marginLeft, marginRight, marginTop, marginBottom = 56, 26, 10, 26
 
-// drawing draws series as lines, with areas beneath requests and denials. Its colors are variables of the page's
-// style, so that one drawing fits light and dark backgrounds. The drawing has no size of its own.
-func drawing(width, height, most int, over replay.Series, lines [][]int64, of []legend) template.HTML {
+// drawing draws series as lines, and fills the areas below requests and denials. At most maxLabels labels are below the
+// time axis. The colors are variables of the page's style, so that one drawing fits light and dark backgrounds. The
+// drawing has no size of its own.
+func drawing(width, height, maxLabels int, over replay.Series, lines [][]int64, of []legend) template.HTML {
 	highest := int64(0)
 	for _, line := range lines {
 		highest = max(highest, slices.Max(line))
@@ -101,7 +102,7 @@ func drawing(width, height, most int, over replay.Series, lines [][]int64, of []
 		fmt.Fprintf(&b, `<path d="M%.0f %.1fH%d" style="stroke:var(--line);fill:none"/>`, left, at, width-marginRight)
 		fmt.Fprintf(&b, `<text x="%.0f" y="%.1f" text-anchor="end" style="fill:var(--muted);font-size:12.8px">%s</text>`, left-6, at+4, short(n*each))
 	}
-	for i, label := range ticks(over, most) {
+	for i, label := range ticks(over, maxLabels) {
 		if label == "" {
 			continue
 		}
@@ -127,7 +128,8 @@ func drawing(width, height, most int, over replay.Series, lines [][]int64, of []
 	return template.HTML(b.String())
 }
 
-// scale divides an axis that reaches at least to n into a few equal parts, each of a round number.
+// scale divides an axis that reaches at least to n into at most five equal parts. The length of a part, each, is a
+// round number.
 func scale(n int64) (each, parts int64) {
 	for each = 1; ; each *= 10 {
 		for _, of := range [...]int64{1, 2, 5} {
@@ -146,7 +148,7 @@ func short(n int64) string {
 	return strings.TrimSpace(humanize.SI(float64(n), ""))
 }
 
-// spans are the possible lengths of steps, and distances between two labels of an axis.
+// spans are the possible lengths of steps, and the possible distances between two labels of an axis.
 var spans = [...]time.Duration{
 	time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
 	time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
@@ -155,14 +157,15 @@ var spans = [...]time.Duration{
 
 const day = 24 * time.Hour
 
-// legible returns a series with at most a number of steps, if one of the spans is long enough.
-func legible(s replay.Series, most int) replay.Series {
-	if len(s.Requests) <= most {
+// legible returns s with longer steps, so that it has at most maxSteps. If even the longest of the spans is too short
+// for this, it returns s.
+func legible(s replay.Series, maxSteps int) replay.Series {
+	if len(s.Requests) <= maxSteps {
 		return s
 	}
 	for _, step := range spans {
 		if step > s.Step && step%s.Step == 0 {
-			if c := s.Coarser(step); len(c.Requests) <= most {
+			if c := s.Coarser(step); len(c.Requests) <= maxSteps {
 				return c
 			}
 		}
@@ -170,9 +173,9 @@ func legible(s replay.Series, most int) replay.Series {
 	return s
 }
 
-// ticks returns a label for each step at which a new hour, day or the like begins, and "" for other steps. At most
-// most steps have labels.
-func ticks(s replay.Series, most int) (labels []string) {
+// ticks returns a label for each step at which a new hour, day or other span begins, and "" for other steps. The span
+// is so long that at most maxLabels steps have labels, if possible.
+func ticks(s replay.Series, maxLabels int) (labels []string) {
 	for _, every := range spans {
 		if every < s.Step {
 			continue
@@ -185,7 +188,7 @@ func ticks(s replay.Series, most int) (labels []string) {
 				used++
 			}
 		}
-		if used <= most {
+		if used <= maxLabels {
 			break
 		}
 	}

@@ -46,7 +46,7 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 type page struct {
 	*replay.Report
 	Headline              string
-	Who, WhoCapital       string // see [noun]
+	Noun, NounCapital     string // see [noun]
 	Series                replay.Series
 	Formats               string
 	Requested             *drawn // the requests over time
@@ -87,7 +87,7 @@ type clients struct {
 func HTML(w io.Writer, r *replay.Report) error {
 	one := noun(r)
 	p := &page{
-		Report: r, Headline: headline(r), Who: one, WhoCapital: strings.ToUpper(one[:1]) + one[1:], AboutRules: aboutRules(r), AboutDown: aboutDown,
+		Report: r, Headline: headline(r), Noun: one, NounCapital: strings.ToUpper(one[:1]) + one[1:], AboutRules: aboutRules(r), AboutDown: aboutDown,
 		Formats: formats(r.Log.Files), Series: legible(r.Series, chartSteps), Findings: findings(r), Broken: broken(r), FirstUnread: int64(len(r.Log.Unread)) < r.Unreadable,
 		Hardness: hardness, Tops: r.Top[:min(len(r.Top), pageSubjects)],
 	}

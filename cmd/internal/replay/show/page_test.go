@@ -143,8 +143,8 @@ func TestPageLeavesOut(t *testing.T) {
 		t.Errorf("an empty log has %q", got)
 	}
 	r := watching()
-	want := []string{"Over time", "Refusals by rule", "Rules", "How hard it would hit them", "About the rules", "What the log says was answered",
-		"Not judged, because the log does not tell", "Read only in part", "3 lines that could not be read", "Before you trust this"}
+	want := []string{"Over time", "Denials by rule", "Rules", "Downtime", "About the rules", "Responses in the log",
+		"Not judged, because the log lacks the data", "Read only in part", "3 lines that could not be read", "Before you trust this"}
 	if got := sections(r); !slices.Equal(got, want) {
 		t.Errorf("of rules that only watch: %q", got)
 	}

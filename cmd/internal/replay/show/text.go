@@ -259,14 +259,14 @@ func limit(rule replay.Rule) string {
 
 // aboutRules explains the columns of rules.
 func aboutRules(r *replay.Report) string {
-	text := "Alone are the requests that no other rule denies; the longest wait is the longest that a refusal told."
+	text := "Alone counts the requests that no other rule denies. Longest wait is the longest Retry-After of a denial."
 	if noun(r) == "subject" {
 		text += " A subject is one value of what a rule counts by: an address, an API key, a user."
 	}
 	return text
 }
 
-const aboutDown = "Down is the longest time from a refusal to the next request that passed, or that would have, by the wait that was told. Once are those with one refusal in all."
+const aboutDown = "Down is the longest time from a denial to the next request that was allowed, or that would have been allowed after the Retry-After. Once counts those with only one denial."
 
 func longest(rule replay.Rule) string {
 	if rule.Refused == 0 || rule.Longest <= 0 {
@@ -305,19 +305,19 @@ func down(s replay.Subject) string {
 	return words.Span(s.Down)
 }
 
-// bar draws a bar. Its length is the fraction of n in most.
-func bar(n, most int64) string {
-	full := int(barWidth * n / max(1, most))
+// bar draws a bar whose length is the ratio of n to longest.
+func bar(n, longest int64) string {
+	full := int(barWidth * n / max(1, longest))
 	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)
 }
 
-// list writes a section of sentences, each of at most most characters, if there are any.
-func (p *printer) list(name string, sentences []string, most int) {
+// list writes a section of sentences, each cut to limit characters. Without sentences, it writes nothing.
+func (p *printer) list(name string, sentences []string, limit int) {
 	if len(sentences) > 0 {
 		p.section(name)
 	}
 	for _, text := range sentences {
-		p.paragraph("  - ", safe(text, most))
+		p.paragraph("  - ", safe(text, limit))
 	}
 }
 
@@ -336,7 +336,7 @@ func findings(r *replay.Report) (found []string) {
 		}
 		name = safe(name, 64)
 		if rule.Boundary > 0.2 && rule.Refused >= 20 {
-			found = append(found, fmt.Sprintf("%s of the refusals of %s are in the first tenth of its window: clients ask in bursts when it begins. A bucket, or a sliding window, spreads them.", share(int64(rule.Boundary*1000+0.5), 1000), name))
+			found = append(found, fmt.Sprintf("%s of the denials by %s are in the first tenth of its window: clients send bursts when it begins. A bucket, or a sliding window, spreads them.", share(int64(rule.Boundary*1000+0.5), 1000), name))
 		}
 		if rule.Shadow && rule.Refused > 0 {
 			others := humanize.Comma(rule.Alone) + " of which no other rule denies"
@@ -346,7 +346,7 @@ func findings(r *replay.Report) (found []string) {
 			case rule.Refused:
 				others = "which no other rule denies"
 			}
-			found = append(found, fmt.Sprintf("%s only watches: it would deny %s, %s.", name, words.Counted(rule.Refused, "request"), others))
+			found = append(found, fmt.Sprintf("%s is in shadow mode: it would deny %s, %s.", name, words.Counted(rule.Refused, "request"), others))
 		}
 		if rule.Delayed > 0 {
 			found = append(found, fmt.Sprintf("%s would hold %s in its queue before letting them pass.", name, words.Counted(rule.Delayed, "request")))
@@ -375,7 +375,7 @@ func (p *printer) statuses(r *replay.Report) {
 	if len(r.Statuses) == 0 || r.Requests == 0 {
 		return
 	}
-	p.section("what the log says was answered")
+	p.section("responses in the log")
 	var rows [][]string
 	for _, s := range r.Statuses {
 		rows = append(rows, []string{safe(s.Class, 10), humanize.Comma(s.Requests), humanize.Comma(s.Refused), share(s.Refused, s.Requests)})

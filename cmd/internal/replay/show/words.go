@@ -49,10 +49,10 @@ func when(t time.Time) string {
 // maxMarks is how many marks, such as accents, one character may have. More would reach into the lines around it.
 const maxMarks = 2
 
-// safe returns text from a log in a form that affects neither a terminal nor the lines around it, in at most most
-// characters. Characters that do not print as themselves are escaped: controls, invalid UTF-8, changes of the
+// safe returns text from a log in a form that affects neither a terminal nor the lines around it, in at most
+// limit characters. Characters that do not print as themselves are escaped: controls, invalid UTF-8, changes of the
 // direction of text, and invisible characters.
-func safe(s string, most int) string {
+func safe(s string, limit int) string {
 	var b strings.Builder
 	marks := maxMarks // a mark at the start has no character to be on
 	for i, r := range s {
@@ -68,7 +68,7 @@ func safe(s string, most int) string {
 		case marks > maxMarks || !printable.Shows(r):
 			text = fmt.Sprintf(`\u{%x}`, r)
 		}
-		if most -= utf8.RuneCountInString(text); most < 0 {
+		if limit -= utf8.RuneCountInString(text); limit < 0 {
 			return b.String() + "…"
 		}
 		b.WriteString(text)

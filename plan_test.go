@@ -132,7 +132,7 @@ func TestPlanErrors(t *testing.T) {
 		"algorithm(7) is not an algorithm":                                              {Count: 1, Period: time.Second, Algorithm: 7},
 		"fixed_window has no burst: leave it out":                                       {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.FixedWindow},
 		"a log counts at most 4294967295":                                               {Count: 1 << 32, Period: time.Second, Algorithm: sluice.SlidingWindowLog},
-		"an exact log of more than 1048576 units is not kept":                           {Count: 1<<20 + 1, Period: time.Second, Algorithm: sluice.SlidingWindowLogExact},
+		"an exact log has at most 1048576 units":                                        {Count: 1<<20 + 1, Period: time.Second, Algorithm: sluice.SlidingWindowLogExact},
 		"limit 1/36500d burst 1: a burst of 1 takes more than 70":                       {Count: 1, Period: 36500 * day},
 		"a burst of 100000 takes more than 70 years to drain":                           {Count: 1, Period: day, Burst: 100_000},
 		"limit 9223372036854775807/second burst 9223372036854775807":                    {Count: math.MaxInt64, Period: time.Second},

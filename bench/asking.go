@@ -17,8 +17,8 @@ import (
 
 const redisBudget = 1500 * time.Millisecond
 
-// asking measures decisions over Redis by a number of callers, with a premise on the share
-// that is refused.
+// asking measures decisions over Redis by a number of callers. It fails if the fraction of denials is not between
+// least and most.
 func asking(callers, n, count int, period time.Duration, least, most float64) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
 		s, err := startRedis()
@@ -36,10 +36,10 @@ func asking(callers, n, count int, period time.Duration, least, most float64) fu
 		decisions := float64(len(took))
 		refused := 1 - float64(admitted)/decisions
 		if c.role != floor && (refused < least || refused > most) {
-			return nil, fmt.Errorf("%.4f are refused, and should be %.4f to %.4f", refused, least, most)
+			return nil, fmt.Errorf("the fraction of denials is %.4f, want %.4f to %.4f", refused, least, most)
 		}
 		if have, want := s.keys(), min(n, len(took)/callers); have < want {
-			return nil, fmt.Errorf("the server has %d keys, and should have %d", have, want)
+			return nil, fmt.Errorf("the server has %d keys, want %d", have, want)
 		}
 		slices.Sort(took)
 		us := func(d time.Duration) float64 { return float64(d) / 1000 }
@@ -56,7 +56,7 @@ func asking(callers, n, count int, period time.Duration, least, most float64) fu
 	}
 }
 
-// latencies decides for d, and returns how long each decision took.
+// latencies makes decisions for a time of d, and returns how long each took.
 func latencies(callers int, d time.Duration, all keys, decide func(string) bool) (took []time.Duration, admitted int) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -88,7 +88,7 @@ func latencies(callers int, d time.Duration, all keys, decide func(string) bool)
 var scriptCalls = regexp.MustCompile(`cmdstat_(?:eval|evalsha):calls=(\d+)`)
 var incrCalls = regexp.MustCompile(`cmdstat_incr:calls=(\d+)`)
 
-// calls returns how many scripts the server has run, or if it is none how many INCRs.
+// calls returns how many scripts the server has run, or how many INCRs if it has run no script.
 func (s *server) calls() float64 {
 	c := goRedis(s.addr)
 	defer c.Close()
@@ -115,10 +115,11 @@ func (s *server) keys() int {
 	return int(n)
 }
 
-// command is what a client has sent to a server.
+// command is a command that a client has sent to a server.
 type command []string
 
-// sentBy returns what clients send to the server while f runs, but for what scripts do.
+// sentBy returns the commands that clients send to the server while f runs. It leaves out the commands that scripts
+// run.
 func sentBy(addr string, f func()) []command {
 	conn, err := net.Dial("tcp", addr)
 	must(err)
@@ -146,7 +147,7 @@ func sentBy(addr string, f func()) []command {
 	}
 }
 
-// unquoted reads the strings of a line of MONITOR.
+// unquoted returns the strings in a line of MONITOR's output.
 func unquoted(line string) (all command) {
 	for line = strings.TrimSpace(line); line != ""; line = strings.TrimSpace(line) {
 		quoted, err := strconv.QuotedPrefix(line)
@@ -158,11 +159,11 @@ func unquoted(line string) (all command) {
 	return all
 }
 
-// isRun reports whether c runs a script that the server knows.
+// isRun reports whether c runs a script that the server has already loaded.
 func isRun(c command) bool { return strings.EqualFold(c[0], "evalsha") }
 
-// oneCallEach sends our script for every decision by itself, by a client that puts what
-// its callers send into one pipeline: what coalescing is measured by.
+// oneCallEach makes one call of our script for each decision. Its client only pipelines the calls of all callers.
+// The store's coalescing is compared with this.
 func oneCallEach(addr string, count int, period time.Duration) func(string) bool {
 	var run command
 	for _, c := range sentBy(addr, func() { sluiceRedis(addr, count, period)(keysOf(1).at(0)) }) {
@@ -181,8 +182,8 @@ func oneCallEach(addr string, count int, period time.Duration) func(string) bool
 }
 
 const (
-	hot   = 50_000_000 // a day, and at once: more than is asked for
-	roomy = 5_000      // the same for one key of many
+	hot   = 50_000_000 // a day, and as the burst: more than the callers take
+	roomy = 5_000      // the same for one of many keys
 )
 
 func redisWorks() []work {
@@ -194,10 +195,10 @@ func redisWorks() []work {
 			each = append(slices.Clone(each), contender{"sluice/redisstore, one call each", other, overRedis(oneCallEach)})
 		}
 		works = append(works,
-			work{fmt.Sprintf("Redis: %d callers, 10,000 keys", callers), "Token buckets of 5,000 a day, so that nothing expires; all is admitted", redisDeciders, asking(callers, 10_000, roomy, 24*time.Hour, 0, 0), cols},
-			work{fmt.Sprintf("Redis: %d callers, one hot key", callers), "A token bucket of 50 million a day; all is admitted", each, asking(callers, 1, hot, 24*time.Hour, 0, 0), cols})
+			work{fmt.Sprintf("Redis: %d callers, 10,000 keys", callers), "Token buckets of 5,000 a day, so that nothing expires; all requests are admitted", redisDeciders, asking(callers, 10_000, roomy, 24*time.Hour, 0, 0), cols},
+			work{fmt.Sprintf("Redis: %d callers, one hot key", callers), "A token bucket of 50 million a day; all requests are admitted", each, asking(callers, 1, hot, 24*time.Hour, 0, 0), cols})
 	}
 	attacked := slices.DeleteFunc(slices.Clone(redisDeciders), func(c contender) bool { return c.name == "throttled" })
-	return append(works, work{"Redis: 64 callers, an attacker's key", "A token bucket of 10 a second; nearly all is refused. Calls are the scripts, or `INCR`s, that the server has run per decision",
+	return append(works, work{"Redis: 64 callers, an attacker's key", "A token bucket of 10 a second; nearly all requests are denied. Calls are the scripts, or `INCR`s, that the server has run per decision",
 		attacked, asking(64, 1, 10, time.Second, 0.9, 1), append(slices.Clone(cols), "calls", "refused")})
 }

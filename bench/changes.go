@@ -21,15 +21,15 @@ const (
 // users is the number of users. Some have an override, or are in a tier.
 const users = 100_000
 
-// listed is a table for as many of the users.
+// listed returns p with a table that has entries for n of the users.
 type listed func(p *policy.Policy, users keys, n int) (*policy.Policy, error)
 
 func changeWorks() []work {
 	cols := []string{"added CPU ns", "CPU ns", "allocs", "change CPU ms"}
 	return []work{
-		{growingOverrides, "Decisions by one rule about 100,000 users in no order, of whom so many have an override: what that adds to the decision without any, in turn, and what it takes to replace all of them", tableSizes("with an override", overridesOf), tabled, cols},
-		{growingSubjects, "The same with users who are in a tier by the table of subjects", tableSizes("in a tier", subjectsOf), tabled, cols},
-		{changingRules, "What it takes until a policy of so many rules is in force, compiled from the document", ruleChanges(), changed, []string{"change CPU ms"}},
+		{growingOverrides, "Decisions by one rule about 100,000 users in random order, some of whom have an override: the cost that the overrides add to a decision without overrides, measured in turn, and the cost of replacing all of them", tableSizes("with an override", overridesOf), tabled, cols},
+		{growingSubjects, "The same with users who are assigned to a tier by the table of subjects", tableSizes("in a tier", subjectsOf), tabled, cols},
+		{changingRules, "The cost of putting a policy with this number of rules in force, compiled from the document", ruleChanges(), changed, []string{"change CPU ms"}},
 	}
 }
 
@@ -65,7 +65,7 @@ func subjectsOf(p *policy.Policy, users keys, n int) (*policy.Policy, error) {
 	return p.WithSubjects(list)
 }
 
-// tabled measures decisions with a table, in turn with those without.
+// tabled measures decisions with a table, alternating with decisions without it.
 func tabled(c contender) (sample, error) {
 	g, all := c.start.(grown), keysOf(users)
 	p, err := policy.Compile(policy.Document{
@@ -85,7 +85,7 @@ func tabled(c contender) (sample, error) {
 		}
 		change = min(change, float64((cpu()-start).Microseconds())/1000)
 	}
-	store := memory.New() // one: the states are the same
+	store := memory.New() // one store for both, so that they charge the same states
 	const turns = 10
 	var bare, whole cost
 	for range turns {
@@ -95,13 +95,13 @@ func tabled(c contender) (sample, error) {
 	}
 	s, below := whole.sample(), bare.sample()
 	if s["refused"]+below["refused"] > 0 {
-		return nil, fmt.Errorf("%.4f and %.4f are refused", s["refused"], below["refused"])
+		return nil, fmt.Errorf("the fractions of denials are %.4f and %.4f, want none", s["refused"], below["refused"])
 	}
 	s["added CPU ns"], s["change CPU ms"] = s["CPU ns"]-below["CPU ns"], change
 	return s, nil
 }
 
-// deciding1 decides about users in no order on one thread.
+// deciding1 measures decisions about users in random order, on one thread.
 func deciding1(e *policy.Engine, all keys, d time.Duration) cost {
 	value := []string{""}
 	ctx, r, decision := context.Background(), &policy.Request{Header: http.Header{"X-User": value}}, policy.Decision{}
@@ -112,7 +112,7 @@ func deciding1(e *policy.Engine, all keys, d time.Duration) cost {
 	})
 }
 
-// changed measures what it takes to put another policy in force.
+// changed measures the time until a changed policy is in force.
 func changed(c contender) (sample, error) {
 	doc := policy.Document{Rules: make([]policy.Rule, c.start.(grown).size)}
 	for i := range doc.Rules {

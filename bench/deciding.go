@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	budget  = 330 * time.Millisecond // of one measurement
+	budget  = 330 * time.Millisecond // the time of one measurement
 	million = 1_000_000
-	plenty  = 500_000_000 // a second: never reached by one process
+	plenty  = 500_000_000 // a second; one process never reaches this limit
 )
 
-// deciding measures decisions over keys, by one thread and by two, with a premise on the
-// share that is refused.
+// deciding measures decisions about n keys, by one thread and by two. It fails if the fraction of denials is not
+// between least and most.
 func deciding(n int, sequenceOf func(int) []uint32, count int, period time.Duration, least, most float64) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
 		all, sequence := keysOf(n), sequenceOf(n)
 		decide := c.start.(inMemory)(count, period, n)
 		for i := range n {
-			decide(all.at(i)) // every key is known
+			decide(all.at(i)) // so that every key is known
 		}
 		runtime.GC()
 		s := spend(1, budget, all, sequence, decide).sample()
@@ -35,7 +35,7 @@ func deciding(n int, sequenceOf func(int) []uint32, count int, period time.Durat
 		s["2 threads ns"], s["2 threads CPU ns"] = two["ns"], two["CPU ns"]
 		for _, refused := range []float64{s["refused"], two["refused"]} {
 			if c.role != floor && (refused < least || refused > most) {
-				return nil, fmt.Errorf("%.4f are refused, and should be %.4f to %.4f", refused, least, most)
+				return nil, fmt.Errorf("the fraction of denials is %.4f, want %.4f to %.4f", refused, least, most)
 			}
 		}
 		return s, nil
@@ -54,11 +54,11 @@ func copying(measure func(contender) (sample, error)) func(contender) (sample, e
 	}
 }
 
-// everyKey is uniform, and asserts that the work is over that many keys.
+// everyKey is uniform, and asserts that its sequence has nearly all of the n keys.
 func everyKey(n int) []uint32 {
 	s := uniform(n)
 	if d := different(s, n); d < n*95/100 {
-		panic(fmt.Sprintf("the sequence names %d of %d keys", d, n))
+		panic(fmt.Sprintf("the sequence has %d of %d keys", d, n))
 	}
 	return s
 }
@@ -68,15 +68,15 @@ func memoryWorks() []work {
 	withUber := append(slices.Clone(deciders), uberDecider)
 	return []work{
 		{"memory: one hot key, allowed", "The limit is never reached", withUber, deciding(1, one, plenty, time.Second, 0, 0), cols},
-		{"memory: one hot key, copied", "As allowed, and the key is copied just before the call, as a server has it", withUber, copying(deciding(1, one, plenty, time.Second, 0, 0)), cols},
+		{"memory: one hot key, copied", "As above, but the key is copied just before the call, as in a server", withUber, copying(deciding(1, one, plenty, time.Second, 0, 0)), cols},
 		{"memory: one hot key, refused", "A limit of 1 an hour", deciders, deciding(1, one, 1, time.Hour, 0.999, 1), cols},
 		{"memory: 1 M keys, uniform", "A limit of 100 a minute; all keys are known", deciders, deciding(million, everyKey, 100, time.Minute, 0, 0.01), cols},
-		{byZipf, "A limit of 100 a minute, so that the head is refused; all keys are known", deciders, deciding(million, zipf, 100, time.Minute, 0.05, 0.95), cols},
-		{newKeys, "1 M new keys once each, by one caller, in a store that begins empty; the garbage collector is counted", limiters(), fresh, []string{"ns", "CPU ns"}},
+		{byZipf, "A limit of 100 a minute, so that the most frequent keys are denied; all keys are known", deciders, deciding(million, zipf, 100, time.Minute, 0.05, 0.95), cols},
+		{newKeys, "1 M new keys once each, by one caller, in a store that is empty at first; the time of the garbage collector counts", limiters(), fresh, []string{"ns", "CPU ns"}},
 	}
 }
 
-// limiters are the deciders that keep something.
+// limiters returns the deciders that keep counts.
 func limiters() []contender {
 	return slices.DeleteFunc(slices.Clone(deciders), func(c contender) bool { return c.role == floor })
 }
@@ -84,26 +84,26 @@ func limiters() []contender {
 func footprintWorks() []work {
 	flooded := []contender{{"sluice/memory", ours, inMemory(nil)}}
 	return []work{
-		{"memory: what a key takes", "1 M new keys once each: bytes and allocations of a key, the time of a full collection with all of them and for how long it stops the world", limiters(), footprint, []string{"bytes", "allocs", "GC ms", "GC pause µs"}},
-		{"memory: a flood", "5,000 keys use up 10 a day in a store of the default size, then 6 M keys that nobody has seen come once each: the share of limited keys that are admitted again, and the allocations of a new key", flooded, flood, []string{"freed", "evicted", "allocs"}},
+		{"memory: what a key takes", "1 M new keys once each: bytes and allocations of a key, the time of a full garbage collection with all keys, and how long it stops the world", limiters(), footprint, []string{"bytes", "allocs", "GC ms", "GC pause µs"}},
+		{"memory: a flood", "5,000 keys use up 10 a day in a store of the default size, then 6 M new keys come once each: the fraction of the limited keys that are admitted again, and the allocations of a new key", flooded, flood, []string{"freed", "evicted", "allocs"}},
 	}
 }
 
-// keysLast is long enough that no window ends meanwhile.
+// keysLast is a period so long that no window ends during a measurement.
 const keysLast = 1000 * time.Hour
 
-// bring decides about a million new keys.
+// bring makes one decision about each of a million new keys.
 func bring(decide func(string) bool, buf []byte) error {
 	for i := range million {
-		// A key of its own, that only the limiter may keep.
+		// The key is a new string, which only the limiter may keep.
 		if !decide(string(number11(buf, i))) {
-			return errors.New("the first request of a key is refused")
+			return errors.New("the first request of a key was denied")
 		}
 	}
 	return nil
 }
 
-// fresh measures the first request of keys.
+// fresh measures the first requests of new keys.
 func fresh(c contender) (sample, error) {
 	buf := []byte(keysOf(1).at(0))
 	decide := c.start.(inMemory)(100, keysLast, million)
@@ -116,7 +116,7 @@ func fresh(c contender) (sample, error) {
 	return sample{"ns": took["ns"], "CPU ns": took["CPU ns"]}, remembers(decide, buf)
 }
 
-// footprint measures the memory of a million keys that are in use, and a collection.
+// footprint measures the memory of a million keys that are in use, and a garbage collection with them.
 func footprint(c contender) (sample, error) {
 	buf := []byte(keysOf(1).at(0))
 	runtime.GC()
@@ -130,14 +130,14 @@ func footprint(c contender) (sample, error) {
 	runtime.ReadMemStats(&after)
 	s := sample{
 		"bytes": float64(after.HeapAlloc-before.HeapAlloc) / million,
-		// The harness makes one string a key.
+		// The harness allocates one string for each key.
 		"allocs": float64(after.Mallocs-before.Mallocs)/million - 1,
 	}
 	s["GC ms"], s["GC pause µs"] = collection()
 	return s, remembers(decide, buf)
 }
 
-// number11 overwrites the digits of a key with another number.
+// number11 overwrites the digits of a key with the number i.
 func number11(key []byte, i int) []byte {
 	n := i * 7919
 	for at := keyBytes - 1; at >= keyBytes-11; at-- {
@@ -147,7 +147,7 @@ func number11(key []byte, i int) []byte {
 	return key
 }
 
-// collection returns the median time of full collections, and of their pauses.
+// collection returns the median time of full garbage collections, and the median of their pauses.
 func collection() (ms, pause float64) {
 	var all, stops []float64
 	var before, after runtime.MemStats
@@ -164,7 +164,7 @@ func collection() (ms, pause float64) {
 	return ms, pause
 }
 
-// remembers asserts that nothing was forgotten: nearly every key has 99 left.
+// remembers asserts that the limiter has forgotten no key: nearly every key has 99 units left.
 func remembers(decide func(string) bool, buf []byte) error {
 	forgotten := 0
 	for i := range 1000 {
@@ -183,7 +183,7 @@ func remembers(decide func(string) bool, buf []byte) error {
 	return nil
 }
 
-// flood measures which share of the keys that were limited a flood of new ones frees.
+// flood measures how many of the limited keys a flood of new keys frees from their limit, as a fraction.
 func flood(contender) (sample, error) {
 	const limited, count, newKeys = 5000, 10, 6 * million
 	store := memory.New()
@@ -198,7 +198,7 @@ func flood(contender) (sample, error) {
 	for i := range limited {
 		for range count {
 			if !decide(all.at(i)) {
-				return nil, errors.New("refused before the limit")
+				return nil, errors.New("a key was denied below its limit")
 			}
 		}
 	}
@@ -206,10 +206,10 @@ func flood(contender) (sample, error) {
 	copy(buf, "attacker")
 	var before, after runtime.MemStats
 	for i := range newKeys {
-		if i == newKeys/2 { // the store has its full size
+		if i == newKeys/2 { // by now, the store has its full size
 			runtime.ReadMemStats(&before)
 		}
-		decide(unsafe.String(&number11(buf, i)[0], len(buf))) // a store keeps no key
+		decide(unsafe.String(&number11(buf, i)[0], len(buf))) // the store must copy the key, because buf changes
 	}
 	runtime.ReadMemStats(&after)
 	freed := 0
@@ -220,7 +220,7 @@ func flood(contender) (sample, error) {
 	}
 	evicted := store.Stats().Evicted
 	if evicted < million {
-		return nil, fmt.Errorf("only %d keys had to go: that is no flood", evicted)
+		return nil, fmt.Errorf("only %d keys were evicted: the flood was too small", evicted)
 	}
 	return sample{
 		"freed":   float64(freed) / limited,

@@ -14,34 +14,34 @@ import (
 	"time"
 )
 
-// questioned is a server that is asked for decisions, in a process of its own.
+// questioned is a contender that starts a server in a separate process, and asks it for decisions.
 type questioned struct {
 	start func(e doorPlace) *exec.Cmd
-	// dial returns the speaker for a connection.
+	// dial returns a speaker that uses a connection.
 	dial     func(c net.Conn) speaker
-	uncounts bool // it answers without counting
-	few      bool // clients share connections: sixteen questions on each
+	uncounts bool // the server answers without counting
+	few      bool // there are few connections, with sixteen callers on each
 }
 
-// doorPlace is where a server runs.
+// doorPlace has the directory and the addresses with which a server runs.
 type doorPlace struct {
 	dir, listen string
-	redis       string // address of the shared server, if it has one
-	upstream    string // of a gateway
+	redis       string // the address of the shared Redis server, if there is one
+	upstream    string // the address of the upstream of a gateway
 }
 
-// speaker asks over one connection, and may be owed several answers.
+// speaker asks questions over one connection. Several questions can be open at a time.
 type speaker interface {
-	// ask writes a question about a key, perhaps only into a buffer.
+	// ask writes a question about a key, perhaps only into the buffer that flush sends.
 	ask(key string)
 	flush()
-	// answer reads one, and returns how much of the limit of its key is left.
+	// answer reads an answer, and returns how many units of the key's limit are left.
 	answer() (left int64)
-	// buffered reports whether another answer has come already.
+	// buffered reports whether another answer has already arrived.
 	buffered() bool
 }
 
-// wire is what speakers have in common.
+// wire has the buffers that all speakers have.
 type wire struct {
 	r *bufio.Reader
 	w *bufio.Writer
@@ -54,7 +54,7 @@ func newWire(c net.Conn) wire {
 func (w wire) flush()         { must(w.w.Flush()) }
 func (w wire) buffered() bool { return w.r.Buffered() > 0 }
 
-// doorLoad is how many connections ask, and how many answers each is owed at a time.
+// doorLoad has the number of connections, and the number of questions that are open on each.
 type doorLoad struct {
 	connections, window int
 	keys                int
@@ -63,10 +63,10 @@ type doorLoad struct {
 
 const (
 	doorBudget = 2 * time.Second
-	doorLimit  = 1_000_000_000 // a day, of each key: no request is denied
+	doorLimit  = 1_000_000_000 // a day for each key: no request is denied
 )
 
-// atDoor measures a server that is asked, and asserts that it has counted every question.
+// atDoor measures a server's answers, and asserts that it has counted every question.
 func atDoor(l doorLoad) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
 		e, cleanUp, err := l.prepare()
@@ -92,7 +92,7 @@ func atDoor(l doorLoad) func(contender) (sample, error) {
 		wall, used, shared := time.Since(start), s.cpu()-used, e.shared()-shared
 		calls = e.calls() - calls
 		if measured < 1000 {
-			return nil, fmt.Errorf("only %d answers", measured)
+			return nil, fmt.Errorf("only %d answers came", measured)
 		}
 		if err := how.proof(s.addr, all, n+measured); err != nil {
 			return nil, err
@@ -106,7 +106,7 @@ func atDoor(l doorLoad) func(contender) (sample, error) {
 	}
 }
 
-// surroundings are what a server needs.
+// surroundings has the directory, the upstream and the shared server that a server needs.
 type surroundings struct {
 	doorPlace
 	store *server
@@ -151,7 +151,7 @@ func (l doorLoad) prepare() (e surroundings, cleanUp func(), err error) {
 	}, nil
 }
 
-// during asks for d, and returns how often.
+// during asks questions for a time of d, and returns how many were answered.
 func (l doorLoad) during(d time.Duration, addr string, dial func(net.Conn) speaker, all keys) (n int) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -171,7 +171,7 @@ func (l doorLoad) during(d time.Duration, addr string, dial func(net.Conn) speak
 	return n
 }
 
-// converse keeps as many questions open as the load has, and returns how many were answered.
+// converse keeps l.window questions open on one connection, and returns how many were answered.
 func (l doorLoad) converse(deadline time.Time, s speaker, at int, all keys) (n int) {
 	ask := func() {
 		s.ask(all.at(at % all.len()))
@@ -199,7 +199,7 @@ func (l doorLoad) converse(deadline time.Time, s speaker, at int, all keys) (n i
 	return n
 }
 
-// proof asks about every key once more, and fails if not all that was asked is counted.
+// proof asks about every key once more, and fails if the server has not counted every question.
 func (a questioned) proof(addr string, all keys, n int) error {
 	if a.uncounts {
 		return nil
@@ -219,19 +219,19 @@ func (a questioned) proof(addr string, all keys, n int) error {
 		counted -= left
 	}
 	if first < 0 {
-		return errors.New("the answers do not say what is left")
+		return errors.New("the answers do not contain the remaining units")
 	}
 	limit := int64(doorLimit)
 	if first < doorLimit/2 {
 		limit = throttleLimit
 	}
 	if counted += limit * int64(all.len()); counted != int64(n+all.len()) {
-		return fmt.Errorf("%d are counted of %d", counted, n+all.len())
+		return fmt.Errorf("the server has counted %d of %d questions", counted, n+all.len())
 	}
 	return nil
 }
 
-// serveSluice starts the gateway's program with doors.
+// serveSluice starts "sluice serve" with further arguments.
 func serveSluice(policy string, args func(e doorPlace) []string) func(e doorPlace) *exec.Cmd {
 	return func(e doorPlace) *exec.Cmd {
 		all := append([]string{"serve", "--admin", "127.0.0.1:0", "--log-level", "error"}, args(e)...)
@@ -241,7 +241,7 @@ func serveSluice(policy string, args func(e doorPlace) []string) func(e doorPlac
 			all = append(all, "--policy", file)
 		}
 		if e.redis != "" {
-			// So long that no decision is made without the store on a busy machine.
+			// The timeout is long, so that even on a busy machine no decision is made without the store.
 			all = append(all, "--store", "redis://"+e.redis, "--store-timeout", "10s")
 		}
 		return exec.Command(filepath.Join(os.Getenv(binDir), "sluice"), all...)
@@ -263,14 +263,14 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1000000000}
 `
 
-// sluiceRLS reads the configuration that envoyproxy/ratelimit reads.
+// sluiceRLS starts "sluice serve" with the same configuration as envoyproxy/ratelimit.
 func sluiceRLS(e doorPlace) *exec.Cmd {
 	return serveSluice("", func(e doorPlace) []string {
 		return []string{"--grpc", e.listen, "--envoy-config", envoyConfig(e.dir)}
 	})(e)
 }
 
-// envoyConfig writes that configuration and returns its directory.
+// envoyConfig writes the configuration of envoyproxy/ratelimit, and returns its directory.
 func envoyConfig(dir string) string {
 	config := filepath.Join(dir, "runtime", "bench", "config")
 	must(os.MkdirAll(config, 0o700))
@@ -293,13 +293,13 @@ func envoyRatelimit(settings ...string) func(e doorPlace) *exec.Cmd {
 	}
 }
 
-// redisServer starts a redis-server to be asked itself.
+// redisServer starts a redis-server that answers the questions itself.
 func redisServer(e doorPlace) *exec.Cmd {
 	_, port, _ := net.SplitHostPort(e.listen)
 	return exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", e.dir)
 }
 
-// itself starts this program as a floor.
+// itself starts this program as the server of a floor.
 func itself(flag string) func(e doorPlace) *exec.Cmd {
 	return func(e doorPlace) *exec.Cmd { return exec.Command(os.Args[0], flag, e.listen) }
 }
@@ -335,25 +335,25 @@ func doorWorks(s setting) []work {
 		{"envoyproxy/ratelimit over Redis, with pipelines", rival, questioned{start: envoyRatelimit("REDIS_PIPELINE_WINDOW=150us", "REDIS_PIPELINE_LIMIT=8"), dial: speakGRPC, few: true}},
 	}
 	if s.quick {
-		rivals = nil // they take a minute to build
+		rivals = nil // building the rivals takes a minute
 	}
 	const rlsAbout = "`ShouldRateLimit` with a descriptor of one entry, over four connections of 16 callers"
-	const counted = "; every question is found counted afterwards"
+	const counted = "; afterwards, the test checks that every request was counted"
 	shared := append([]string{"server CPU µs", "calls"}, cols...)
 	return []work{
-		{jsonDoor, "`POST /v1/check` over a connection each" + counted, []contender{
+		{jsonDoor, "`POST /v1/check` with one connection for each caller" + counted, []contender{
 			{jsonConstant, floor, questioned{start: itself("-constant"), dial: speakJSON(byRule), uncounts: true}},
 			{ruleByName, ours, questioned{start: sluiceDoor("--check"), dial: speakJSON(byRule)}},
 			{"sluice, a request", other, questioned{start: sluiceDoor("--check"), dial: speakJSON(byRequest)}},
 		}, atDoor(each), cols},
 		{respPiped, "Four connections with 64 commands each under way" + counted, commands, atDoor(doorLoad{connections: 4, window: 64, keys: 10_000}), cols},
-		{respAlone, "A connection each" + counted, commands, atDoor(each), cols},
+		{respAlone, "One connection for each caller" + counted, commands, atDoor(each), cols},
 		{rlsMemory, rlsAbout + counted + ". The rival has no store in memory", append([]contender{
 			{grpcOK, floor, questioned{start: itself("-grpc-ok"), dial: speakGRPC, uncounts: true, few: true}},
 			{"sluice", ours, questioned{start: withoutRedis(sluiceRLS), dial: speakGRPC, few: true}},
 		}, rivals...), atDoor(overRedis(each)), cols},
 		{rlsRedis, rlsAbout + counted, append([]contender{{"sluice", ours, questioned{start: sluiceRLS, dial: speakGRPC, few: true}}}, rivals...), atDoor(overRedis(each)), shared},
-		{doorsShared, "One rule, and what a decision costs the shared server. Envoy and HAProxy have four connections for 16 callers each, the others one for each. Calls are the scripts that it has run per decision" + counted, []contender{
+		{doorsShared, "One rule: the cost of a decision for the shared server. Envoy and HAProxy have four connections with 16 callers each, and the other callers have one connection each. Calls are the scripts that the server has run per decision" + counted, []contender{
 			{gatewayDoor, floor, questioned{start: serveSluice(doorPolicy, func(e doorPlace) []string {
 				return []string{"--proxy", e.listen, "--upstream", e.upstream}
 			}), dial: speakHTTP}},
@@ -366,7 +366,7 @@ func doorWorks(s setting) []work {
 	}
 }
 
-// withoutRedis is a server with its own counts.
+// withoutRedis starts a server that keeps its own counts.
 func withoutRedis(start func(e doorPlace) *exec.Cmd) func(e doorPlace) *exec.Cmd {
 	return func(e doorPlace) *exec.Cmd {
 		e.redis = ""

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// constantAnswer is the body with which the JSON API answers, and constantFields are its fields.
+// constantAnswer is the body of an answer of the JSON API, and constantFields has the header fields of that answer.
 const constantAnswer = `{"allowed":true,"status":200,"delay":0,"results":[{"rule":"per-key","name":"per-key","from":"rule","allowed":true,"shadow":false,"cost":1,"limit":1000000000,"remaining":999999999,"reset":1795392000}],"headers":{"Ratelimit":"\"per-key\";r=999999999;t=41597","Ratelimit-Policy":"\"per-key\";q=1000000000;w=86400","X-Ratelimit-Limit":"1000000000","X-Ratelimit-Remaining":"999999999","X-Ratelimit-Reset":"1795392000"}}
 `
 
@@ -21,7 +21,8 @@ var constantFields = http.Header{
 	"X-Ratelimit-Limit": {"1000000000"}, "X-Ratelimit-Remaining": {"999999999"}, "X-Ratelimit-Reset": {"1795392000"},
 }
 
-// constant is the floor of the JSON API: net/http that reads a body and answers a constant.
+// constant is the floor of the JSON API: a net/http server that reads the body of a request and answers with a
+// constant.
 func constant(listen string) error {
 	answer := []byte(constantAnswer)
 	return http.ListenAndServe(listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -33,7 +34,7 @@ func constant(listen string) error {
 	}))
 }
 
-// okService is the floor of Envoy's rate limit service.
+// okService is the floor of Envoy's rate limit service: it always answers OK.
 type okService struct {
 	rls.UnimplementedRateLimitServiceServer
 }

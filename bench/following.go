@@ -17,8 +17,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// stored is a contender over a database with so many rules and overrides, where one of either is
-// changed.
+// stored is a contender with a database that has a number of rules and overrides. It changes one rule or one
+// override.
 type stored struct {
 	postgres         bool
 	rules, overrides int
@@ -28,16 +28,16 @@ type stored struct {
 const (
 	followedRules     = "growth: following a change of a rule"
 	followedOverrides = "growth: following a change of an override"
-	// followedChanges are made after each other. The median counts.
+	// followedChanges is the number of changes, one after the other. Their median is the result.
 	followedChanges = 5
 )
 
 func followWorks() []work {
-	about := "One instance changes %s in a database, and another, in the same process, follows: the time from the acknowledgement until it is in force there, that of the change itself (it is written, checked together with all that there is, and committed), the CPU time of both, that of PostgreSQL left out, and the first import of all"
+	about := "One instance changes %s in a database, and another, in the same process, follows: the time from the acknowledgement of the change until it is in force in the other instance, the time of the change itself (it is written, checked together with all rules, and committed), the CPU time of both without PostgreSQL, and the time of the first import"
 	cols := []string{"followed ms", "change ms", "CPU ms", "import s"}
 	return []work{
-		{followedRules, fmt.Sprintf(about, "a rule of so many"), storedSizes("rules", []int{10, 1000, 10_000}, func(n int) stored { return stored{rules: n, change: changeRule} }), followed, cols},
-		{followedOverrides, fmt.Sprintf(about, "an override beside so many others, with ten rules,"), storedSizes("overrides", []int{0, 1000, 100_000}, func(n int) stored { return stored{rules: 10, overrides: n, change: changeOverride} }), followed, cols},
+		{followedRules, fmt.Sprintf(about, "one of this number of rules"), storedSizes("rules", []int{10, 1000, 10_000}, func(n int) stored { return stored{rules: n, change: changeRule} }), followed, cols},
+		{followedOverrides, fmt.Sprintf(about, "an override, with ten rules and this number of other overrides,"), storedSizes("overrides", []int{0, 1000, 100_000}, func(n int) stored { return stored{rules: 10, overrides: n, change: changeOverride} }), followed, cols},
 	}
 }
 
@@ -91,7 +91,7 @@ func newInstance(url string) (*instance, error) {
 	return i, err
 }
 
-// read puts into force what is there.
+// read puts the present contents of the database into force.
 func (i *instance) read(ctx context.Context) error {
 	c, err := i.db.Read(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (i *instance) read(ctx context.Context) error {
 	return i.stack.Contents(c)
 }
 
-// followed measures how long changes take to be in force in another instance.
+// followed measures the time until a change is in force in another instance.
 func followed(c contender) (sample, error) {
 	s, bed := c.start.(stored), &testbed{}
 	defer bed.clean()
@@ -140,7 +140,7 @@ func (s stored) document() *policy.Document {
 	return doc
 }
 
-// follow makes changes and waits for each.
+// follow makes changes by one instance, and waits for each to be in force in the other.
 func (s stored) follow(ctx context.Context, writer, reader *instance) (sample, error) {
 	type arrival struct {
 		version int64
@@ -175,7 +175,7 @@ func (s stored) follow(ctx context.Context, writer, reader *instance) (sample, e
 		for a := (arrival{}); a.version < version; {
 			select {
 			case <-ctx.Done():
-				return nil, errors.New("a change is not followed")
+				return nil, errors.New("the other instance does not follow a change")
 			case a = <-arrivals:
 			}
 			if a.err != nil {
@@ -197,8 +197,8 @@ func median(v []float64) float64 {
 	return mid
 }
 
-// testbed has servers for as long as a contender is measured. It stands in for the test that
-// [postgrestest] expects.
+// testbed has servers that run while a contender is measured. It takes the place of the test that [postgrestest]
+// expects.
 type testbed struct {
 	testing.TB
 	url   string
@@ -216,7 +216,7 @@ func (m *testbed) clean() {
 	}
 }
 
-// database returns the URL of an empty one.
+// database returns the URL of an empty database.
 func (m *testbed) database(postgres bool) string {
 	if postgres {
 		m.url = postgrestest.Start(m).Database()

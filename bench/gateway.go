@@ -19,10 +19,10 @@ import (
 	"time"
 )
 
-// inBetween starts a proxy in a process of its own, from listen to upstream.
+// inBetween starts a proxy from listen to upstream, in a separate process.
 type inBetween func(dir, listen, upstream string) *exec.Cmd
 
-// binDir names the folder of the gateways that were built for child processes.
+// binDir is the environment variable with the directory of the gateways that were built for child processes.
 const binDir = "BENCH_BIN"
 
 const (
@@ -48,10 +48,11 @@ func gatewayWorks(s setting) []work {
 			contender{"caddy with rate_limit, three zones", rival, inBetween(caddyGateway(true))})
 	}
 	cols := []string{"proxy CPU µs", "per second", "p50 µs", "p99 µs"}
-	about := "`GET` of 43 bytes through a proxy in a process of its own; three of four rules match"
+	about := "`GET` of 43 bytes through a proxy in a separate process; three of four rules match"
 	return []work{
 		{gateway, about, all, passing(16), cols},
-		// One after the other: a ratio as near to 1 as theirs drowns in what the others do to the machine.
+		// These two are measured without the others, because their ratio is so near to 1 that other contenders on
+		// the machine would disturb it.
 		{seenGateway, about, []contender{
 			{sluiceProxy, ours, inBetween(sluiceGateway)},
 			{unseenProxy, other, inBetween(unseenGateway)},
@@ -59,7 +60,7 @@ func gatewayWorks(s setting) []work {
 	}
 }
 
-// buildGateways builds what the works need, and returns what removes it.
+// buildGateways builds the gateways that the works need, and returns a function that removes them.
 func buildGateways(s setting, works []work) (cleanUp func(), err error) {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(works, func(w work) bool { return slices.Contains(names, w.name) })
@@ -78,7 +79,7 @@ func buildGateways(s setting, works []work) (cleanUp func(), err error) {
 			var out []byte
 			build := exec.Command("go", "build", "-C", module, "-o", filepath.Join(dir, name), pkg)
 			if module != ".." {
-				build.Env = append(os.Environ(), "GOWORK=off") // the rivals' modules are in no workspace
+				build.Env = append(os.Environ(), "GOWORK=off") // the modules of the rivals are not in a workspace
 			}
 			out, err = build.CombinedOutput()
 			if err != nil {
@@ -118,14 +119,14 @@ func serveGateway(text, dir, listen, upstream string) *exec.Cmd {
 	return exec.Command(filepath.Join(os.Getenv(binDir), "sluice"), "serve", "--policy", file, "--proxy", listen, "--admin", "127.0.0.1:0", "--upstream", upstream, "--log-level", "error")
 }
 
-// unseenGateway counts no decisions.
+// unseenGateway starts the gateway without telemetry.
 func unseenGateway(dir, listen, upstream string) *exec.Cmd {
 	cmd := sluiceGateway(dir, listen, upstream)
 	cmd.Args = append(cmd.Args, "--telemetry=false")
 	return cmd
 }
 
-// One process, which serves.
+// nginxConfig makes nginx serve in a single process.
 const nginxConfig = `daemon off; master_process off; pid nginx.pid; error_log stderr crit;
 worker_rlimit_nofile 4096;
 events { worker_connections 1024; }
@@ -189,7 +190,8 @@ func haproxyGateway(dir, listen, upstream string) *exec.Cmd {
 	return exec.Command(installed("haproxy"), "-db", "-f", file)
 }
 
-// installed returns a server of the system's packages, which is not in the PATH of everybody.
+// installed returns the path of a server that was installed with the system's packages. It may be in a directory
+// that is not in the PATH.
 func installed(name string) string {
 	if _, err := exec.LookPath(name); err != nil {
 		return "/usr/sbin/" + name
@@ -211,7 +213,7 @@ const caddyConfig = `{
     {"handler": "reverse_proxy", "upstreams": [{"dial": %q}],
      "transport": {"protocol": "http", "keep_alive": {"max_idle_conns_per_host": 1024}}}]}]}}}}}`
 
-// caddyGateway passes on, and with limits does what our rules do.
+// caddyGateway starts Caddy as a proxy, with limits like our rules if limits is true.
 func caddyGateway(limits bool) func(dir, listen, upstream string) *exec.Cmd {
 	return func(dir, listen, upstream string) *exec.Cmd {
 		file, handler := filepath.Join(dir, "caddy.json"), ""
@@ -225,15 +227,15 @@ func caddyGateway(limits bool) func(dir, listen, upstream string) *exec.Cmd {
 	}
 }
 
-// standardProxy starts this program as the floor.
+// standardProxy starts this program as a floor.
 func standardProxy(kind string) func(dir, listen, upstream string) *exec.Cmd {
 	return func(_, listen, upstream string) *exec.Cmd {
 		return exec.Command(os.Args[0], "-reverse-proxy", listen, upstream, kind)
 	}
 }
 
-// reverseProxy is the floor: what the standard library has, with a transport that keeps
-// enough connections, and nothing in front of it. A pool of buffers halves its cost.
+// reverseProxy is the floor: the proxy of the standard library without limits, with a transport that keeps enough
+// connections. A pool of buffers halves its cost.
 func reverseProxy(listen, upstream string, pooled bool) error {
 	u, err := url.Parse(upstream)
 	if err != nil {
@@ -249,7 +251,7 @@ func reverseProxy(listen, upstream string, pooled bool) error {
 		p.BufferPool = new(buffers)
 	}
 	return http.ListenAndServe(listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength > 0 { // else the server may close the body while the transport looks for its end
+		if r.ContentLength > 0 { // otherwise the server may close the body while the transport looks for the body's end
 			must(http.NewResponseController(w).EnableFullDuplex())
 		}
 		p.ServeHTTP(w, r)
@@ -267,7 +269,7 @@ func (b *buffers) Get() []byte {
 
 func (b *buffers) Put(buf []byte) { b.pool.Put((*[32 << 10]byte)(buf)) }
 
-// startProxy starts a proxy in a process of its own.
+// startProxy starts a proxy in a separate process.
 func startProxy(in inBetween, upstream string) (*server, error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -279,7 +281,7 @@ func startProxy(in inBetween, upstream string) (*server, error) {
 	return s, s.start()
 }
 
-// passing measures requests through a proxy by a number of callers.
+// passing measures the requests of a number of callers through a proxy.
 func passing(callers int) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
 		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -296,7 +298,7 @@ func passing(callers int) func(contender) (sample, error) {
 		took, fields := load(callers, gatewayBudget, s.addr)
 		wall, used := time.Since(start), s.cpu()-before
 		if len(took) < 1000 || fields != (c.role == ours || c.role == other) {
-			return nil, fmt.Errorf("%d answers, and rate limit fields: %t", len(took), fields)
+			return nil, fmt.Errorf("%d answers came; rate limit fields in the last of them: %t", len(took), fields)
 		}
 		slices.Sort(took)
 		n := float64(len(took))
@@ -311,8 +313,8 @@ func passing(callers int) func(contender) (sample, error) {
 
 const gatewayBudget = 2 * time.Second
 
-// load sends requests over connections that stay, and reads the answers. It reports
-// whether the last of them had rate limit fields.
+// load sends requests over persistent connections, and reads the answers. fields reports whether the last answers
+// had rate limit fields.
 func load(callers int, d time.Duration, addr string) (took []time.Duration, fields bool) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -330,7 +332,7 @@ func load(callers int, d time.Duration, addr string) (took []time.Duration, fiel
 	return took, fields
 }
 
-// caller is a caller with a connection of its own, cheaper than net/http's client.
+// caller sends requests over one connection, and costs less than net/http's client.
 func caller(ctx context.Context, addr string) (took []time.Duration, fields bool) {
 	c, err := net.Dial("tcp", addr)
 	must(err)

@@ -13,14 +13,14 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// grown is a contender of one size in a growing series.
+// grown is a contender of one size, in a series of contenders of growing size.
 type grown struct {
 	series string
 	size   int
 	start  any
 }
 
-// rulesOf returns the match list of rule i of those that do not apply to the request.
+// rulesOf returns the match list of the ith rule that does not apply to the request.
 type rulesOf func(i int) string
 
 const (
@@ -32,11 +32,11 @@ const (
 func growthWorks() []work {
 	cols := []string{"CPU ns", "ns", "allocs"}
 	return []work{
-		{literalRules, "A policy's engine over the memory store, with a decision that is used again, as by the doors: one rule applies, all the others have paths of their own", ruleSizes("paths of their own", func(i int) string { return fmt.Sprintf("GET /reports/%d", i) }), matching, cols},
-		{patternRules, "The same, and all the others have patterns that agree with the request up to its last segment", ruleSizes("patterns", func(i int) string {
+		{literalRules, "A policy's engine over the memory store, with a reused decision, as in the integrations: one rule applies, and all other rules have other paths", ruleSizes("paths of their own", func(i int) string { return fmt.Sprintf("GET /reports/%d", i) }), matching, cols},
+		{patternRules, "The same, but all other rules have patterns that match the request except for its last segment", ruleSizes("patterns", func(i int) string {
 			return fmt.Sprintf(`"GET /api/{kind}/{id}/%d/{rest...}", "POST /api/users/{id}"`, i)
 		}), matching, cols},
-		{growingKeys, "Keys drawn uniformly, all of them known, one thread; the limit is never reached", keySizes(), overKeys, cols},
+		{growingKeys, "Keys chosen uniformly at random, all of them known, one thread; the limit is never reached", keySizes(), overKeys, cols},
 	}
 }
 
@@ -49,7 +49,7 @@ func ruleSizes(series string, others rulesOf) (all []contender) {
 	return all
 }
 
-// keySizes leaves rivals out where they take gigabytes.
+// keySizes leaves out rivals at sizes for which they need gigabytes.
 func keySizes() (all []contender) {
 	for _, c := range deciders {
 		if c.name != "clock + hash" && c.name != "sluice/memory" && !strings.HasPrefix(c.name, "x/time/rate") {
@@ -62,7 +62,7 @@ func keySizes() (all []contender) {
 	return all
 }
 
-// matching measures decisions by a policy of so many rules, one of which applies.
+// matching measures decisions by a policy with a number of rules, of which one applies.
 func matching(c contender) (sample, error) {
 	g := c.start.(grown)
 	var b strings.Builder
@@ -77,7 +77,7 @@ func matching(c contender) (sample, error) {
 	e, ctx, d := policy.NewEngine(memory.New(), p), context.Background(), policy.Decision{}
 	r := &policy.Request{Method: "GET", Host: "api.example.com", Path: "/api/users/42/orders", Peer: netip.MustParseAddr("203.0.113.9")}
 	if e.DecideInto(ctx, r, &d); len(d.Results) != 1 {
-		return nil, fmt.Errorf("%d rules apply, and one should", len(d.Results))
+		return nil, fmt.Errorf("%d rules apply, want one", len(d.Results))
 	}
 	runtime.GC()
 	s := spend(1, budget, keysOf(1), one(1), func(string) bool {
@@ -90,11 +90,11 @@ func matching(c contender) (sample, error) {
 	return s, nil
 }
 
-// overKeys measures decisions over so many keys.
+// overKeys measures decisions about a number of keys.
 func overKeys(c contender) (sample, error) {
 	g := c.start.(grown)
 	all, sequence := keysOf(g.size), everyKey(g.size)
-	const rate = 1000 // a key: more than it is asked for in a minute
+	const rate = 1000 // for each key: more than is requested of it in a minute
 	decide := g.start.(inMemory)(rate*million/min(g.size, million), time.Minute, g.size)
 	for i := range g.size {
 		decide(all.at(i))

@@ -20,15 +20,15 @@ import (
 	"time"
 )
 
-// work is one thing that every contender does. A contender runs in its own process, once a round, so that none pays
-// for another's garbage.
+// work is a task that every contender does. A contender runs in a separate process, once in each round, so that the
+// garbage of one does not slow another down.
 type work struct {
 	name       string
 	about      string
 	contenders []contender
-	// measure runs a contender and returns what it cost. It fails if the contender has not done the work.
+	// measure runs a contender and returns the cost. It fails if the contender has not done the work.
 	measure func(c contender) (sample, error)
-	columns []string // of the sample's values, the first decides
+	columns []string // the columns of the sample to report; the first one decides
 }
 
 type role string
@@ -37,27 +37,27 @@ const (
 	ours  role = "ours"
 	rival role = "rival"
 	floor role = "floor"
-	other role = "other" // ours, but only to compare with
+	other role = "other" // ours, but only for comparison
 )
 
 type contender struct {
 	name  string
 	role  role
-	start any // what the work's measure knows
+	start any // a value that the work's measure understands
 }
 
-// sample is what one run of a contender cost, by column.
+// sample has the cost of one run of a contender, by column.
 type sample map[string]float64
 
-// result is what all rounds of a contender gave.
+// result has the samples of all rounds of a contender.
 type result struct {
 	contender
 	work    string
-	samples []sample // by round; nil where it failed
+	samples []sample // by round; nil if the round failed
 	err     error
 }
 
-// median returns the middle of a column, and half the distance of its quartiles.
+// median returns the median of a column, and half the distance between its quartiles.
 func (r result) median(column string) (mid, spread float64) {
 	var v []float64
 	for _, s := range r.samples {
@@ -72,7 +72,7 @@ func (r result) measured() bool {
 	return slices.ContainsFunc(r.samples, func(s sample) bool { return s != nil })
 }
 
-// middle returns the median, and half the distance of the quartiles.
+// middle returns the median, and half the distance between the quartiles.
 func middle(v []float64) (mid, spread float64) {
 	if len(v) == 0 {
 		return 0, 0
@@ -82,8 +82,8 @@ func middle(v []float64) (mid, spread float64) {
 	return (v[(n-1)/2] + v[n/2]) / 2, (v[n*3/4] - v[n/4]) / 2
 }
 
-// run measures the works round by round, in child processes. From the fourth round on it
-// begins only what should end within the time.
+// run measures the works round by round, in child processes. From the fourth round on, it starts a round only if
+// the round should end within the given time.
 func run(s setting, works []work, rounds int, within time.Duration) []result {
 	var all []result
 	for _, w := range works {
@@ -92,7 +92,7 @@ func run(s setting, works []work, rounds int, within time.Duration) []result {
 		}
 	}
 	start := time.Now()
-	order := rand.New(rand.NewPCG(5, 6)) // each run has the same
+	order := rand.New(rand.NewPCG(5, 6)) // the same order in each run
 	for round := range rounds {
 		spent := time.Since(start)
 		if round >= 3 && spent+spent/time.Duration(round) > within {
@@ -110,7 +110,7 @@ func run(s setting, works []work, rounds int, within time.Duration) []result {
 	return all
 }
 
-// add runs the contender once more.
+// add runs the contender once more, and adds the sample.
 func (r *result) add(s setting, round int) {
 	sample, err := child(s, r.work, r.name)
 	if err != nil {
@@ -122,10 +122,10 @@ func (r *result) add(s setting, round int) {
 	r.samples = append(r.samples, sample)
 }
 
-// patience is what a contender is given, which needs a few seconds.
+// patience is how long a contender may run. It usually needs a few seconds.
 const patience = 2 * time.Minute
 
-// child measures one contender in a process of its own.
+// child measures one contender in a separate process.
 func child(s setting, work, contender string) (taken sample, err error) {
 	out, err := output(patience, os.Args[0], fmt.Sprintf("-quick=%t", s.quick), "-profile", s.profile, "-child", work, contender)
 	if err != nil {
@@ -134,7 +134,8 @@ func child(s setting, work, contender string) (taken sample, err error) {
 	return taken, json.Unmarshal(out, &taken)
 }
 
-// output runs a command, and kills it and what it has started if it takes too long.
+// output runs a command and returns its output. If the command takes too long, output kills it and all processes
+// that it has started.
 func output(atMost time.Duration, name ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), atMost)
 	defer cancel()
@@ -146,17 +147,17 @@ func output(atMost time.Duration, name ...string) ([]byte, error) {
 	out, err := cmd.Output()
 	switch why, _, _ := strings.Cut(said.String(), "\n"); {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("had not ended after %v, and was killed", atMost)
+		return nil, fmt.Errorf("the command had not ended after %v, and was killed", atMost)
 	case err != nil:
 		return nil, fmt.Errorf("%s (%w)", why, err)
 	}
 	return out, nil
 }
 
-// withParent ends a process when the one that has started it ends, however that ends.
+// withParent makes a process end when its parent process ends, even if the parent is killed.
 func withParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// childMain is the other side of child.
+// childMain is the main function of the process that child starts.
 func childMain(s setting, work, contender string) error {
 	for _, w := range slices.Concat(varyingWorks(s), steadyWorks()) {
 		for _, c := range w.contenders {
@@ -169,7 +170,7 @@ func childMain(s setting, work, contender string) error {
 			}
 		}
 	}
-	return fmt.Errorf("there is no %s in %s", contender, work)
+	return fmt.Errorf("the work %[2]q has no contender %[1]q", contender, work)
 }
 
 func profiled(s setting, w work, c contender) (sample, error) {

@@ -15,7 +15,7 @@ import (
 
 const (
 	hostileCount = 2 * million
-	// aSlice is how many of the lines those get that would take minutes for all.
+	// aSlice is the number of lines for the programs that would take minutes for all lines.
 	aSlice = hostileCount / 20
 )
 
@@ -27,9 +27,8 @@ var hostileAgents = []string{
 	"-", "", "curl/8.5.0", `\xe2\x80\xae\x1b[31mred`,
 }
 
-// hostileLines writes lines of a combined log of one day, always the same: quotes in user agents, IPv6,
-// fields that are not there, request lines that are binary, lines of 100 KB, and times a little out of
-// order.
+// hostileLines writes lines of a combined log of one day, always the same lines. They have quotes in user agents,
+// IPv6 addresses, missing fields, binary request lines, lines of 100 KB, and times that are slightly out of order.
 func hostileLines(w io.Writer, count int) error {
 	r := rand.New(rand.NewPCG(14, 20))
 	popular := rand.NewZipf(r, 1.1, 4, 60_000)
@@ -77,7 +76,7 @@ func hostileLines(w io.Writer, count int) error {
 	return out.Flush()
 }
 
-// hostileLog returns the file of the lines, which is written once.
+// hostileLog returns the name of the file with the lines, and writes the file if it does not exist.
 func hostileLog(count int, compressed bool) (string, error) {
 	name := hostileName(count, compressed)
 	if _, err := os.Stat(name); err == nil {

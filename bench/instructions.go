@@ -21,15 +21,15 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// counted is a contender with a server under callgrind: decisions are sent in two numbers, and the difference is
-// their cost.
+// counted is a contender whose server runs under callgrind. It is measured with two different numbers of decisions;
+// the difference gives the cost of a decision.
 type counted struct {
-	// record makes the contender ask the server at addr once; what runs a script is
-	// then sent many times. It returns which of what was sent that is.
+	// record makes the contender ask the server at addr for a decision. The command that this sends to run its
+	// script is then sent many times.
 	record func(addr string)
-	keys   int           // of the command, 0 is any
-	paced  time.Duration // a decision this often, else as many as possible
-	// admitted is the share that has to be.
+	keys   int           // the number of keys of that command; 0 means any
+	paced  time.Duration // if not 0, the time between decisions; otherwise as many decisions as possible are made
+	// The fraction of admitted decisions has to be between least and most.
 	least, most float64
 }
 
@@ -60,23 +60,24 @@ func instructionWorks() []work {
 			{"sluice/redisstore", ours, counted{record: bucket(sluiceRedis, refused), most: 0.05}},
 			{"redis_rate", rival, counted{record: bucket(redisRate, refused), most: 0.05}},
 		}, instructions, cols},
-		{"instructions: a log at its limit", "The same, for logs of 100 in 2 seconds, asked at 90 % of that", []contender{
+		{"instructions: a log at its limit", "The same, for logs of 100 in 2 seconds, with requests at 90 % of that rate", []contender{
 			{"sluice/redisstore", ours, counted{record: func(addr string) { sluiceLog(addr, 100, 2*time.Second)(keysOf(1).at(0)) }, paced: logPace, least: 0.95, most: 1}},
 			{"sorted set", rival, counted{record: sortedSetScript, paced: logPace, least: 0.95, most: 1}},
 		}, instructions, cols},
 	}
 }
 
-// logPace is a decision of 90 in 2 seconds: room for delays, below the limit.
+// logPace is the time between decisions at a rate of 90 in 2 seconds, which is below the limit, so that delays do
+// no harm.
 const logPace = 2 * time.Second / 90
 
-// sixteen makes the store gather 16 requests of different keys in a call.
+// sixteen makes the store send 16 requests for different keys in one call.
 func sixteen(addr string) {
 	decide := sluiceRedis(addr, 20_000, 24*time.Hour)
 	latencies(64, 300*time.Millisecond, keysOf(10_000), decide)
 }
 
-// The usual sliding log in a sorted set, with a member that the caller makes different.
+// usualLog is the usual sliding log in a sorted set. The caller makes the members different from each other.
 var usualLog = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -92,10 +93,10 @@ func sortedSetScript(addr string) {
 	must(usualLog.Run(context.Background(), goRedis(addr), []string{keysOf(1).at(0)}, 100, 2_000_000, "12345").Err())
 }
 
-// instructions measures what a decision costs the server.
+// instructions measures the instructions that the server runs for a decision.
 func instructions(c contender) (sample, error) {
 	if _, err := exec.LookPath("valgrind"); err != nil {
-		return nil, errors.New("valgrind is not here: install it from the system's packages, for example \"apt-get install valgrind\"")
+		return nil, errors.New("valgrind is not installed: install it from the system's packages, for example \"apt-get install valgrind\"")
 	}
 	what := c.start.(counted)
 	load, run, err := what.sent()
@@ -117,7 +118,7 @@ func instructions(c contender) (sample, error) {
 	return sample{"instructions": (spent[1] - spent[0]) / float64(many-few) / each}, errors.Join(errs[:]...)
 }
 
-// sent records the command of a decision, and what makes its script known.
+// sent records the command of a decision, and the commands that load its script.
 func (c counted) sent() (load []command, run command, err error) {
 	s, err := startRedis()
 	if err != nil {
@@ -137,12 +138,12 @@ func (c counted) sent() (load []command, run command, err error) {
 		}
 	}
 	if run == nil {
-		return nil, nil, fmt.Errorf("no call for %d keys was sent", c.keys)
+		return nil, nil, fmt.Errorf("no call with %d keys was sent", c.keys)
 	}
 	return load, run, nil
 }
 
-// underCallgrind returns how many instructions a server runs in which n decisions are made.
+// underCallgrind returns how many instructions a server runs in all if it makes n decisions.
 func (c counted) underCallgrind(load []command, run command, n int) (float64, error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -164,9 +165,9 @@ func (c counted) underCallgrind(load []command, run command, n int) (float64, er
 		return 0, err
 	}
 	if share := float64(yes) / float64(n); share < c.least || share > c.most {
-		return 0, fmt.Errorf("%.4f are admitted, and should be %.4f to %.4f", share, c.least, c.most)
+		return 0, fmt.Errorf("the fraction of admitted decisions is %.4f, want %.4f to %.4f", share, c.least, c.most)
 	}
-	_ = client.ShutdownNoSave(context.Background()).Err() // the connection ends with it
+	_ = client.ShutdownNoSave(context.Background()).Err() // it returns an error, because the shutdown closes the connection
 	_ = s.cmd.Wait()
 	return totals(file)
 }
@@ -205,8 +206,8 @@ func (c command) args() []any {
 	return all
 }
 
-// isAdmitted reads the replies of all that is counted: a number that is positive, or with
-// such a number first, or ours.
+// isAdmitted reads the reply of any contender: a number that is positive if the decision is admitted, a list that
+// starts with such a number, or the reply of our script.
 func isAdmitted(reply any) bool {
 	switch r := reply.(type) {
 	case int64:
@@ -219,7 +220,7 @@ func isAdmitted(reply any) bool {
 	return false
 }
 
-// fits reads our script's reply, which is numbers of which none is negative if all fit.
+// fits reads the reply of our script: numbers, none of which is negative if all charges fit.
 func fits(reply string) bool {
 	for b := []byte(reply); len(b) >= 8; b = b[8:] {
 		if math.Float64frombits(binary.LittleEndian.Uint64(b)) < 0 {

@@ -11,7 +11,7 @@ import (
 
 func keySizeWorks() []work {
 	return []work{
-		{"Redis: what a bucket takes", "`MEMORY USAGE` of the key of a token bucket of 100 a minute that is empty", []contender{
+		{"Redis: what a bucket takes", "`MEMORY USAGE` of the key of a token bucket of 100 a minute that is used up", []contender{
 			{"sluice/redisstore", ours, fill(asked(sluiceRedis))},
 			{"redis_rate", rival, fill(asked(redisRate))},
 			{"throttled", rival, fill(asked(throttledRedis))},
@@ -28,7 +28,7 @@ const filled = 100
 // fill uses up a limit of filled units a minute under one key.
 type fill func(addr string)
 
-// asked is a decider that is asked until it refuses.
+// asked fills the limit by asking a decider until it denies.
 func asked(start overRedis) fill {
 	return func(addr string) {
 		decide := start(addr, filled, time.Minute)
@@ -37,13 +37,13 @@ func asked(start overRedis) fill {
 			n++
 		}
 		if n < filled || n > filled+filled/10 {
-			panic(fmt.Sprintf("%d were admitted, want about %d", n, filled))
+			panic(fmt.Sprintf("%d decisions were admitted, want about %d", n, filled))
 		}
 	}
 }
 
-// sortedSet is a log as it is mostly kept: the time as the score, and as the member the
-// time and a number, so that two requests of one microsecond are two.
+// sortedSet fills a log of the usual kind. The score of a request is its time. The member is the time and a number,
+// so that two requests in one microsecond are two members.
 func sortedSet(addr string) {
 	c, ctx := goRedis(addr), context.Background()
 	for i := range filled {
@@ -51,11 +51,11 @@ func sortedSet(addr string) {
 		must(c.ZAdd(ctx, "log:"+keysOf(1).at(0), redis.Z{Score: float64(now), Member: fmt.Sprintf("%d-%d", now, i)}).Err())
 	}
 	if n := c.ZCard(ctx, "log:"+keysOf(1).at(0)).Val(); n != filled {
-		panic(fmt.Sprintf("%d members, want %d", n, filled))
+		panic(fmt.Sprintf("the set has %d members, want %d", n, filled))
 	}
 }
 
-// keySize measures the key of a full limit.
+// keySize measures the memory that the key of a full limit takes.
 func keySize(c contender) (sample, error) {
 	s, err := startRedis()
 	if err != nil {

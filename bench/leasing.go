@@ -22,13 +22,13 @@ const (
 )
 
 func leaseWorks() []work {
-	return []work{{leaseHot, "The limit is never reached, and no server is asked", []contender{
+	return []work{{leaseHot, "The limit is never reached, and no server is called", []contender{
 		{store, ours, inMemory(storeTake(func() sluice.Store { return memory.New() }))},
 		{byLease, ours, inMemory(storeTake(func() sluice.Store { return lease.New(near{memory.New()}) }))},
 	}, deciding(1, one, plenty, time.Second, 0, 0), []string{"ns", "CPU ns", "2 threads ns", "2 threads CPU ns", "allocs", "refused"}}}
 }
 
-// leaseTimes takes long, since what leases lose at the beginning is a part of it.
+// leaseTimes returns works that take long, because the units that leases lose at the start have to count little.
 func leaseTimes() (all []work) {
 	both := []contender{{byLease, ours, true}, {shared, other, false}}
 	const rate = 20_000
@@ -36,13 +36,13 @@ func leaseTimes() (all []work) {
 		name        string
 		burst, asks int
 	}{{"at its limit", rate, rate}, {"at half of it", rate, rate / 2}, {"at its limit, burst of 0.4 s", rate * 4 / 10, rate}} {
-		all = append(all, work{leased + w.name, "20,000 a second, asked for at even times for 20 s; over and under are parts of what one exact limiter admits, asked at the same times", both,
+		all = append(all, work{leased + w.name, "20,000 a second, requested at even intervals for 20 s; over and under are fractions of the units that one exact limiter admits at the same times", both,
 			onHotKey(sluice.Limit{Count: rate, Period: time.Second, Burst: int64(w.burst)}, w.asks), []string{"calls", "over", "under", "p99 µs"}})
 	}
-	return append(all, work{leasedBy, "1,000 a second for each key, asked for by 8 callers in each process", both, byZipfOverProcesses, []string{"calls", "over", "p99 µs", "per second"}})
+	return append(all, work{leasedBy, "1,000 a second for each key, requested by 8 callers in each process", both, byZipfOverProcesses, []string{"calls", "over", "p99 µs", "per second"}})
 }
 
-// near is a shared store that is no way off.
+// near is a shared store without a network: calls take no time.
 type near struct{ *memory.Store }
 
 func (n near) TakeWithin(ctx context.Context, _ time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
@@ -118,13 +118,13 @@ func (f *fleet) stop() {
 	f.server.stop()
 }
 
-// admission is what a process has admitted, by the server's clock.
+// admission is a unit that a process has admitted. at is by the server's clock.
 type admission struct {
 	at  int64
 	key uint32
 }
 
-// asker is one caller of a process.
+// asker is a caller in one of the processes.
 type asker struct {
 	charges  [1]sluice.Charge
 	receipts [1]sluice.Receipt
@@ -141,7 +141,7 @@ func (a *asker) ask(s sluice.Store, key uint32) {
 	}
 }
 
-// excess returns how many admissions an exact limiter refuses at the same times.
+// excess returns how many of the admissions an exact limiter would have denied.
 func excess(plan *sluice.Plan, askers []*asker) (over int) {
 	var all []admission
 	for _, a := range askers {
@@ -169,7 +169,7 @@ func percentile99(askers []*asker) (asked int, us float64) {
 
 const leaseBudget = 20 * time.Second
 
-// onHotKey asks ten processes for one key, at even times.
+// onHotKey sends requests for one key to ten processes, at even intervals.
 func onHotKey(limit sluice.Limit, perSecond int) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
 		const processes = 10
@@ -202,7 +202,7 @@ func onHotKey(limit sluice.Limit, perSecond int) func(contender) (sample, error)
 		for _, a := range askers {
 			admitted += len(a.admitted)
 		}
-		// What is asked for at even times one limiter admits up to its rate, and its burst.
+		// Of requests at even intervals, one exact limiter admits as many as its rate and its burst allow.
 		var s kernel.State
 		var r kernel.Receipt
 		exact := 0
@@ -221,7 +221,7 @@ func onHotKey(limit sluice.Limit, perSecond int) func(contender) (sample, error)
 	}
 }
 
-// byZipfOverProcesses has callers of four processes ask for keys by Zipf.
+// byZipfOverProcesses sends requests to four processes. Their keys follow Zipf's law.
 func byZipfOverProcesses(c contender) (sample, error) {
 	const processes, callers = 4, 8
 	f, err := startFleet(processes, c.start.(bool))

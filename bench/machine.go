@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// compares are the modules to report versions of.
+// compares has the modules of which the report shows the versions.
 var compares = []string{
 	"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/throttled/throttled/v2",
 	"github.com/ulule/limiter/v3", "github.com/go-chi/httprate", "github.com/didip/tollbooth/v8",
@@ -22,7 +22,7 @@ var compares = []string{
 	"github.com/envoyproxy/ratelimit", "google.golang.org/grpc",
 }
 
-// machine describes the machine of the run.
+// machine describes the machine on which this runs.
 func machine() string {
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	kernel, _, _ := strings.Cut(strings.TrimSpace(string(release)), "-")
@@ -47,7 +47,7 @@ func memoryOf() string {
 	return fmt.Sprintf("%.0f GiB", float64(kb)/(1<<20))
 }
 
-// field returns the value of the first line of a file that has that name.
+// field returns the value in the first line of a file that has the given name.
 func field(file, name string) string {
 	text, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(text)) {
@@ -58,7 +58,7 @@ func field(file, name string) string {
 	return "unknown"
 }
 
-// servers returns the versions of programs that are not ours.
+// servers returns the versions of the other programs that are measured.
 func servers() (all []string) {
 	for _, c := range [][]string{{"redis-server", "--version"}, {"valgrind", "--version"}, {installed("nginx"), "-v"}, {installed("haproxy"), "-v"}} {
 		out, err := exec.Command(c[0], c[1:]...).CombinedOutput()
@@ -72,7 +72,7 @@ func servers() (all []string) {
 	return all
 }
 
-// modules returns the versions of the rivals, in this program and in those beside it.
+// modules returns the versions of the rivals, both in this program and in the modules for other rivals.
 func modules() (all []string) {
 	var deps []*debug.Module
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -1,5 +1,5 @@
-// Command bench runs Sluice and its rivals on the same work, each in a process of its own,
-// interleaved over several rounds, and writes RESULTS.md with its pictures.
+// Command bench runs Sluice and its rivals on the same works, each in a separate process and interleaved over
+// several rounds, and writes RESULTS.md with its pictures.
 //
 //	go run . [-quick] [-rounds N] [-within TIME] [-only REGEXP] [-profile DIR] [-out FILE]
 package main
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// quickWorks are those of most of the figures to reach, with what takes long left out.
+// quickWorks matches the works of most of the figures to reach, without those that take long.
 const quickWorks = `hot key, allowed$|1 M keys, uniform|what a key takes|a flood|middleware|64 callers|gateway|a stream|pipelined 64|rules`
 
 // setting is the values of the flags. Child processes get it, too.
@@ -26,17 +26,17 @@ type setting struct {
 func main() {
 	var (
 		s       setting
-		rounds  = flag.Int("rounds", 5, "run each contender at most so often")
-		within  = flag.Duration("within", 13*time.Minute, "begin no round after the third that would not end in this `time`")
-		only    = flag.String("only", "", "run the works whose names match this `regexp`")
-		out     = flag.String("out", "", "write the report to this `file`, and pictures beside it")
+		rounds  = flag.Int("rounds", 5, "run each contender at most this many times")
+		within  = flag.Duration("within", 13*time.Minute, "after the third round, start only rounds that should end within this `time`")
+		only    = flag.String("only", "", "run only the works whose names match this `regexp`")
+		out     = flag.String("out", "", "write the report to this `file`, and pictures to the same directory")
 		isChild = flag.Bool("child", false, "measure one contender: WORK CONTENDER")
 		isProxy = flag.Bool("reverse-proxy", false, "be the bare reverse proxy: LISTEN UPSTREAM pooled|plain")
 	)
 	var beConstant, beOK bool
-	flag.BoolVar(&beConstant, "constant", false, "be net/http that answers a constant: LISTEN")
-	flag.BoolVar(&beOK, "grpc-ok", false, "be grpc-go that answers OK: LISTEN")
-	flag.BoolVar(&s.quick, "quick", false, "one round of the works that decide, and without Caddy")
+	flag.BoolVar(&beConstant, "constant", false, "be a net/http server that answers with a constant: LISTEN")
+	flag.BoolVar(&beOK, "grpc-ok", false, "be a grpc-go server that answers OK: LISTEN")
+	flag.BoolVar(&s.quick, "quick", false, "run one round of the most important works, and without Caddy")
 	flag.StringVar(&s.profile, "profile", "", "write CPU profiles of the contenders to this `directory`")
 	flag.Parse()
 	switch {
@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// compare runs the works that match and writes the report.
+// compare runs the works whose names match, and writes the report.
 func compare(s setting, match *regexp.Regexp, rounds int, within time.Duration, out string) error {
 	begin := time.Now()
 	steady, varying := chosen(steadyWorks(), match), chosen(varyingWorks(s), match)
@@ -94,12 +94,13 @@ func compare(s setting, match *regexp.Regexp, rounds int, within time.Duration, 
 	return os.WriteFile(out, []byte(text), 0o644)
 }
 
-// varyingWorks are measured in every round.
+// varyingWorks returns the works that are measured in every round.
 func varyingWorks(s setting) []work {
 	return slices.Concat(memoryWorks(), leaseWorks(), policyWorks(), growthWorks(), changeWorks(), middlewareWorks(), redisWorks(), gatewayWorks(s), streamWorks(), doorWorks(s), replayWorks())
 }
 
-// steadyWorks are measured once: they count what hardly varies, bytes and instructions.
+// steadyWorks returns the works that are measured once, because they count bytes or instructions, which hardly
+// vary.
 func steadyWorks() []work {
 	return slices.Concat(footprintWorks(), leaseTimes(), keySizeWorks(), followWorks(), instructionWorks())
 }

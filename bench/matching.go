@@ -27,12 +27,12 @@ rules:
 
 func policyWorks() []work {
 	return []work{{
-		threeRules, "What a policy's engine adds to the memory store, called in turn with the three charges that the engine makes",
+		threeRules, "The cost that a policy's engine adds to the memory store, which is called in turn with the three charges that the engine makes",
 		[]contender{{"sluice/policy", ours, nil}}, overStore, []string{"added CPU ns", "CPU ns", "store CPU ns", "allocs"},
 	}}
 }
 
-// tapped is a store that keeps the charges it was last asked for.
+// tapped is a store that keeps the charges of its last Take.
 type tapped struct {
 	sluice.Store
 	charges []sluice.Charge
@@ -46,7 +46,7 @@ func (t *tapped) Take(ctx context.Context, charges []sluice.Charge, receipts []s
 	return t.Store.Take(ctx, charges, receipts)
 }
 
-// overStore measures decisions of an engine, in turn with the same charges of its store.
+// overStore measures decisions of an engine, alternating with Takes of the same charges from its store.
 func overStore(contender) (sample, error) {
 	p, err := policyfile.Parse("bench.yaml", []byte(threeRulesText))
 	if err != nil {
@@ -60,7 +60,7 @@ func overStore(contender) (sample, error) {
 	tap := &tapped{Store: store}
 	policy.NewEngine(tap, p).Decide(ctx, request)
 	if len(tap.charges) != 3 {
-		return nil, fmt.Errorf("%d charges, and there should be three", len(tap.charges))
+		return nil, fmt.Errorf("%d charges, want three", len(tap.charges))
 	}
 	e, d, receipts := policy.NewEngine(store, p), policy.Decision{}, make([]sluice.Receipt, 3)
 	const turns = 10
@@ -77,7 +77,7 @@ func overStore(contender) (sample, error) {
 	}
 	s, below := whole.sample(), bare.sample()
 	if s["refused"]+below["refused"] > 0 {
-		return nil, fmt.Errorf("%.4f and %.4f are refused", s["refused"], below["refused"])
+		return nil, fmt.Errorf("the fractions of denials are %.4f and %.4f, want none", s["refused"], below["refused"])
 	}
 	s["store CPU ns"], s["added CPU ns"] = below["CPU ns"], s["CPU ns"]-below["CPU ns"]
 	return s, nil

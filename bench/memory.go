@@ -23,8 +23,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// inMemory makes a decider with a limit of count per period, all of which may come at
-// once, for about keys keys.
+// inMemory makes a decider that is meant for about the given number of keys. Its limit is count per period, all of
+// which may come at once.
 type inMemory func(count int, period time.Duration, keys int) (decide func(key string) bool)
 
 var deciders = []contender{
@@ -40,7 +40,7 @@ var deciders = []contender{
 	{"didip/tollbooth", rival, inMemory(tollboothKeys)},
 }
 
-// uber's limiter blocks and never refuses, so it stands only where all is admitted.
+// uber's limiter blocks and never denies, so it takes part only in works in which every request is admitted.
 var uberDecider = contender{"uber/ratelimit, sharded", rival, inMemory(uber)}
 
 func floorDecider(int, time.Duration, int) func(string) bool {
@@ -65,7 +65,7 @@ var sink uint64
 func clockAndHash(int, time.Duration, int) func(string) bool {
 	seed, base := maphash.MakeSeed(), time.Now()
 	return func(key string) bool {
-		// A use that the compiler cannot see through, without a shared write.
+		// The comparison keeps the compiler from removing the code, without a write to shared memory.
 		return uint64(time.Since(base))^maphash.String(seed, key) != sink
 	}
 }
@@ -74,7 +74,7 @@ func limitOf(count int, period time.Duration) sluice.Limit {
 	return sluice.Limit{Count: int64(count), Period: period, Burst: int64(count)}
 }
 
-// storeFor returns a store that is meant for so many keys.
+// storeFor returns a store with enough memory for the given number of keys.
 func storeFor(keys int) *memory.Store { return memory.NewSize(max(1<<20, int64(keys)*64)) }
 
 func sluiceStore(count int, period time.Duration, keys int) func(string) bool {
@@ -100,7 +100,7 @@ func sluiceLimiter(count int, period time.Duration, keys int) func(string) bool 
 	}
 }
 
-// sharded is the usual map of limiters with a mutex a shard.
+// sharded is the usual map of limiters, with a mutex for each shard.
 type sharded[L any] struct {
 	seed   maphash.Seed
 	shards [256]struct {
@@ -181,10 +181,10 @@ func ululeMemory(count int, period time.Duration, _ int) func(string) bool {
 }
 
 func chi(count int, period time.Duration, _ int) func(string) bool {
-	// With a counter of its own its windows are aligned to the clock, as ours below.
+	// With this counter, the windows are aligned to the clock, like the windows of our limiters.
 	l := httprate.NewRateLimiter(count, period, httprate.WithLimitCounter(httprate.NewLocalLimitCounter(period)))
 	return func(key string) bool {
-		// Its decision, without the header fields that OnLimit would write.
+		// This is the decision of httprate, without the header fields that OnLimit would write.
 		_, used, err := l.Status(key)
 		must(err)
 		ok := int(math.Round(used))+1 <= count

@@ -28,7 +28,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// inFront makes a handler that limits by the address of the connection.
+// inFront wraps a handler in a limit by the address of the connection.
 type inFront func(count int, period time.Duration, next http.Handler) http.Handler
 
 const onePolicy = "sluice/httplimit, a policy of one rule"
@@ -51,14 +51,14 @@ func sluiceLimit(count int, period time.Duration, next http.Handler) http.Handle
 	return httplimit.Limit(l, nil)(next)
 }
 
-// sluiceThree sends the same fields as the others.
+// sluiceThree sends the same fields as the rivals.
 func sluiceThree(count int, period time.Duration, next http.Handler) http.Handler {
 	l, err := sluice.NewLimiter(memory.New(), "", limitOf(count, period))
 	must(err)
 	return httplimit.Config{Dialect: answer.NoRateLimit}.Limit(l, nil)(next)
 }
 
-// sluicePolicy limits by a policy with a setting.
+// sluicePolicy limits by a policy that has a further setting.
 func sluicePolicy(setting string) inFront {
 	return func(count int, period time.Duration, next http.Handler) http.Handler {
 		p, err := policyfile.Parse("bench.yaml", fmt.Appendf(nil, "version: 1\n%srules:\n  - name: per-address\n    key: [client_ip]\n    limit: %v\n", setting, limitOf(count, period)))
@@ -101,7 +101,7 @@ func tollboothDoor(count int, period time.Duration, next http.Handler) http.Hand
 	return tollbooth.HTTPMiddleware(l)(next)
 }
 
-// writer is the ResponseWriter that costs next to nothing, the same for everybody.
+// writer is a ResponseWriter that costs next to nothing. All contenders use it.
 type writer struct {
 	header http.Header
 	status int
@@ -126,16 +126,15 @@ func (w *writer) serve(h http.Handler, r *http.Request) (int, http.Header) {
 	return w.status, w.header
 }
 
-// record serves with a recorder. It copies the fields when the status is written, as the
-// server of net/http does.
+// record serves with a recorder, which copies the fields when the status is written, like the server of net/http.
 func record(h http.Handler, r *http.Request) (int, http.Header) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w.Code, w.Header()
 }
 
-// served is the handler behind the doors. It sets a field, as nearly all do, so that the
-// first space in the map of fields is not on any door's account.
+// served is the handler behind the limits. It sets a field, as nearly all handlers do, so that the first allocation
+// of the map of fields does not count for the limit.
 func served(w http.ResponseWriter, _ *http.Request) {
 	w.Header()["Content-Type"] = []string{"text/plain"}
 	w.WriteHeader(http.StatusOK)
@@ -148,8 +147,8 @@ func servedFour(w http.ResponseWriter, r *http.Request) {
 	served(w, r)
 }
 
-// handling measures what a door adds to a call of the bare handler, in turn with it, and
-// that it has answered as it should.
+// handling measures the cost that a limit adds to a call of the bare handler, alternating between the two. It fails
+// if an answer is not as expected.
 func handling(count int, period time.Duration, status int, bare http.HandlerFunc, serve func(http.Handler, *http.Request) (int, http.Header)) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
 		h := c.start.(inFront)(count, period, bare)
@@ -157,23 +156,24 @@ func handling(count int, period time.Duration, status int, bare http.HandlerFunc
 		r.RemoteAddr = "203.0.113.9:40000"
 		serve(h, r)
 		if got, fields := serve(h, r); got != status || !hasFields(fields) {
-			return nil, fmt.Errorf("answers %d with %v, and should answer %d with fields", got, fields, status)
+			return nil, fmt.Errorf("the answer is %d with the fields %v, want %d with rate limit fields", got, fields, status)
 		}
 		s := addedTo(bare, h, func(h http.Handler) bool {
 			got, _ := serve(h, r)
 			return got == http.StatusOK
 		})
 		if refuses := status != http.StatusOK; refuses != (s["refused"] > 0.5) {
-			return nil, fmt.Errorf("refused %v of all calls", s["refused"])
+			return nil, fmt.Errorf("the fraction of denied calls is %v", s["refused"])
 		}
 		return s, nil
 	}
 }
 
-// addedTo calls a handler in turn with the bare one that is in it, and returns the cost of its calls and what it adds.
+// addedTo calls a handler h that wraps the handler bare, alternating with calls of bare. It returns the cost of a
+// call of h, and the cost that h adds.
 func addedTo(bare, h http.Handler, call func(http.Handler) (allowed bool)) sample {
-	// A server has a heap, so that it collects garbage now and then, and not all the
-	// time as a process that has nothing else.
+	// A server has a heap, so it collects garbage now and then. Without this heap, this process would collect
+	// garbage all the time.
 	heap := make([]byte, 32<<20)
 	defer runtime.KeepAlive(heap)
 	const turns = 5
@@ -212,13 +212,13 @@ func hasFields(h http.Header) bool {
 }
 
 func middlewareWorks() []work {
-	const about = "What is added to the bare handler, by address of the client. Sluice sends RateLimit-Policy, RateLimit and three X-RateLimit fields, the others send three fields; "
+	const about = "The cost that is added to the bare handler, by address of the client. Sluice sends RateLimit-Policy, RateLimit and three X-RateLimit fields, the others send three fields; "
 	plain := func(h http.Handler, r *http.Request) (int, http.Header) { return new(writer).serve(h, r) }
 	cols := []string{"added CPU ns", "CPU ns", "added allocs", "refused"}
 	return []work{
 		{"middleware: allowed", about + "the limit is never reached", doors, handling(plenty, time.Second, 200, served, plain), cols},
 		{"middleware: refused", about + "1 an hour", doors, handling(1, time.Hour, 429, served, plain), cols},
 		{"middleware: allowed, fields copied", about + "the fields are copied when the status is written, as a server does", doors, handling(plenty, time.Second, 200, served, record), cols},
-		{"middleware: allowed, four fields of the handler's", about + "the limit is never reached, and the handler sets four fields where it sets one above", doors, handling(plenty, time.Second, 200, servedFour, plain), cols},
+		{"middleware: allowed, four fields of the handler's", about + "the limit is never reached, and the handler sets four fields instead of one", doors, handling(plenty, time.Second, 200, servedFour, plain), cols},
 	}
 }

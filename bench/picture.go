@@ -9,19 +9,19 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// picture draws the growing series of works.
+// picture is a chart of series of contenders of growing size.
 type picture struct {
 	file, title, x string
 	works          []string
 }
 
-// pictures are shown under the last of their works.
+// pictures has the charts by the work under whose heading the report shows them.
 var pictures = map[string]picture{
 	patternRules: {"growth-rules.svg", "Cost of a decision against the number of rules", "rules, of which one applies", []string{literalRules, patternRules}},
 	growingKeys:  {"growth-keys.svg", "Cost of a decision against the number of keys", "keys, all of them known", []string{growingKeys}},
 }
 
-// draw writes the pictures of what was measured.
+// draw writes the pictures of the works that were measured.
 func (r report) draw(dir string) error {
 	for _, p := range pictures {
 		if len(r.results.of(p.works[0])) == 0 {
@@ -49,7 +49,7 @@ func (p picture) draw(file string, rs results) error {
 		chart.Add(line, points)
 		chart.Legend.Add(s.name, line, points)
 	}
-	chart.Y.Min, chart.Y.Max = 0, chart.Y.Max*1.3 // room for the legend
+	chart.Y.Min, chart.Y.Max = 0, chart.Y.Max*1.3 // leaves room for the legend
 	return chart.Save(18*vg.Centimeter, 10*vg.Centimeter, file)
 }
 
@@ -58,7 +58,7 @@ type series struct {
 	points plotter.XYs
 }
 
-// series returns the medians of what grows, in the order of the results.
+// series returns the medians of each series, in the order of the results.
 func (p picture) series(rs results) (all []series) {
 	for _, w := range p.works {
 		for _, r := range rs.of(w) {

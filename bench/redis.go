@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// overRedis makes a decider over the server at addr.
+// overRedis makes a decider that counts in the server at addr.
 type overRedis func(addr string, count int, period time.Duration) (decide func(key string) bool)
 
 var redisDeciders = []contender{

@@ -33,28 +33,28 @@ rules:
   - {name: day, key: [client_ip], limit: 5000/day}
 `
 
-// reading is what goes through a log of a number of lines, on all the processors that it is given. It
-// returns how many lines it has seen.
+// reading is a contender that reads a log of count lines, on all processors that it may use. all returns how many
+// lines it has read.
 type reading struct {
 	count      int
 	compressed bool
 	all        func(file string) (int64, error)
 }
 
-// program is another program that goes through the log.
+// program is a contender that runs another program on the log.
 type program struct {
 	count int
-	args  []string // the file comes last
-	lines bool     // it prints how many lines it has seen
+	args  []string // the arguments before the file
+	lines bool     // the program prints how many lines it has read
 }
 
 func replayWorks() []work {
 	columns := []string{"ns", "CPU ns", "2 threads ns", "peak MiB"}
-	// What is counted by status stands for the least that an analysis wants of a line.
+	// Counting by status is the least that an analysis does with a line.
 	byStatus := `{ n++; split($3, s, " "); c[s[1]]++ } END { print n }`
 	return []work{
 		{
-			linesRead, "The time of a line of an access log of 440 MB, with all its fields taken apart, on one processor and on two. Awk only counts by status; GoAccess does its whole report, of a twentieth of the lines",
+			linesRead, "The time for a line of an access log of 440 MB, of which all fields are parsed, on one processor and on two. Awk only counts by status; GoAccess makes its whole report, but of a twentieth of the lines",
 			[]contender{
 				{"bare Go line counter", floor, reading{hostileCount, false, countLines}},
 				{plainLog, ours, reading{hostileCount, false, readLog}},
@@ -65,7 +65,7 @@ func replayWorks() []work {
 			}, goThrough, columns,
 		},
 		{
-			linesDecided, "The same with every request decided by three rules that match it, and the report made of it",
+			linesDecided, "The same, but every request is decided by three rules that match it, and the report is made",
 			[]contender{
 				{plainLog, ours, reading{hostileCount, false, replayLog}},
 				{zstdLog, other, reading{hostileCount, true, replayLog}},
@@ -74,7 +74,7 @@ func replayWorks() []work {
 	}
 }
 
-// goThrough measures a contender over the log.
+// goThrough measures a contender that reads the log.
 func goThrough(c contender) (sample, error) {
 	if cmd, ok := c.start.(program); ok {
 		return cmd.measure()
@@ -94,7 +94,7 @@ func goThrough(c contender) (sample, error) {
 		case err != nil:
 			return nil, err
 		case lines != int64(r.count):
-			return nil, fmt.Errorf("%d of %d lines were seen", lines, r.count)
+			return nil, fmt.Errorf("the contender has read %d of %d lines", lines, r.count)
 		case threads == 1:
 			s["ns"], s["CPU ns"] = float64(took)/float64(r.count), float64(used)/float64(r.count)
 		default:
@@ -122,7 +122,7 @@ func (c program) measure() (sample, error) {
 		return nil, err
 	}
 	if c.lines && string(bytes.TrimSpace(out)) != fmt.Sprint(c.count) {
-		return nil, fmt.Errorf("it has seen %.20q lines", out)
+		return nil, fmt.Errorf("the program has not read every line: it printed %.20q", out)
 	}
 	n := float64(c.count)
 	state := cmd.ProcessState
@@ -132,7 +132,7 @@ func (c program) measure() (sample, error) {
 	}, nil
 }
 
-// countLines does nothing but look for the ends of lines.
+// countLines only counts the ends of lines.
 func countLines(file string) (n int64, err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -166,7 +166,7 @@ func readLog(file string) (int64, error) {
 		return nil
 	})
 	if stats.Unreadable > 0 {
-		return 0, fmt.Errorf("%d lines could not be read, the first because %s", stats.Unreadable, stats.Unread[0].Why)
+		return 0, fmt.Errorf("%d lines could not be parsed; the first error: %s", stats.Unreadable, stats.Unread[0].Why)
 	}
 	return stats.Requests, err
 }
@@ -194,11 +194,11 @@ func replayLog(file string) (int64, error) {
 	}
 	for _, name := range r.Order {
 		if matched := r.Rules[name].Matched; matched != r.Requests {
-			return 0, fmt.Errorf("rule %s met %d of %d requests", name, matched, r.Requests)
+			return 0, fmt.Errorf("rule %s matched %d of %d requests", name, matched, r.Requests)
 		}
 	}
 	if r.Refused == 0 || r.Refused == r.Requests {
-		return 0, fmt.Errorf("%d of %d are refused", r.Refused, r.Requests)
+		return 0, fmt.Errorf("%d of %d requests were denied", r.Refused, r.Requests)
 	}
 	return r.Requests, nil
 }

@@ -23,9 +23,9 @@ func (r report) markdown(notes string) string {
 	}
 	fmt.Fprintf(&b, `# Results
 
-Made by %s in %v: medians of %d rounds, ± half the distance of the quartiles. In every round the contenders of a work run one after the other, in an order that changes, each in a process of its own that measures for 0.3 seconds and more. Bytes and instructions hardly vary and are taken once. Ratios are those of one round, and then their median.
+Made by %s in %v: medians of %d rounds, ± half the distance between the quartiles. In every round, the contenders of a work run one after the other, in a changing order, each in a separate process that measures for at least 0.3 seconds. Bytes and instructions hardly vary, and are measured once. Ratios are computed for each round; the table has their median.
 
-CPU time is what the operating system has counted for the process, that of servers included where they are named. It holds on a busy machine; times and p99 need an idle one.
+CPU time is the time that the operating system has counted for the process, including servers where these are named. It can be measured on a busy machine; times and p99 need an idle one.
 
 %s
 `, "`"+r.command+"`", r.took.Round(time.Second), rounds, machine())
@@ -68,7 +68,7 @@ func (r report) figures(b *strings.Builder, notes string) {
 	}
 }
 
-// note returns the text under the heading of a figure.
+// note returns the text under the heading of a figure in notes.
 func note(notes, name string) string {
 	for section := range strings.SplitSeq("\n"+notes, "\n## ") {
 		if head, text, _ := strings.Cut(section, "\n"); head == name {
@@ -90,7 +90,7 @@ func isGrown(w work) bool {
 	return false
 }
 
-// growth writes a line a size.
+// growth writes a line for each size.
 func growth(b *strings.Builder, w work, rs results) {
 	heading(b, w)
 	fmt.Fprintf(b, "\n| | %s |\n|---|%s\n", strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
@@ -121,7 +121,7 @@ func failures(b *strings.Builder, rs results) {
 
 func table(b *strings.Builder, w work, rs results) {
 	heading(b, w)
-	fmt.Fprintf(b, "\n| who | %s |\n|---|%s\n", strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
+	fmt.Fprintf(b, "\n| contender | %s |\n|---|%s\n", strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
 	for _, of := range []role{floor, ours, other, rival} {
 		for _, r := range byRole(rs, of, w.columns[0]) {
 			name := r.name
@@ -135,10 +135,10 @@ func table(b *strings.Builder, w work, rs results) {
 	ratios(b, w, rs)
 }
 
-// compared are the columns with meaningful ratios.
+// compared has the columns for which ratios are meaningful.
 var compared = []string{"ns", "added CPU ns", "CPU ns", "2 threads ns", "per second", "CPU µs", "proxy CPU µs", "door CPU µs", "p50 µs", "p99 µs", "bytes", "instructions"}
 
-// ratios writes how ours compares with the best rival of each column, and with the floors.
+// ratios writes the ratios of our contenders to the best rival in each column, and to the floors.
 func ratios(b *strings.Builder, w work, rs results) {
 	columns := slices.DeleteFunc(slices.Clone(w.columns), func(c string) bool { return !slices.Contains(compared, c) })
 	us, floors := byRole(rs, ours, w.columns[0]), byRole(rs, floor, w.columns[0])
@@ -160,7 +160,7 @@ func ratios(b *strings.Builder, w work, rs results) {
 	}
 }
 
-// row writes the ratios of u to what stands for each column.
+// row writes the ratios of u to the result that against returns for each column.
 func row(b *strings.Builder, u result, than string, columns []string, against func(column string) (r result, remark string)) {
 	fmt.Fprintf(b, "| %s / %s |", u.name, than)
 	for _, c := range columns {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// server is a server of this run alone.
+// server is a server that runs only for one measurement.
 type server struct {
 	cmd  *exec.Cmd
 	addr string
@@ -26,7 +26,8 @@ func freeAddress() string {
 	return l.Addr().String()
 }
 
-// startRedis starts a redis-server that keeps nothing, under the command if there is one.
+// startRedis starts a redis-server without persistence. If under is not empty, it is a command that runs the
+// server.
 func startRedis(under ...string) (*server, error) {
 	addr := freeAddress()
 	dir, err := os.MkdirTemp("", "bench")
@@ -36,7 +37,7 @@ func startRedis(under ...string) (*server, error) {
 	_, port, _ := net.SplitHostPort(addr)
 	args := append(under, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", dir)
 	if len(under) > 0 {
-		args = append(args, "--hz", "1") // the least housekeeping, so that it hardly counts
+		args = append(args, "--hz", "1") // the least housekeeping, so that it hardly affects the measurement
 	}
 	s := &server{cmd: exec.Command(args[0], args[1:]...), addr: addr, dir: dir}
 	if err := s.start(); err != nil {
@@ -45,7 +46,7 @@ func startRedis(under ...string) (*server, error) {
 	return s, nil
 }
 
-// start starts the server and waits until it takes connections.
+// start starts the server, and waits until it accepts connections.
 func (s *server) start() error {
 	s.cmd.SysProcAttr = withParent()
 	err := s.cmd.Start()
@@ -60,14 +61,14 @@ func (s *server) start() error {
 	return err
 }
 
-// await waits until the server takes connections.
+// await waits until the server accepts connections.
 func (s *server) await() error {
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if c, err := net.Dial("tcp", s.addr); err == nil {
 			return c.Close()
 		}
 	}
-	return errors.New("the server does not take connections")
+	return errors.New("the server does not accept connections")
 }
 
 func (s *server) stop() {
@@ -82,7 +83,7 @@ func (s *server) cpu() time.Duration {
 	must(err)
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var ticks int64
-	for _, f := range fields[11:13] { // utime and stime, the 14th and 15th of all
+	for _, f := range fields[11:13] { // utime and stime, the 14th and 15th of all fields
 		n, err := strconv.ParseInt(f, 10, 64)
 		must(err)
 		ticks += n

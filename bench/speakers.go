@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// jsonSpeaker asks the JSON API.
+// jsonSpeaker speaks the JSON API.
 type jsonSpeaker struct {
 	wire
 	question func(key string) string
@@ -42,7 +42,7 @@ func (s *jsonSpeaker) answer() int64 {
 	_, body := s.response()
 	_, rest, found := bytes.Cut(body, []byte(`"remaining":`))
 	if off := len(body) - len(constantAnswer); off < -16 || off > 16 {
-		panic(fmt.Sprintf("the constant is not of the size of what is answered: %s", body))
+		panic(fmt.Sprintf("the constant answer does not have the size of a real answer: %s", body))
 	}
 	if !found || !bytes.Contains(body, []byte(`"allowed":true`)) {
 		panic(string(body))
@@ -50,7 +50,7 @@ func (s *jsonSpeaker) answer() int64 {
 	return leading(rest)
 }
 
-// response reads one of HTTP/1.1.
+// response reads a response of HTTP/1.1.
 func (w wire) response() (http.Header, []byte) {
 	res, err := http.ReadResponse(w.r, nil)
 	must(err)
@@ -62,7 +62,7 @@ func (w wire) response() (http.Header, []byte) {
 	return res.Header, body
 }
 
-// leading returns the number that a text begins with.
+// leading returns the number at the beginning of a text.
 func leading(b []byte) int64 {
 	n := 0
 	for n < len(b) && b[n] >= '0' && b[n] <= '9' {
@@ -87,14 +87,14 @@ func (s *httpSpeaker) answer() int64 {
 	return leading([]byte(header.Get("X-RateLimit-Remaining")))
 }
 
-// respSpeaker speaks the protocol of Redis.
+// respSpeaker speaks the Redis protocol.
 type respSpeaker struct {
 	wire
 	command func(key string) []string
 	left    func(reply []string) int64
 }
 
-// respCommand is a command, and the place of the remaining units in its reply.
+// respCommand makes a command for a key, and finds the remaining units in its reply.
 type respCommand struct {
 	command func(key string) []string
 	left    func(reply []string) int64
@@ -107,7 +107,7 @@ var (
 		func(key string) []string { return []string{"INCR", key} },
 		func(reply []string) int64 { return doorLimit - integer(reply[0]) },
 	}
-	// One unit an hour drains: none while this runs.
+	// One unit drains in an hour, so none while this runs.
 	throttleCommand = respCommand{
 		func(key string) []string {
 			return []string{"CL.THROTTLE", key, strconv.Itoa(throttleLimit - 1), "1", "3600"}
@@ -158,7 +158,7 @@ func (s *respSpeaker) word(kind byte, n int) {
 
 func (s *respSpeaker) answer() int64 { return s.left(s.reply(nil)) }
 
-// reply reads one, and returns its texts, those of arrays in it as well.
+// reply reads a reply, and appends its strings to texts, including the strings in nested arrays.
 func (s *respSpeaker) reply(texts []string) []string {
 	line, err := s.r.ReadSlice('\n')
 	must(err)
@@ -180,7 +180,7 @@ func (s *respSpeaker) reply(texts []string) []string {
 	panic(string(line))
 }
 
-// grpcSpeaker is a client of Envoy's rate limit service that costs little.
+// grpcSpeaker is a client of Envoy's rate limit service that costs little processor time.
 type grpcSpeaker struct {
 	wire
 	framer *http2.Framer
@@ -188,8 +188,8 @@ type grpcSpeaker struct {
 	block  bytes.Buffer
 	fields []hpack.HeaderField
 	next   uint32           // the stream of the next question
-	window int64            // bytes that the server takes
-	left   map[uint32]int64 // of open streams
+	window int64            // the number of bytes that the server still accepts
+	left   map[uint32]int64 // the remaining units, of streams that are open
 	text   []byte
 }
 
@@ -265,7 +265,7 @@ func (s *grpcSpeaker) answer() int64 {
 				s.window += int64(f.Increment)
 			}
 		case *http2.RSTStreamFrame, *http2.GoAwayFrame:
-			panic(fmt.Sprint("the server gives up: ", f))
+			panic(fmt.Sprint("the server has ended the stream or the connection: ", f))
 		}
 		if !s.buffered() {
 			s.flush()
@@ -282,7 +282,8 @@ func (s *grpcSpeaker) status(f *http2.MetaHeadersFrame) string {
 	return ""
 }
 
-// leftOf reads a response: overall_code (1), and limit_remaining (3) of the first of statuses (2).
+// leftOf reads a response. It uses the fields overall_code (1), and limit_remaining (3) of the first of the
+// statuses (2).
 func leftOf(message []byte) (left int64) {
 	left = -1
 	code := uint64(0)
@@ -324,7 +325,7 @@ func fieldsOf(b []byte, each func(field protowire.Number, n uint64, b []byte)) {
 	}
 }
 
-// spoeSpeaker is HAProxy's end of SPOE.
+// spoeSpeaker speaks SPOE like HAProxy.
 type spoeSpeaker struct {
 	wire
 	frame uint64
@@ -392,7 +393,7 @@ func (s *spoeSpeaker) ask(key string) {
 	b = append(spoeText(b, "body"), 0)
 	id := ""
 	if s.named {
-		id = fmt.Sprintf("%p-%032d", s, s.frame) // as long as a UUID, and once
+		id = fmt.Sprintf("%p-%032d", s, s.frame) // unique, and as long as a UUID
 	}
 	b = spoeString(spoeText(b, "id"), id)
 	s.send(3, s.frame, b)
@@ -405,5 +406,5 @@ func (s *spoeSpeaker) answer() int64 {
 	if !found || !strings.Contains(frame, "allowed\x11") {
 		panic(fmt.Sprintf("refused: %q", frame))
 	}
-	return leading([]byte(rest[2:])) // behind the type and the length
+	return leading([]byte(rest[2:])) // after the type and the length
 }

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// cpu returns the time that this process has had the processor.
+// cpu returns the processor time of this process.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	must(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// cost is what a number of operations took.
+// cost is the cost of a number of operations.
 type cost struct {
 	ops, admitted int64
 	wall, cpu     time.Duration
@@ -34,8 +34,8 @@ func (c cost) sample() sample {
 	}
 }
 
-// spend calls op from a number of goroutines for about d, after a warm-up of a tenth.
-// Every goroutine walks the sequence of keys from a place of its own.
+// spend calls op from a number of goroutines for about d, after a warm-up of a tenth of d. Every goroutine goes
+// through the sequence of keys from a different position.
 func spend(threads int, d time.Duration, all keys, sequence []uint32, op func(key string) bool) cost {
 	loop(threads, d/10, all, sequence, op)
 	var before, after runtime.MemStats
@@ -76,8 +76,7 @@ func loop(threads int, d time.Duration, all keys, sequence []uint32, op func(key
 	return ops, admitted
 }
 
-// keys are keys such as people use, one after the other: ten million of them are one
-// object without pointers.
+// keys has realistic keys, one after the other: even ten million of them are one object without pointers.
 type keys string
 
 const keyBytes = len("customer:00000000000")
@@ -95,7 +94,7 @@ func keysOf(n int) keys {
 func (k keys) len() int        { return len(k) / keyBytes }
 func (k keys) at(i int) string { return string(k[i*keyBytes:][:keyBytes]) }
 
-// Sequences have a power of two of entries, so many that nearly every key is among them.
+// The length of a sequence is a power of two, and so large that nearly every key is in the sequence.
 
 func one(int) []uint32 { return make([]uint32, 1<<10) }
 
@@ -117,7 +116,7 @@ func zipf(n int) []uint32 {
 	return s
 }
 
-// different returns how many keys a sequence names.
+// different returns how many different keys a sequence has.
 func different(sequence []uint32, n int) int {
 	seen, count := make([]bool, n), 0
 	for _, i := range sequence {

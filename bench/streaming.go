@@ -23,7 +23,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// A completion is a stream of server-sent events as OpenAI's Chat Completions has them, the last of them with the
+// A completion is a stream of server-sent events like those of OpenAI's Chat Completions. The last event has the
 // usage.
 const (
 	completions     = "/v1/chat/completions"
@@ -35,7 +35,7 @@ const (
 	tokenLimit      = 1_000_000_000
 )
 
-// tokenPolicy has one rule, with this cost.
+// tokenPolicy returns a policy of one rule with the given cost.
 func tokenPolicy(cost string) string {
 	return fmt.Sprintf("version: 1\nrules:\n  - {name: tokens, match: [POST %s], key: [api_key], limit: %d/day, algorithm: fixed_window, cost: %s}\n", completions, tokenLimit, cost)
 }
@@ -67,12 +67,12 @@ func streamWorks() []work {
 		{fixedPolicies, other, tokensFixed},
 		{headerPolicies, other, costByHeader},
 	}
-	about := fmt.Sprintf("Streams of %d events of %d bytes, from the write of an event by the upstream to its arrival at the client. What is added is over another bare reverse proxy, in turn with it", chunksEach, len(fmt.Sprintf(completionChunk, 0)))
+	about := fmt.Sprintf("Streams of %d events of %d bytes, from the write of an event by the upstream to its arrival at the client. Added times are in comparison with another bare reverse proxy, measured in turn", chunksEach, len(fmt.Sprintf(completionChunk, 0)))
 	cols := []string{"added p50 µs", "p50 µs", "p99 µs", "proxy CPU µs an event"}
 	return []work{
 		{oneStream, about + "; 1,000 events a second", gateways, streaming(1, time.Millisecond, 30), cols},
 		{manyStreams, about + "; 100 events a second on each", gateways, streaming(50, 10*time.Millisecond, 4), cols},
-		{streamed, fmt.Sprintf("What is added to a bare handler that writes and flushes %d events", chunksEach), middleware, handlingStream, []string{"added CPU ns", "CPU ns", "added allocs"}},
+		{streamed, fmt.Sprintf("The cost that is added to a bare handler that writes and flushes %d events", chunksEach), middleware, handlingStream, []string{"added CPU ns", "CPU ns", "added allocs"}},
 	}
 }
 
@@ -86,14 +86,14 @@ func streamTargets() []target {
 	}
 }
 
-// tokenGate starts the gateway with one rule.
+// tokenGate starts the gateway with a rule of the given cost.
 func tokenGate(cost string) inBetween {
 	return func(dir, listen, upstream string) *exec.Cmd {
 		return serveGateway(tokenPolicy(cost), dir, listen, upstream)
 	}
 }
 
-// complete answers with a stream that has an event at each interval.
+// complete answers with a stream that sends an event at each interval.
 func complete(interval time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -112,7 +112,7 @@ func complete(interval time.Duration) http.HandlerFunc {
 	}
 }
 
-// streaming measures a proxy and, in turn with it, the floor.
+// streaming measures a proxy, alternating with the floor.
 func streaming(streams int, interval time.Duration, turns int) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
 		upstream := httptest.NewServer(complete(interval))
@@ -165,8 +165,9 @@ func streaming(streams int, interval time.Duration, turns int) func(contender) (
 	}
 }
 
-// stream reads streams, and returns the delays of all events in microseconds. The streams begin one after the other
-// within the interval of their events, which would come all at once otherwise.
+// stream reads a number of streams, and returns the delays of all events in microseconds. The streams start one
+// after the other within an interval of their events; otherwise, the events of all streams would come at the same
+// time.
 func stream(addr string, streams int, interval time.Duration) (delays []float64, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -196,7 +197,7 @@ func listen(addr string) (delays []float64, err error) {
 	return delays, err
 }
 
-// completion asks for a stream and reads it.
+// completion requests a stream and reads it.
 func completion(c net.Conn, r *bufio.Reader, event func(sent int64)) (http.Header, error) {
 	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: sluice\r\nX-API-Key: k1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", completions, len(completionAsk), completionAsk); err != nil {
 		return nil, err
@@ -223,12 +224,13 @@ func completion(c net.Conn, r *bufio.Reader, event func(sent int64)) (http.Heade
 		done = done || string(line) == "data: [DONE]"
 	}
 	if events != chunksEach || !done {
-		return nil, fmt.Errorf("%d events of a stream arrived, or not its end: %w", events, errors.Join(lines.Err(), io.ErrUnexpectedEOF))
+		return nil, fmt.Errorf("the stream broke off after %d events: %w", events, errors.Join(lines.Err(), io.ErrUnexpectedEOF))
 	}
 	return res.Header, nil
 }
 
-// charged asserts that all streams have cost what they reported. The first turn is not among those measured.
+// charged asserts that all streams were charged the cost that they reported. The first turn is charged, too, but
+// not measured.
 func charged(addr string, streams int, measured []float64) error {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -246,14 +248,14 @@ func charged(addr string, streams int, measured []float64) error {
 	const reserved = (len(completionAsk)+2)/3 + 300
 	least := int64(len(measured)/chunksEach+streams)*tokensEach + int64(reserved)
 	if spent := int64(tokenLimit) - left; spent < least || (spent-int64(reserved))%tokensEach != 0 {
-		return fmt.Errorf("%d tokens are spent, of %d and more", spent, least)
+		return fmt.Errorf("%d tokens were charged, want at least %d", spent, least)
 	}
 	return nil
 }
 
 func difference(v ...float64) float64 { return v[0] - v[1] }
 
-// flusher is a writer that a stream can be written to.
+// flusher is a writer with a Flush method, so that handlers can write a stream to it.
 type flusher struct{ writer }
 
 func (*flusher) Flush() {}
@@ -265,7 +267,7 @@ var completionChunks = func() (all [][]byte) {
 	return append(all, []byte(completionUsage))
 }()
 
-// write writes a stream at once, and its cost into a header, too.
+// write writes a whole stream without pauses. Its header has the cost, too.
 func write(w http.ResponseWriter, _ *http.Request) {
 	w.Header()["Content-Type"] = []string{"text/event-stream"}
 	w.Header()["X-Cost"] = []string{strconv.Itoa(tokensEach)}
@@ -276,7 +278,7 @@ func write(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// handlingStream measures what a policy with this cost adds to a call of the bare handler.
+// handlingStream measures the cost that a policy adds to a call of the bare handler.
 func handlingStream(c contender) (sample, error) {
 	p, err := policyfile.Parse("bench.yaml", []byte(tokenPolicy(c.start.(string))))
 	if err != nil {
@@ -298,7 +300,7 @@ func handlingStream(c contender) (sample, error) {
 	}
 	before := serve(h)
 	if after := serve(h); !hasFields(after) || spent(after)-spent(before) != tokensEach {
-		return nil, fmt.Errorf("a stream has cost %d", spent(after)-spent(before))
+		return nil, fmt.Errorf("a stream was charged %d tokens", spent(after)-spent(before))
 	}
 	return addedTo(bare, h, func(h http.Handler) bool {
 		serve(h)
@@ -306,7 +308,7 @@ func handlingStream(c contender) (sample, error) {
 	}), nil
 }
 
-// spent returns how many tokens are gone.
+// spent returns how many tokens were charged, from the fields of a response.
 func spent(h http.Header) int64 {
 	left, err := strconv.ParseInt(h.Get("X-RateLimit-Remaining"), 10, 64)
 	must(err)

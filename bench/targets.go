@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// results are those of all works.
+// results has the results of all works.
 type results []result
 
 func (rs results) of(work string) (some results) {
@@ -20,7 +20,7 @@ func (rs results) of(work string) (some results) {
 	return some
 }
 
-// values returns a column of a contender by round, with NaN where it failed.
+// values returns a column of a contender by round, with NaN for rounds that failed.
 func (rs results) values(work, name, column string) []float64 {
 	for _, r := range rs.of(work) {
 		if r.name == name {
@@ -40,20 +40,20 @@ func (rs results) values(work, name, column string) []float64 {
 
 // target is a figure to reach.
 type target struct {
-	name  string // what notes.md calls it
+	name  string // also the heading of its note in notes.md
 	goal  float64
-	least bool // at least the goal, else at most
+	least bool // whether the figure must be at least the goal; otherwise, it must be at most the goal
 	// measured returns the figure of every round.
 	measured func(results) []float64
 }
 
-// verdict returns the distance of the figure from the target, and whether that is more than its spread.
+// verdict returns the distance of the figure from the goal, and whether the distance is larger than the spread.
 func (t target) verdict(mid, spread float64) string {
 	by := t.goal - mid
 	if t.least {
 		by = -by
 	}
-	// What is shown is what counts.
+	// Differences that are too small to be shown do not count.
 	const shown = 0.0005
 	within := spread > 0 && math.Abs(by) < spread
 	switch {
@@ -69,7 +69,7 @@ func (t target) verdict(mid, spread float64) string {
 	return fmt.Sprintf("**missed by %.0f %%**", -100*by/t.goal)
 }
 
-// each combines figures of the same rounds.
+// each combines figures of the same round by f, for each round.
 func each(f func(v ...float64) float64, columns ...[]float64) []float64 {
 	var all []float64
 	for round := range columns[0] {
@@ -88,14 +88,14 @@ func each(f func(v ...float64) float64, columns ...[]float64) []float64 {
 
 func quotient(v ...float64) float64 { return v[0] / v[1] }
 
-// over is the ratio of two contenders of one work, round by round.
+// over returns the ratio of two contenders of one work, round by round.
 func over(work, column, mine, theirs string) func(results) []float64 {
 	return func(rs results) []float64 {
 		return each(quotient, rs.values(work, mine, column), rs.values(work, theirs, column))
 	}
 }
 
-// overBest is over for the best rival of all.
+// overBest returns the ratio of a contender to the best rival, round by round.
 func overBest(work, column, mine string) func(results) []float64 {
 	return func(rs results) []float64 {
 		best := byRole(rs.of(work), rival, column)
@@ -152,7 +152,7 @@ func memoryTargets() []target {
 	}
 }
 
-// doorTargets are those of all of our doors.
+// doorTargets returns the targets of our middleware.
 func doorTargets() (all []target) {
 	for _, d := range doors {
 		if d.role != ours {
@@ -160,7 +160,7 @@ func doorTargets() (all []target) {
 		}
 		name := strings.TrimPrefix(d.name, "sluice/")
 		goals := map[string]float64{"allowed": 0.5, "refused": 0.5}
-		if d.name == onePolicy { // which does more than they do
+		if d.name == onePolicy { // a policy does more than the rivals
 			goals = map[string]float64{"allowed": 0.75, "refused": 0.75, "allowed, fields copied": 0.75}
 		}
 		for _, w := range slices.Sorted(maps.Keys(goals)) {

@@ -3,7 +3,7 @@ package examples
 
 import _ "embed"
 
-// API is api.yaml: layered limits for a public HTTP API.
+// API is the policy in api.yaml: layered limits for a public HTTP API.
 //
 //go:embed api.yaml
 var API []byte

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	failureRate     = 0.5 // the rate, among at least minCalls in rateWindow, that opens the circuit
+	failureRate     = 0.5 // the fraction of failures, among at least minCalls calls in rateWindow, that opens the circuit
 	minCalls        = 20
 	rateWindow      = time.Second
-	maxInRow        = 5 // this many failures over silentFor or longer, without a success, also open the circuit
+	maxInRow        = 5 // this many failures without a success, over silentFor or longer, also open the circuit
 	silentFor       = 300 * time.Millisecond
 	minDelay        = 400 * time.Millisecond
 	maxDelay        = 600 * time.Millisecond
 	successes       = 3 // streaks of successful probes that close the circuit
 	probePause      = 25 * time.Millisecond
-	minRecovery     = 60 * time.Millisecond // how long probes have to succeed before a shard is used again
+	minRecovery     = 60 * time.Millisecond // how long all probes have to succeed before a shard is used again
 	maxRecovery     = 900 * time.Millisecond
 	flapping        = 5 * time.Second // if the circuit opens again within this time, probes have to succeed for longer
 	settlingTime    = 2 * time.Second
@@ -34,23 +34,23 @@ const (
 	probesPerSecond = 1000
 )
 
-// shard is a part of the shared store with its circuit breaker. Callers only read inUse; the goroutine in watch
-// does everything but opening the circuit.
+// shard is a part of the shared store that fails independently, with its circuit breaker. Decisions only read
+// inUse, and open the circuit; all other work is done by the goroutine in watch.
 type shard struct {
 	s     *Store
 	index int
-	// inUse is true while the circuit is closed, and settling for settlingTime after an outage.
+	// inUse is true while the circuit is closed. settling is true for settlingTime after an outage.
 	inUse, settling atomic.Bool
 	circuit         circuitbreaker.CircuitBreaker[any]
 	failuresInRow   atomic.Int64 // failures since the last success
-	firstFailure    atomic.Int64 // when the first of these failures was, in ns since the epoch
+	firstFailure    atomic.Int64 // the time of the first of these failures, in ns since the epoch
 	wake            chan struct{}
 	key             string // the key that probes charge
 
 	mu       sync.Mutex // guards the fields below, and writes of inUse
 	since    time.Time
 	last     error         // the last failure
-	recovery time.Duration // how long the shard has to answer before it is used again: see minRecovery
+	recovery time.Duration // how long all probes have to succeed before the shard is used again: see minRecovery
 }
 
 func newShard(s *Store, index int) *shard {
@@ -100,7 +100,8 @@ func (h *shard) trip(err error) {
 	h.circuit.Open()
 }
 
-// suspect requests a probe. With few calls, or callers that do not wait, only probes open the circuit.
+// suspect requests a probe. If calls are few, or callers do not wait for the deadline, only failed probes open the
+// circuit.
 func (h *shard) suspect() {
 	select {
 	case h.wake <- struct{}{}:
@@ -114,8 +115,8 @@ func suspect(shards []*shard) {
 	}
 }
 
-// changed updates inUse after a transition of the circuit. Transitions may be reported out of order, so it reads
-// the state of the circuit.
+// changed updates inUse after a transition of the circuit. Transitions may be reported out of order, so changed
+// reads the present state of the circuit.
 func (h *shard) changed() {
 	h.mu.Lock()
 	inUse := h.circuit.IsClosed()
@@ -137,7 +138,7 @@ func (h *shard) changed() {
 	}
 	h.mu.Unlock()
 	if inUse {
-		h.s.log.Info("shared store is available again", "shard", h.index, "away", lasted)
+		h.s.log.Info("shared store is available again", "shard", h.index, "unavailable_for", lasted)
 		return
 	}
 	h.suspect()
@@ -161,7 +162,7 @@ func (h *shard) watch(ctx context.Context) {
 	}
 }
 
-// examine probes a suspect until it has answered or the circuit has opened.
+// examine probes a shard that is suspected to have failed, until the shard answers or the circuit opens.
 func (h *shard) examine(ctx context.Context) {
 	for h.inUse.Load() && ctx.Err() == nil {
 		err := h.probe(ctx)
@@ -177,9 +178,9 @@ func (h *shard) examine(ctx context.Context) {
 	}
 }
 
-// recover waits until the shard has answered for a while, and reports whether it was unavailable.
+// recover waits until an unavailable shard is in use again, and reports whether the shard was unavailable.
 func (h *shard) recover(ctx context.Context) bool {
-	away := !h.inUse.Load()
+	unavailable := !h.inUse.Load()
 	for !h.inUse.Load() && ctx.Err() == nil {
 		pause(ctx, h.circuit.RemainingDelay())
 		if !h.circuit.TryAcquirePermit() {
@@ -192,10 +193,10 @@ func (h *shard) recover(ctx context.Context) bool {
 			h.circuit.RecordSuccess()
 		}
 	}
-	return away
+	return unavailable
 }
 
-// streak probes for one part of the recovery.
+// streak probes the shard for its share of the recovery time. It fails if a probe fails.
 func (h *shard) streak(ctx context.Context) error {
 	h.mu.Lock()
 	end := time.Now().Add(h.recovery / successes)
@@ -219,24 +220,25 @@ var probePlan = func() *sluice.Plan {
 	return p
 }()
 
-// probe takes a unit of its own key. It has to write, because a server that is loading or read-only answers reads.
+// probe charges a unit to a key of its own. A probe has to write, because a server that is loading or read-only
+// still answers reads.
 func (h *shard) probe(ctx context.Context) error {
 	charges := []sluice.Charge{{Key: h.probeKey(), Plan: probePlan, Cost: 1}}
 	var receipts [1]sluice.Receipt
 	if err := h.s.shared.TakeWithin(ctx, h.s.deadline, charges, receipts[:]); err != nil {
 		if _, odd := unreadable(err); odd {
-			return nil // a store that answers is healthy
+			return nil // a store that answers is healthy, even if it cannot read the key
 		}
 		return err
 	}
 	if !receipts[0].Fits {
-		return errors.New("failover: the shared store refuses a probe that fits")
+		return errors.New("failover: the shared store denies a probe that is below its limit")
 	}
 	return nil
 }
 
-// probeKey returns a key of this instance that the shard counts. The shard may count other keys than at the last
-// probe.
+// probeKey returns a key of this instance that the shard counts. The keys that a shard counts may have changed
+// since the last probe.
 func (h *shard) probeKey() string {
 	for n := 0; n < maxProbeKeys && (h.key == "" || h.s.shardOf(h.key) != h.index); n++ {
 		h.key = "failover/" + h.s.id + "/" + strconv.Itoa(n)

@@ -8,15 +8,15 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// SharedEach is a [Shared] that can do many Takes at once, better than one after the other.
+// SharedEach is a [Shared] that can do many Takes at once, faster than one after the other.
 type SharedEach interface {
 	Shared
-	// TakeEachWithin is the TakeEach of a [sluice.EachTaker] with the semantics of TakeWithin: the whole call
-	// returns after wait at the latest.
+	// TakeEachWithin is like the TakeEach of a [sluice.EachTaker], but with the semantics of TakeWithin: the whole
+	// call returns after wait at the latest.
 	TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall)
 }
 
-// takeEachWithin makes all calls of a shared store within one wait.
+// takeEachWithin makes all calls to a shared store within one wait.
 func takeEachWithin(ctx context.Context, shared Shared, wait time.Duration, calls []sluice.TakeCall) {
 	if each, ok := shared.(SharedEach); ok {
 		each.TakeEachWithin(ctx, wait, calls)
@@ -29,22 +29,22 @@ func takeEachWithin(ctx context.Context, shared Shared, wait time.Duration, call
 	}
 }
 
-// TakeEach implements [sluice.EachTaker]: each call is decided as by Take. All calls for the shared store go to it
-// at once, within one deadline, and count as one call.
+// TakeEach implements [sluice.EachTaker]: each call is decided as by Take. All calls that the shared store has to
+// decide are sent at once, within one deadline, and count as one call.
 func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	b := s.sortOut(ctx, calls)
-	if len(b.asked) == 0 {
+	if len(b.sent) == 0 {
 		return
 	}
 	began := time.Now()
-	s.askEach(ctx, b.asked)
-	for i := range b.asked {
-		c := &calls[b.places[i]]
-		if err := b.asked[i].Err; err != nil {
+	s.askEach(ctx, b.sent)
+	for i := range b.sent {
+		c := &calls[b.indexes[i]]
+		if err := b.sent[i].Err; err != nil {
 			c.Err = s.afterFailure(ctx, b, i, began)
 		} else {
-			s.told(ctx, began, nil, c.Receipts)
-			b.alive = union(b.alive, s.heard(b.shards[i], c.Charges, c.Receipts))
+			s.reportCall(ctx, began, nil, c.Receipts)
+			b.alive = union(b.alive, s.record(b.shards[i], c.Charges, c.Receipts))
 		}
 	}
 	for _, h := range b.alive {
@@ -57,15 +57,15 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 
 // many is the state of a TakeEach.
 type many struct {
-	asked  []sluice.TakeCall // the calls that the shared store decides
-	places []int             // the index in the list of each asked call
-	shards [][]*shard        // the shards of each asked call
-	alive  []*shard
-	failed []*shard // without duplicates, even if several calls have failed
-	errs   []error  // the error of each failed shard
+	sent    []sluice.TakeCall // the calls that go to the shared store
+	indexes []int             // the index in the list of each of these calls
+	shards  [][]*shard        // the shards of each of these calls
+	alive   []*shard
+	failed  []*shard // without duplicates, even if several calls have failed
+	errs    []error  // the error of each failed shard
 }
 
-// sortOut decides the calls that are not for the shared store, and returns the others.
+// sortOut decides the calls that the shared store cannot decide now, and returns the other calls.
 func (s *Store) sortOut(ctx context.Context, calls []sluice.TakeCall) *many {
 	b := &many{}
 	for i := range calls {
@@ -81,14 +81,14 @@ func (s *Store) sortOut(ctx context.Context, calls []sluice.TakeCall) *many {
 			c.Err = s.insteadOfShared(ctx, c.Charges, c.Receipts, true)
 			continue
 		}
-		b.asked = append(b.asked, sluice.TakeCall{Charges: c.Charges, Receipts: c.Receipts})
-		b.places, b.shards = append(b.places, i), append(b.shards, shards)
+		b.sent = append(b.sent, sluice.TakeCall{Charges: c.Charges, Receipts: c.Receipts})
+		b.indexes, b.shards = append(b.indexes, i), append(b.shards, shards)
 	}
 	return b
 }
 
-// askEach makes calls of the shared store within the deadline. Beyond MaxCalls, it only uses decisions from the
-// store's memory.
+// askEach makes calls to the shared store within the deadline. If MaxCalls calls are under way, it accepts only
+// decisions that need no server.
 func (s *Store) askEach(ctx context.Context, calls []sluice.TakeCall) {
 	defer s.calls.Add(-1)
 	if s.calls.Add(1) <= s.maxCalls {
@@ -103,15 +103,15 @@ func (s *Store) askEach(ctx context.Context, calls []sluice.TakeCall) {
 	}
 }
 
-// afterFailure decides b.asked[i], a call for which the shared store has returned an error.
+// afterFailure decides b.sent[i], a call for which the shared store has returned an error.
 func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Time) error {
-	c, shards := &b.asked[i], b.shards[i]
+	c, shards := &b.sent[i], b.shards[i]
 	if _, odd := unreadable(c.Err); odd {
 		within, cancel := context.WithDeadline(ctx, began.Add(s.deadline))
 		c.Err = s.withoutUnreadable(within, c.Err, c.Charges, c.Receipts)
 		if cancel(); c.Err == nil {
-			s.told(ctx, began, nil, c.Receipts)
-			b.alive = union(b.alive, s.heard(shards, c.Charges, c.Receipts))
+			s.reportCall(ctx, began, nil, c.Receipts)
+			b.alive = union(b.alive, s.record(shards, c.Charges, c.Receipts))
 			return nil
 		}
 	}
@@ -121,7 +121,7 @@ func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Tim
 	}
 	s.count.failed(c.Err)
 	if c.Err != errBusy {
-		s.told(ctx, began, c.Err, c.Receipts)
+		s.reportCall(ctx, began, c.Err, c.Receipts)
 	}
 	switch {
 	case c.Err == errBusy:
@@ -133,7 +133,7 @@ func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Tim
 	return s.insteadOfShared(ctx, c.Charges, c.Receipts, notCharged(c.Err))
 }
 
-// union appends the shards that all does not contain.
+// union appends to all the shards of more that it does not contain.
 func union(all, more []*shard) []*shard {
 	for _, h := range more {
 		if !slices.Contains(all, h) {

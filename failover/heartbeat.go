@@ -10,10 +10,10 @@ const (
 	beatDeadline   = time.Second
 	fewerFor       = 5 * time.Second
 	maxInstances   = 1 << 10
-	warnAfter      = 3 // failures in a row, while the shared store is in use, before a warning
+	warnAfter      = 3 // a warning is logged after this many failures in a row while the shared store is in use
 )
 
-// watchIdle probes the shared store now and then, so that an instance without traffic also notices that the store
+// watchIdle probes the shared store once a second, so that an instance without traffic notices, too, when the store
 // is unavailable. It also keeps the number of instances up to date.
 func (s *Store) watchIdle() {
 	b := heartbeats{s: s}
@@ -24,10 +24,10 @@ func (s *Store) watchIdle() {
 	}
 }
 
-// heartbeats has the results of the heartbeats so far.
+// heartbeats has the results of the latest heartbeats.
 type heartbeats struct {
 	s           *Store
-	fewerSince  time.Time // when the number of instances last fell
+	fewerSince  time.Time // the time since which the count has been lower than the number in use, or zero
 	failedInRow int       // heartbeats that have failed in a row
 }
 
@@ -36,7 +36,7 @@ func (b *heartbeats) beat() {
 	defer cancel()
 	n, err := b.s.shared.Heartbeat(ctx, b.s.id)
 	switch {
-	case !b.s.countInstances: // the heartbeat still lets others count this instance, and informs the wrapped stores
+	case !b.s.countInstances: // the heartbeat is still needed: other instances count this one by it, and wrapped stores use it
 	case err == nil:
 		if b.failedInRow >= warnAfter {
 			b.s.log.Info("the number of instances is known again", "instances", n)
@@ -48,7 +48,8 @@ func (b *heartbeats) beat() {
 	}
 }
 
-// failed logs once if only heartbeats fail. An unavailable shared store is logged elsewhere.
+// failed logs once if heartbeats fail while the shared store answers otherwise. An unavailable shared store is
+// logged elsewhere.
 func (b *heartbeats) failed(err error) {
 	b.fewerSince = time.Time{}
 	if b.failedInRow < warnAfter && b.s.Status().Degraded() {
@@ -61,8 +62,8 @@ func (b *heartbeats) failed(err error) {
 	}
 }
 
-// counted accepts a count of the instances. A lower count has to last for a while, because a restarted store has
-// forgotten all instances, and learns of them one heartbeat at a time.
+// counted accepts a count of the instances. A lower count has to last for a while, because a store that was
+// restarted has forgotten all instances, and counts each again only after its next heartbeat.
 func (b *heartbeats) counted(n int64) {
 	if n < b.s.instances.Load() {
 		if b.fewerSince.IsZero() {

@@ -14,23 +14,23 @@ import (
 
 // Lazy is a shared store that may not be open yet: see [OpenLater].
 type Lazy struct {
-	open    func(context.Context) (Shared, error)
-	store   atomic.Pointer[Shared] // nil until open has succeeded
-	reason  atomic.Pointer[uncharged]
-	heard   atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	open     func(context.Context) (Shared, error)
+	store    atomic.Pointer[Shared] // nil until open has succeeded
+	reason   atomic.Pointer[uncharged]
+	listener atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
 }
 
 const retryOpenEvery = time.Second
 
 // OpenLater returns a shared store for [New] that is opened in the background, so that a service can start without
-// it. open is tried once a second. Until it succeeds, every Take fails at once with the last error of open; then
-// all calls go to the store that open returned.
+// it. open is called once a second until it succeeds. Until then, every Take fails at once with the last error of
+// open. Afterwards, all calls go to the store that open returned.
 func OpenLater(open func(context.Context) (Shared, error)) *Lazy {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Lazy{open: open, cancel: cancel}
-	p.reason.Store(notOpen(errors.New("it is being opened")))
+	p.reason.Store(notOpen(errors.New("opening it has not finished yet")))
 	p.running.Go(func() { p.try(ctx) })
 	return p
 }
@@ -48,7 +48,7 @@ func (p *Lazy) try(ctx context.Context) {
 	}
 }
 
-// Close stops trying to open the store, and closes it if it has been opened and is an io.Closer.
+// Close stops the attempts to open the store. If the store has been opened and is an io.Closer, Close closes it.
 func (p *Lazy) Close() error {
 	p.cancel()
 	p.running.Wait()
@@ -83,16 +83,16 @@ func (p *Lazy) TakeEachWithin(ctx context.Context, wait time.Duration, calls []s
 }
 
 // Overhear implements [Overheard].
-func (p *Lazy) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {
-	p.heard.Store(&heard)
+func (p *Lazy) Overhear(listener func(c *sluice.Charge, r *sluice.Receipt)) {
+	p.listener.Store(&listener)
 	p.passOn()
 }
 
 // passOn passes the listener to the store, if the store is open.
 func (p *Lazy) passOn() {
-	s, heard := p.store.Load(), p.heard.Load()
-	if s != nil && heard != nil {
-		overhear(*s, *heard)
+	s, listener := p.store.Load(), p.listener.Load()
+	if s != nil && listener != nil {
+		overhear(*s, *listener)
 	}
 }
 

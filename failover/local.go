@@ -18,32 +18,32 @@ const (
 	maxKey     = 1 << 10 // in bytes; longer keys are counted, but neither seeded nor written back
 )
 
-// ledger has the keys that were decided locally and are not written back yet. Decisions hold the lock, mostly for
+// ledger has the keys that were decided locally and are not yet written back. Decisions hold the lock, mostly for
 // reading, while they charge the fallback, so that an entry is written back with all of its charges.
 type ledger struct {
 	mu      sync.RWMutex
 	entries map[stateID]*entry
-	serial  uint64       // of the last entry
+	serial  uint64       // the serial number of the last entry
 	swept   int64        // when full() last removed empty entries, in µs
-	owing   atomic.Int64 // entries that are pending
-	extra   int          // the number of debts written out of turn; later turns write as many fewer
+	owing   atomic.Int64 // the number of entries that are pending
+	extra   int          // the number of debts that were written in addition to those of a round; later rounds write that many debts less
 }
 
-// stateID identifies a state.
+// stateID identifies a state in the shared store.
 type stateID struct {
 	key         string
 	fingerprint uint64
 }
 
-// entry is a key during one outage. It has two states in the fallback. Both start with the units that the shared
-// store had counted. The share decides, and is charged with everything. The baseline is charged only with charges
-// that the shared store may have counted as well. So the difference between both, at any time, is the debt: the
-// units that the shared store does not know of.
+// entry is a key during one outage. It has two states in the fallback, the share and the baseline. Both start with
+// the units that the shared store had counted. Every charge goes to the share, which decides. The baseline gets
+// only the charges that the shared store may have counted as well. So the difference between the two is always the
+// debt: the units that the shared store does not know of.
 type entry struct {
 	key                   string
 	shareKey, baselineKey string // the keys of both states in the fallback
 	shard                 *shard
-	limit                 *sluice.Plan       // nil for an entry that is used only once
+	limit                 *sluice.Plan       // nil for an entry that is used once and dropped
 	consistency           sluice.Consistency // the consistency with which its debt is written back
 	share                 share.Share        // the local allowance
 	instances             int64              // the number of instances among which the limit is divided
@@ -51,8 +51,8 @@ type entry struct {
 	pending               atomic.Bool        // a debt has to be written back; until then, the key is decided locally
 	writing               bool               // the debt is being written; guarded by the ledger's lock
 
-	// unknownAt is the last time, by the clock of Store.recent, at which the entry was charged for a call with an
-	// unknown outcome.
+	// unknownAt is when the entry was last charged for a call to the shared store with an unknown outcome, by the
+	// clock of Store.recent.
 	unknownAt atomic.Int64
 }
 
@@ -60,12 +60,12 @@ type entry struct {
 type batch struct {
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
-	entries  []*entry // the entry of each of the caller's charges; nil if Deny refuses it
+	entries  []*entry // the entry of each of the caller's charges; nil if Deny refuses the charge
 }
 
-// decideLocally decides charges without the shared store: all charges of a Take, or some of them. owed means that
-// the charges have certainly not reached the shared store, and are written back later. If a charge is denied,
-// nothing is taken, and the receipts of the other charges have the present state of their shares.
+// decideLocally decides all or some charges of a Take without the shared store. owed means that the shared store
+// has certainly not counted the charges, so that they have to be written back. If a charge is denied, nothing is
+// taken, and the receipts of the other charges have the present state of their shares.
 func (s *Store) decideLocally(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
 	now := time.Now().UnixMicro()
 	denied, denying := deny(charges, receipts, now)
@@ -94,8 +94,8 @@ func (s *Store) decideLocally(ctx context.Context, charges []sluice.Charge, rece
 	return s.punish(ctx, b, charges, receipts)
 }
 
-// deny writes the receipts of the charges that Deny refuses. It returns whether they deny the request, and their
-// number.
+// deny writes the receipts of the charges that Deny refuses. It returns whether these charges deny the request, and
+// how many there are.
 func deny(charges []sluice.Charge, receipts []sluice.Receipt, now int64) (denied bool, denying int) {
 	for i := range charges {
 		if c := &charges[i]; denies(c) {
@@ -116,7 +116,7 @@ func (s *Store) release(b *batch) {
 	s.batches.Put(b)
 }
 
-// find fills b with the entries of the charges, and reports whether all are there.
+// find fills b with the entries of the charges. It returns false if an entry is missing.
 func (l *ledger) find(b *batch, charges []sluice.Charge) bool {
 	b.entries = b.entries[:0]
 	for i := range charges {
@@ -147,8 +147,8 @@ func (l *ledger) anyPending(charges []sluice.Charge) bool {
 	return false
 }
 
-// open is find, but creates and seeds missing entries. A key that finds no room gets an entry that is used once and
-// forgotten.
+// open is like find, but creates and seeds missing entries. If the ledger is full, a key gets an entry that is used
+// once and dropped.
 func (s *Store) open(ctx context.Context, b *batch, charges []sluice.Charge, now int64) error {
 	l := &s.ledger
 	b.entries = b.entries[:0]
@@ -177,7 +177,7 @@ func (s *Store) open(ctx context.Context, b *batch, charges []sluice.Charge, now
 	return nil
 }
 
-// unlisted returns an entry that is used once and forgotten, for a key that is not written back.
+// unlisted returns an entry for a key that is not written back. The entry is used once and dropped.
 func unlisted(c *sluice.Charge, instances int64) *entry {
 	return &entry{shareKey: "k" + c.Key, baselineKey: "o" + c.Key, instances: instances}
 }
@@ -195,7 +195,7 @@ func (l *ledger) full(now int64) bool {
 	return len(l.entries) >= maxEntries
 }
 
-// forget ends an entry. l.mu is held.
+// forget removes an entry. l.mu is held.
 func (l *ledger) forget(id stateID, e *entry) {
 	if l.entries[id] != e {
 		return // full() has removed the entry already
@@ -204,14 +204,14 @@ func (l *ledger) forget(id stateID, e *entry) {
 	l.settled(e)
 }
 
-// settled notes that e has no debt. l.mu is held.
+// settled records that e has no debt. l.mu is held.
 func (l *ledger) settled(e *entry) {
 	if e.pending.CompareAndSwap(true, false) {
 		l.owing.Add(-1)
 	}
 }
 
-// empty reports whether both states of e are empty at now, in µs.
+// empty reports whether both states of e are empty at now, which is in µs.
 func (e *entry) empty(now int64) bool { return e.touched.Load()+e.share.Plan.Lifetime() < now }
 
 func (s *Store) newEntry(c *sluice.Charge) *entry {
@@ -241,11 +241,11 @@ func writtenBy(c sluice.Consistency) sluice.Consistency {
 	return sluice.Strict
 }
 
-// divides reports whether units under p are taken over from the shared store and written back to it. That is so for
-// all but penalties, permits in flight and distinct values.
+// divides reports whether a share of p starts with the units that the shared store has counted, and is written
+// back. This is true except for penalties, permits in flight and distinct values.
 func divides(p *sluice.Plan) bool { return p.Kernel != kernel.Lock && !p.Kernel.Permits() }
 
-// seed charges a new entry with the units that the shared store had counted when last seen.
+// seed charges a new entry with the units that the shared store had counted when it last answered for the key.
 func (s *Store) seed(ctx context.Context, e *entry, c *sluice.Charge) error {
 	if c.OnError != sluice.Local || !divides(c.Plan) {
 		return nil
@@ -272,8 +272,8 @@ func (e *entry) shareOf(p *sluice.Plan) share.Share {
 	return share.Of(p, e.instances) // the limit has changed since the entry was created
 }
 
-// part converts the caller's charge to the charge of the share. With any OnError but Local, the share refuses
-// nothing, so it is charged as a shadow.
+// part converts the caller's charge to a charge of the share. The share refuses charges only if their OnError is
+// Local; all others are shadows.
 func (e *entry) part(c *sluice.Charge, now int64) sluice.Charge {
 	e.touched.Store(now)
 	part := e.shareOf(c.Plan)
@@ -287,7 +287,8 @@ func (e *entry) part(c *sluice.Charge, now int64) sluice.Charge {
 	}
 }
 
-// fill makes the charges for the fallback. If the shared store may have been charged, the baseline is charged, too.
+// fill makes the charges for the fallback. If the shared store may have counted a charge, the baseline is charged,
+// too.
 func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed, denied bool) {
 	b.charges = b.charges[:0]
 	for i, e := range b.entries {
@@ -314,8 +315,8 @@ func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed, denied 
 	}
 }
 
-// owe marks an entry: the units that are taken from its share have to be written back before the shared store
-// decides the key again.
+// owe marks an entry as pending: units are taken from its share that have to be written back before the shared
+// store decides the key again.
 func (s *Store) owe(e *entry, cost int64) {
 	if cost > 0 && !e.pending.Load() && e.limit != nil && e.pending.CompareAndSwap(false, true) {
 		s.ledger.owing.Add(1)
@@ -356,8 +357,8 @@ func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt, denied 
 	}
 }
 
-// punish records the offences of a Take that was decided locally. In the fallback, the charge of a lock has another
-// key than the charges of the limits that it watches, so the fallback cannot detect the offences itself.
+// punish records the offences of a Take that was decided locally. The fallback cannot detect offences itself,
+// because in the fallback a lock and the limits of its offences have different keys.
 func (s *Store) punish(ctx context.Context, b *batch, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	for i := range charges {
 		if !sluice.Offends(charges, receipts, i) {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// recent remembers the last states of keys, so that a local allowance starts at the level of the shared store. It
-// is a 4-way set-associative cache: a new key replaces the least recently seen key of its set.
+// recent remembers the latest states of keys in the shared store, so that a local allowance can start at the same
+// level. It is a 4-way set-associative cache: a new key replaces the least recently seen key of its set.
 type recent struct {
 	seed  maphash.Seed
 	base  time.Time
@@ -20,7 +20,7 @@ type recent struct {
 
 const (
 	setBits     = 12
-	maxDisorder = 1_000_000 // µs by which answers may come out of order
+	maxDisorder = 1_000_000 // in µs: the longest time by which answers may arrive out of order
 )
 
 // observation is the state of a key when it was last seen.
@@ -57,7 +57,8 @@ func (s *recent) put(c *sluice.Charge, r sluice.Receipt) {
 	*oldest = v
 }
 
-// remaining returns the units that fit now by the last observation of the key, or all units if the key is unknown.
+// remaining returns the number of units that fit now according to the last observation of the key, or all units if
+// the key is unknown.
 func (s *recent) remaining(c *sluice.Charge) int64 {
 	if v, ok := s.get(c); ok {
 		return v.snapshot.Remaining(&c.Plan.Plan, v.snapshot.Now+(s.now()-v.at).Microseconds())
@@ -65,7 +66,7 @@ func (s *recent) remaining(c *sluice.Charge) int64 {
 	return c.Plan.Capacity
 }
 
-// owed returns the debt by the last observation of the key.
+// owed returns the debt according to the last observation of the key.
 func (s *recent) owed(c *sluice.Charge) int64 {
 	v, ok := s.get(c)
 	if !ok {
@@ -97,7 +98,7 @@ func (s *recent) get(c *sluice.Charge) (v observation, ok bool) {
 	return observation{}, false
 }
 
-// set returns the set of a key, with its lock, and the tag of the key in it. The tag is never 0.
+// set returns the set of a key, the lock of the set, and the tag of the key in the set. The tag is never 0.
 func (s *recent) set(c *sluice.Charge) (tag uint64, lock *sync.Mutex, set *[4]observation) {
 	tag = maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint | 1
 	i := tag >> (64 - setBits)

@@ -17,16 +17,16 @@ import (
 // An error of TakeWithin may implement [Uncharged], if nothing was charged, or [Unreadable], which names the keys
 // that the store cannot read.
 type Shared interface {
-	// TakeWithin is the Take of a [sluice.Store], but returns after wait at the latest, and as soon as its context
-	// ends, whatever its server or client library does. It touches neither charges nor receipts after it has
-	// returned. Receipts of decisions from memory, without a call to the server, have the Origin
+	// TakeWithin is like the Take of a [sluice.Store], but returns after wait at the latest, and as soon as its
+	// context ends, even if its server or client library hangs. It touches neither charges nor receipts after it
+	// has returned. Decisions from memory, without a call to the server, have receipts with the Origin
 	// [sluice.ByDenyCache], [sluice.ByLease] or [sluice.BySync], and do not prove that the server is alive. With a
-	// wait of 0, TakeWithin makes only such decisions, at once.
+	// wait of 0, TakeWithin returns at once, and makes only decisions from memory.
 	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
 
 	// Shard returns the number of the part of the store that counts a key, from 0 up. Parts fail independently, and
-	// each gets its own circuit breaker. Shard answers from memory. Its results may change while a cluster is being
-	// reconfigured.
+	// each gets its own circuit breaker. Shard does not call the server. Its results may change while a cluster is
+	// being reconfigured.
 	Shard(key string) int
 
 	// Heartbeat, called once a second, records that the instance with the id is alive, and returns how many
@@ -34,22 +34,22 @@ type Shared interface {
 	Heartbeat(ctx context.Context, id string) (instances int, err error)
 }
 
-// Overheard is a [Shared] that makes additional calls of its server, as a lease.Store does to reserve units.
+// Overheard is a [Shared] that makes additional calls to its server, as a lease.Store does to reserve units.
 // Overhear registers a function that is called with the charges and receipts of these calls, so that local
 // allowances start with the latest state. The function is called from any goroutine.
 type Overheard interface {
-	Overhear(heard func(c *sluice.Charge, r *sluice.Receipt))
+	Overhear(listener func(c *sluice.Charge, r *sluice.Receipt))
 }
 
-func overhear(shared Shared, heard func(c *sluice.Charge, r *sluice.Receipt)) {
+func overhear(shared Shared, listener func(c *sluice.Charge, r *sluice.Receipt)) {
 	if o, ok := shared.(Overheard); ok {
-		o.Overhear(heard)
+		o.Overhear(listener)
 	}
 }
 
 // Uncharged is an error of a shared store. NotCharged reports whether the charges of the Take were certainly not
-// committed. Such charges are written back later. Charges that may have been committed are not written back, so
-// that nothing is charged twice. With any other error, the charges count as possibly committed.
+// committed. If so, they are written back later. Charges that may have been committed are not written back, so that
+// nothing is charged twice. After an error that is not an Uncharged, charges may have been committed.
 type Uncharged interface {
 	error
 	NotCharged() bool
@@ -60,7 +60,7 @@ func notCharged(err error) bool {
 	return ok && e.NotCharged()
 }
 
-// uncharged is an error of this package before the shared store was called.
+// uncharged is an error that this package returns without a call to the shared store.
 type uncharged struct{ error }
 
 func (e uncharged) Unwrap() error  { return e.error }
@@ -71,12 +71,12 @@ var errBusy error = uncharged{errors.New("failover: too many decisions wait for 
 // bulkhead calls a store on separate goroutines.
 type bulkhead struct {
 	store sluice.Store
-	slots chan struct{} // one for each call under way
+	slots chan struct{} // holds a value for each call under way
 }
 
-// Bulkhead makes a [Shared] of any store, even of one that is slow to notice that a context has ended: Take is
-// called on a separate goroutine, with copies, which costs two microseconds. At most calls Takes run at once, or
-// [DefaultMaxCalls] if calls is 0. The store is a single part, and does not count instances.
+// Bulkhead makes a [Shared] of any store, even of a store that is slow to notice the end of a context: Take is
+// called on a separate goroutine, with copies of the charges, which costs two microseconds. At most calls Takes run
+// at once, or [DefaultMaxCalls] if calls is 0. The store is a single part, and does not count instances.
 func Bulkhead(store sluice.Store, calls int) Shared {
 	if calls <= 0 {
 		calls = DefaultMaxCalls

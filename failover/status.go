@@ -11,20 +11,20 @@ import (
 type Status struct {
 	// Shards has an entry for each part of the shared store, at least one.
 	Shards []ShardStatus
-	// Instances is the number of instances among which a limit is divided if local allowances decide.
+	// Instances is the number of instances among which a limit is divided while local allowances decide.
 	Instances int
 	// Owing is the number of keys with local decisions that are still to be written back.
 	Owing int
 
-	// The counters below start with New. Shared counts decisions of the shared store, including those from its
-	// memory. Local counts local decisions. Of these, TimedOut waited for the deadline, Failed got an error before
-	// it, Overflow exceeded [Config.MaxCalls], and all others were decided at once because the circuit was open or
-	// the key had a debt to be written back.
+	// The counters below start with New. Shared counts decisions of the shared store, including those that it makes
+	// from memory. Local counts local decisions. Of the local decisions, TimedOut waited until the deadline, Failed
+	// followed an error before the deadline, and Overflow followed from [Config.MaxCalls]. All other local
+	// decisions were made at once, because a circuit was open or a key had a debt to be written back.
 	Shared, Local, TimedOut, Failed, Overflow uint64
 	// Unreadable is the number of decisions in which the shared store could not read the value of a key. These keys
 	// were decided by on_error, and all others by the store.
 	Unreadable uint64
-	// WrittenBack is the number of times that a key's debt was written back.
+	// WrittenBack counts debts of keys that were written back.
 	WrittenBack uint64
 }
 

@@ -19,26 +19,28 @@ type Config struct {
 	// Deadline is how long a decision may wait for the shared store. Zero is
 	// [DefaultDeadline].
 	Deadline time.Duration
-	// MaxCalls is how many decisions may wait for the shared store at the same time. Further ones are decided at
-	// once, from the shared store's memory or else locally. Zero is [DefaultMaxCalls].
+	// MaxCalls is how many decisions may wait for the shared store at the same time. Further decisions are made at
+	// once, without a call to the server if the shared store can, and otherwise locally. Zero is [DefaultMaxCalls].
 	MaxCalls int
 	// Instances is the number of instances among which a limit is divided while the shared store is unavailable.
-	// Zero means the number at the last heartbeat: see [Shared]. If that is unknown, too, nothing is divided.
+	// Zero means the number at the last heartbeat: see [Shared]. If that number is unknown, too, limits are not
+	// divided.
 	Instances int
 	// Local is the fallback. Its Take is called under a lock and has to return at once, and nothing else may charge
 	// the store. Nil means a new memory store.
 	Local sluice.Store
 	// Logger gets one line for each change of state. Nil is [slog.Default].
 	Logger *slog.Logger
-	// OnCall, if not nil, is called after each call of the shared store with its duration and error, on the
-	// goroutine of the caller, which waits for OnCall to return. It is not called for decisions from memory, nor
-	// for calls that their caller canceled. For a list, OnCall is called for each call of it, with the duration of
-	// the whole list.
+	// OnCall, if not nil, is called after each call to the shared store with the duration and the error of the
+	// call, on the goroutine of the caller, which waits for OnCall to return. It is not called for decisions from
+	// memory, nor for calls that their caller canceled. For a list, OnCall is called once for each Take of the
+	// list, with the duration of the whole list.
 	OnCall func(took time.Duration, err error)
 }
 
 // Defaults of a [Config]. A healthy Redis answers in less than a millisecond nearby, and in 20 to 40 ms across a
-// region. 50 ms distinguish a slow store from an unavailable one, and callers can still wait for that long.
+// region. A store that does not answer within 50 ms is probably unavailable and not just slow, and callers can
+// still wait for that long.
 const (
 	DefaultDeadline = 50 * time.Millisecond
 	DefaultMaxCalls = 1024
@@ -51,9 +53,9 @@ type Store struct {
 	deadline       time.Duration
 	maxCalls       int64
 	log            *slog.Logger
-	tell           func(took time.Duration, err error) // Config.OnCall
-	id             string                              // the ID of this instance
-	countInstances bool                                // instances is counted by heartbeats, and not configured
+	onCall         func(took time.Duration, err error)
+	id             string // the ID of this instance
+	countInstances bool   // instances is counted by heartbeats, and not configured
 	instances      atomic.Int64
 	calls          atomic.Int64 // calls under way
 	shards         atomic.Pointer[[]*shard]
@@ -79,7 +81,7 @@ func New(shared Shared, c Config) *Store {
 		deadline: c.Deadline,
 		maxCalls: int64(c.MaxCalls),
 		log:      c.Logger,
-		tell:     c.OnCall,
+		onCall:   c.OnCall,
 		id:       rand.Text(),
 		recent:   newRecent(),
 	}
@@ -124,8 +126,8 @@ func (s *Store) Close() {
 
 // Take calls the shared store, or decides without it by each charge's OnError; the receipts' Origin shows which. It
 // never returns an error of the shared store. It returns an error if charges break the contract, or if the context
-// has ended; then it is unknown whether anything was charged. A fallback other than a memory store may also return
-// errors.
+// has ended; in the second case, it is unknown whether anything was charged. A fallback other than a memory store
+// may also return errors.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if err := sluice.CheckCharges(charges, receipts); err != nil {
 		return err
@@ -140,7 +142,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	}
 	err := s.ask(ctx, charges, receipts)
 	if err == nil {
-		for _, h := range s.heard(shards, charges, receipts) {
+		for _, h := range s.record(shards, charges, receipts) {
 			h.succeeded()
 		}
 		return nil
@@ -160,7 +162,8 @@ func (s *Store) insteadOfShared(ctx context.Context, charges []sluice.Charge, re
 	return s.decideLocally(ctx, charges, receipts, owed)
 }
 
-// ask calls the shared store within the deadline. Beyond MaxCalls, it only uses decisions from the store's memory.
+// ask calls the shared store within the deadline. If MaxCalls calls are under way, it accepts only decisions that
+// need no server.
 func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	defer s.calls.Add(-1)
 	if s.calls.Add(1) > s.maxCalls {
@@ -176,22 +179,22 @@ func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []slu
 		defer cancel()
 		err = s.withoutUnreadable(within, err, charges, receipts)
 	}
-	s.told(ctx, began, err, receipts)
+	s.reportCall(ctx, began, err, receipts)
 	return err
 }
 
-// told calls OnCall after a call of the shared store.
-func (s *Store) told(ctx context.Context, began time.Time, err error, receipts []sluice.Receipt) {
+// reportCall calls OnCall after a call of the shared store.
+func (s *Store) reportCall(ctx context.Context, began time.Time, err error, receipts []sluice.Receipt) {
 	switch {
-	case s.tell == nil:
+	case s.onCall == nil:
 	case err == nil && remembered(receipts):
 	case err != nil && ctx.Err() != nil:
 	default:
-		s.tell(time.Since(began), err)
+		s.onCall(time.Since(began), err)
 	}
 }
 
-// remembered reports whether the shared store has answered from memory, without its server.
+// remembered reports whether the shared store has made all decisions from memory, without its server.
 func remembered(receipts []sluice.Receipt) bool {
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !fromMemory(r.Origin) })
 }
@@ -201,9 +204,9 @@ func fromMemory(o sluice.Origin) bool {
 	return o == sluice.ByDenyCache || o == sluice.ByLease || o == sluice.BySync
 }
 
-// heard records the answers of the shared store, and returns the shards that have shown that they are alive.
-// Answers from memory do not show that.
-func (s *Store) heard(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
+// record records the answers of the shared store, and returns the shards that have answered. Decisions from memory
+// are not answers of a shard.
+func (s *Store) record(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	s.count.shared.Add(1)
 	remembered := false
 	for i := range charges {
@@ -212,7 +215,7 @@ func (s *Store) heard(shards []*shard, charges []sluice.Charge, receipts []sluic
 		s.saw(&charges[i], &receipts[i])
 	}
 	if remembered {
-		shards = s.asked(shards[:0], charges, receipts)
+		shards = s.answered(shards[:0], charges, receipts)
 	}
 	return shards
 }
@@ -227,8 +230,8 @@ func (s *Store) saw(c *sluice.Charge, r *sluice.Receipt) {
 	}
 }
 
-// asked appends the shards of the charges that a server has answered.
-func (s *Store) asked(dst []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
+// answered appends the shards of the charges that were not decided from memory.
+func (s *Store) answered(dst []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	for i := range charges {
 		if !fromMemory(receipts[i].Origin) {
 			dst = s.touched(dst, charges[i:i+1])
@@ -244,13 +247,13 @@ func (s *Store) failed(shards []*shard, err error) {
 	case len(shards) == 1:
 		shards[0].failed(err)
 	default:
-		// Only a probe shows whether the server or the caller failed.
+		// Only a probe shows which of several shards has failed.
 		suspect(shards)
 	}
 }
 
-// usable reports whether to call the shared store: if every shard is in use, and no key has a debt that must be
-// written back first.
+// usable reports whether to call the shared store. It returns true if every shard is in use, and no key has a debt
+// that must be written back first.
 func (s *Store) usable(shards []*shard, charges []sluice.Charge) bool {
 	settling := false
 	for _, h := range shards {

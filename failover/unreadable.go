@@ -11,71 +11,71 @@ import (
 )
 
 // Unreadable is an error of a shared store that answers, but cannot read the values of some keys. Unreadable
-// returns the indexes of those charges, in ascending order. Nothing was charged.
+// returns the indexes of the charges of these keys, in ascending order. Nothing was charged.
 type Unreadable interface {
 	error
 	Unreadable() []int
 }
 
-func unreadable(err error) (places []int, ok bool) {
+func unreadable(err error) (indexes []int, ok bool) {
 	if e, is := errors.AsType[Unreadable](err); is {
-		places = e.Unreadable()
+		indexes = e.Unreadable()
 	}
-	return places, len(places) > 0
+	return indexes, len(indexes) > 0
 }
 
 // portion has some of the charges of a Take.
 type portion struct {
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
-	places   []int // the index in the Take of each charge, ascending
+	indexes  []int // the index of each charge in the Take, ascending
 }
 
-func (p *portion) add(c sluice.Charge, place int) {
+func (p *portion) add(c sluice.Charge, index int) {
 	p.charges = append(p.charges, c)
 	p.receipts = append(p.receipts, sluice.Receipt{})
-	p.places = append(p.places, place)
+	p.indexes = append(p.indexes, index)
 }
 
-// withoutUnreadable repeats a Take for which the shared store has reported unreadable keys. Their charges are
-// decided locally, each by its OnError, and the others by the shared store, all or none. The error is the error of
-// the shared store for the others.
+// withoutUnreadable repeats a Take for which the shared store has reported unreadable keys. The charges of these
+// keys are decided locally, each by its OnError. The shared store decides the other charges; withoutUnreadable
+// returns the store's error for these.
 func (s *Store) withoutUnreadable(ctx context.Context, err error, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.count.unreadable.Add(1)
 	var foreign, rest portion
 	for i, c := range charges {
 		rest.add(c, i)
 	}
-	for places, more := unreadable(err); more; places, more = unreadable(err) {
+	for indexes, more := unreadable(err); more; indexes, more = unreadable(err) {
 		s.complain(err)
-		foreign, rest = moveForeign(foreign, rest, places)
+		foreign, rest = moveForeign(foreign, rest, indexes)
 		if err = s.takeBoth(ctx, &foreign, &rest); err == nil {
 			break
 		}
 	}
 	for _, p := range []portion{foreign, rest} {
-		for i, place := range p.places {
-			receipts[place] = p.receipts[i]
+		for i, index := range p.indexes {
+			receipts[index] = p.receipts[i]
 		}
 	}
 	return err
 }
 
 // moveForeign moves the charges at the given indexes of rest to foreign.
-func moveForeign(foreign, rest portion, places []int) (portion, portion) {
+func moveForeign(foreign, rest portion, indexes []int) (portion, portion) {
 	var left portion
 	for i, c := range rest.charges {
-		if slices.Contains(places, i) {
-			foreign.add(c, rest.places[i])
+		if slices.Contains(indexes, i) {
+			foreign.add(c, rest.indexes[i])
 		} else {
-			left.add(c, rest.places[i])
+			left.add(c, rest.indexes[i])
 		}
 	}
 	return foreign, left
 }
 
-// takeBoth takes foreign from the fallback and rest from the shared store. It gives back foreign if the shared
-// store refuses or fails, and takes nothing from the shared store if the fallback refuses.
+// takeBoth takes foreign from the fallback and rest from the shared store. If the shared store denies or fails,
+// takeBoth gives foreign back; if the fallback denies, it takes nothing from the shared store.
 func (s *Store) takeBoth(ctx context.Context, foreign, rest *portion) error {
 	if err := s.decideLocally(ctx, foreign.charges, foreign.receipts, false); err != nil {
 		return err
@@ -120,8 +120,8 @@ const (
 	maxComplaints = 10 // in that time
 )
 
-// complaints bounds the log lines about unreadable keys: in each complainEvery, it allows one line for each of at
-// most maxComplaints keys.
+// complaints limits the log lines about unreadable keys to one for each key, and to maxComplaints, in each
+// complainEvery.
 type complaints struct {
 	mu      sync.Mutex
 	began   time.Time
@@ -129,7 +129,7 @@ type complaints struct {
 	skipped int
 }
 
-// shouldLog reports whether to log a line, and how many were skipped since the last.
+// shouldLog reports whether to log a line, and how many lines were skipped since the last one.
 func (c *complaints) shouldLog(text string) (skipped int, yes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

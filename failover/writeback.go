@@ -11,15 +11,15 @@ const (
 	writeBackEvery     = 100 * time.Millisecond
 	writeBackBatch     = int(writeBackPerSecond * writeBackEvery / time.Second)
 	writeBackDeadline  = time.Second
-	writeBackLook      = 40 * writeBackBatch // entries examined in a turn
+	writeBackLook      = 40 * writeBackBatch // entries examined in a round
 	writeBackTries     = 3
 )
 
-// debt has the units that a key has consumed and the shared store does not know of.
+// debt has the units that a key has used and that the shared store does not know of.
 type debt struct {
 	*entry
 	units int64 // the units that fit the limit
-	owed  int64 // owed units beyond that, which are due in any case
+	owed  int64 // owed units beyond the limit, which the shared store has to charge in any case
 }
 
 // any reports whether the debt has units to be written back.
@@ -42,8 +42,8 @@ func (s *Store) writeBack() {
 	}
 }
 
-// repay writes a debt. Then it forgets the entry, so that the shared store decides again, and writes the units that
-// the key has consumed in the meantime.
+// repay writes a debt. Then it removes the entry, so that the shared store decides the key again, and writes the
+// units that the key has used in the meantime.
 func (s *Store) repay(d debt) {
 	if !s.write(d) {
 		s.ledger.mu.Lock()
@@ -56,9 +56,10 @@ func (s *Store) repay(d debt) {
 	}
 }
 
-// debts returns up to n debts to shards that answer, less the debts written out of turn, and forgets entries
-// without a debt. It relies on the random order of the map to reach all entries. It skips a shard that fails while
-// its circuit is still closed, because its entries must not start again with a new allowance.
+// debts returns up to n debts to shards that answer, and removes entries without a debt. n is reduced by the number
+// of debts that earlier rounds have written in addition. It relies on the random order of the map to reach all
+// entries. It skips a shard that fails while its circuit is still closed, because its entries must not start again
+// with a new allowance.
 func (s *Store) debts(n int) (debts []debt) {
 	l := &s.ledger
 	l.mu.Lock()
@@ -86,14 +87,14 @@ func (s *Store) debts(n int) (debts []debt) {
 }
 
 // unanswered reports whether the shared store, although it is in use, has not answered for e's key since e was
-// charged for an unknown outcome. A new share would then allow another burst each time.
+// charged for an unknown outcome. If so, the entry has to stay, because each new share would allow another burst.
 func (s *Store) unanswered(e *entry) bool {
 	at := time.Duration(e.unknownAt.Load())
 	return at > 0 && !e.empty(time.Now().UnixMicro()) && !s.recent.after(&sluice.Charge{Key: e.key, Plan: e.limit}, at)
 }
 
-// owed asks the fallback for the units of a share above its baseline that have not drained or expired since: at
-// most the share of a burst, and owed units beyond that.
+// owed computes, from the states in the fallback, the debt of an entry: the units by which the share is above the
+// baseline, at most the share's allowance of a burst, and the owed units beyond the limit.
 func (s *Store) owed(e *entry) debt {
 	if !e.pending.Load() {
 		return debt{entry: e}
@@ -108,10 +109,10 @@ func (s *Store) owed(e *entry) debt {
 	return debt{e, e.share.Ahead(receipts[0], receipts[1]), e.share.Units(above)}
 }
 
-// write charges the shared store with a debt, and reports whether the debt is settled. It is settled unless it is
-// certain that the store charged nothing. d.units is cut to the units that fit now, because a charge is all or
-// nothing, and an outage in which everything passed must not lock out a key. d.owed is owed in the shared store,
-// too.
+// write charges the shared store with a debt, and reports whether the debt is settled. The debt is settled unless
+// it is certain that the store charged nothing. write charges at most the units that fit now: a charge is all or
+// nothing, and an outage in which every request passed must not lock out a key. d.owed is charged to the shared
+// store as owed units.
 func (s *Store) write(d debt) bool {
 	end := time.Now().Add(writeBackDeadline)
 	// If a shard hangs, suspect it early, so that few debts are sent without an answer.
@@ -148,7 +149,7 @@ func (s *Store) write(d debt) bool {
 	return true
 }
 
-// settle forgets the entry of a written debt, and returns the debt of its key since then.
+// settle removes the entry of a written debt, and returns the debt that the key has incurred since.
 func (s *Store) settle(d debt) debt {
 	l := &s.ledger
 	l.mu.Lock()

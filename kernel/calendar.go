@@ -17,8 +17,8 @@ const (
 // monthly reports whether the windows of p are months of the calendar.
 func (p *Plan) monthly() bool { return p.MonthDay > 0 }
 
-// month returns the number of the month that contains now, a time in microseconds: the first month that ends after
-// it.
+// month returns the number of the month that contains now: the first month that ends after now. now is in
+// microseconds.
 func (p *Plan) month(now int64) int64 {
 	days := now / microsecondsPerDay
 	// Computed with months of average length, n is right or one too small.
@@ -29,8 +29,8 @@ func (p *Plan) month(now int64) int64 {
 	return n
 }
 
-// monthEnd returns when month n ends, in microseconds: at the start of the plan's day in the n-th month after
-// January 1970, or of that month's last day if the month is shorter.
+// monthEnd returns when month n ends, in microseconds. Month n ends in the n-th month after January 1970, at the
+// start of the plan's MonthDay, or of the last day if the month has fewer days.
 func (p *Plan) monthEnd(n int64) int64 {
 	first, day := daysBefore(n), int64(p.MonthDay)
 	if day > 28 {
@@ -39,16 +39,16 @@ func (p *Plan) monthEnd(n int64) int64 {
 	return (first + day - 1) * microsecondsPerDay
 }
 
-// daysBefore returns the days from January 1, 1970 to the first day of the n-th month after January 1970. It counts
-// years from March, so that a leap day is the last day of its year.
+// daysBefore returns the number of days from January 1, 1970 to the first day of the n-th month after January 1970.
+// It counts years from March, so that a leap day is the last day of its year.
 func daysBefore(n int64) int64 {
 	n += 1970*12 - 2
 	year, month := n/12, n%12
 	return 365*year + year/4 - year/100 + year/400 + (153*month+2)/5 - 719_468
 }
 
-// WindowAt returns the number of the window that now is in, and when it begins and ends, all
-// times in microseconds since the epoch. It is for plans on the [Window] kernel.
+// WindowAt returns the number of the window that contains now, and when that window begins and ends. All times are
+// in microseconds since the Unix epoch. p must run on the [Window] kernel.
 func (p *Plan) WindowAt(now int64) (number, begin, end int64) {
 	if p.monthly() {
 		number = p.month(now)

@@ -5,10 +5,11 @@ import "unsafe"
 // maxCounts is the longest span of counts, in ticks.
 const maxCounts = coarseParts + 1
 
-// counts are a [history] of few ticks: the number of units in each. A position is an index.
+// counts is a [history] for spans of few ticks: it keeps the number of units of each tick. A position is an index
+// of n.
 type counts struct {
 	last int64
-	n    [maxCounts]uint32 // the units of the last ticks, the newest tick last; its count is 0 only if all are
+	n    [maxCounts]uint32 // the units of the last ticks, the newest tick last; the newest tick has units, unless the log is empty
 }
 
 func (c *counts) newest() (int64, bool) { return c.last, c.n[maxCounts-1] > 0 }

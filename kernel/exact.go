@@ -24,8 +24,8 @@ func ceilDiv(a, b int64) int64 {
 	return q
 }
 
-// div returns a/b for b > 0. Division is most of the cost of a decision. So div does not divide by 1, a common
-// divisor, and divides in 32 bits if possible, which takes a third of the time on older processors.
+// div returns a/b for b > 0. Divisions are most of the cost of a decision. So div returns at once for the common
+// divisor 1, and divides 32-bit numbers where it can, which takes a third of the time on older processors.
 func div(a, b int64) int64 {
 	switch {
 	case b == 1:

@@ -5,22 +5,22 @@ import (
 	"hash/fnv"
 )
 
-// Lockout has the terms of a [Lock], times in microseconds. The first penalty of a key lasts First, and each one
-// after it Factor times as long, up to Most. When Forget has passed since the end of a penalty, the next penalty is
-// a first one again.
+// Lockout has the settings of a [Lock]. Times are in microseconds. The first penalty of a key lasts First. Each
+// further penalty lasts Factor times as long as the one before, up to Most. When Forget has passed since the end of
+// a penalty, the next penalty is a first one again.
 type Lockout struct{ First, Factor, Most, Forget int64 }
 
-// NewLock returns a plan of the [Lock] kernel. All its terms must be at least 1, Most at least First, and Factor times
-// Most less than 2^63.
+// NewLock returns a plan of the [Lock] kernel. All fields of l must be at least 1, Most at least First, and Factor
+// times Most less than 2^63.
 func NewLock(l Lockout) Plan {
 	h := fnv.New64a()
 	fmt.Fprint(h, "lock")
 	return Plan{Kernel: Lock, Tick: 1, Capacity: 1, Most: 1, Fingerprint: h.Sum64(), Lockout: l}
 }
 
-// stepLock is the step of the lock kernel. In a state, Tick is the end of the penalty, Used the number of penalties
-// in a row, and Prev the time when they are forgotten. stepLock changes the state only for a negative cost, or if
-// the clock has stepped back. [Plan.Offend] changes it for offences.
+// stepLock is the step of the lock kernel. In a state, Tick is the end of the penalty, Used is the number of
+// penalties in a row, and Prev is the time when the penalties are forgotten. stepLock changes the state only for a
+// negative cost, or if the clock has stepped back. [Plan.Offend] changes it for offences.
 func (p *Plan) stepLock(s State, now, cost int64, r *Receipt) State {
 	if cost < 0 {
 		*r = Receipt{Now: now, Fits: true}
@@ -52,7 +52,8 @@ func (p *Plan) Offend(s State, now int64, r *Receipt) State {
 }
 
 // locked returns s as of now: the empty state if the penalties are forgotten. If the clock has stepped back so far
-// that the end is more than twice the penalty's length ahead, the end moves back, too, and moved is true.
+// that the end is more than twice the penalty's length ahead, locked moves the end back as well, and returns true
+// for moved.
 func (p *Plan) locked(s State, now int64) (_ State, moved bool) {
 	if s.Used == 0 || now >= s.Prev {
 		return State{}, false

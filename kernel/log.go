@@ -14,13 +14,13 @@ type history interface {
 	since(tick int64) (first int, n int64)
 	// tick returns the tick of the nth unit from a position on. The unit at the position is the first.
 	tick(first int, n int64) int64
-	// drop forgets the units before a position.
+	// drop removes the units before a position.
 	drop(first int)
 	// push adds n units at a tick that is not before the newest unit, and less than a span after the oldest.
 	push(tick, n int64)
-	// pop forgets the n newest units, or all if there are fewer.
+	// pop removes the n newest units, or all if the history has fewer.
 	pop(n int64)
-	// shift moves all units in time.
+	// shift moves all units by a number of ticks.
 	shift(by int64)
 	// bytes returns the size of the history in memory.
 	bytes() int
@@ -37,11 +37,11 @@ func newHistory(p *Plan) history {
 }
 
 // Step charges cost units at now, in microseconds since the Unix epoch, if they fit. A cost of 0 changes nothing
-// and always fits. A negative cost gives back the newest units first, so right after a charge, it undoes that
-// charge.
+// and always fits. A negative cost gives back units, the newest first. So a negative cost right after a charge of
+// the same size undoes that charge.
 //
-// A cost that does not fit leaves the log as it is, with one exception: a clock that
-// has stepped back by more than a span moves the units along with it.
+// A cost that does not fit does not change the log, with one exception: if the clock has stepped back by more than
+// a span, the units move back with it.
 func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	v := l.at(p, now)
 	if v.back > 0 {
@@ -118,7 +118,7 @@ type view struct {
 	*Log
 	p      *Plan
 	micros int64 // since the epoch
-	now    int64 // the tick of micros, or of the newest unit if the clock has stepped back to before it
+	now    int64 // the tick of micros, but never before the newest unit, even if the clock has stepped back
 	newest int64
 	back   int64 // ticks by which the units have to move back to follow the clock
 	first  int   // the position of the first unit that still counts

@@ -2,13 +2,14 @@ package kernel
 
 import "math/bits"
 
-// stepMeter is the meter kernel. A cost raises the level by cost·Unit, the level drains by Drain a tick, and a cost
-// that would raise it above Size is refused. Level and tick stand for one number, tick·Drain + level, the
+// stepMeter is the meter kernel. A cost raises the level by cost·Unit, and the level drains by Drain a tick. A cost
+// that would raise the level above Size is refused. Level and tick stand for one number, tick·Drain + level, the
 // "theoretical arrival time" of GCRA. So a clock that steps back and forth changes nothing, as long as the level
 // stays below Most.
 //
-// The level may be above Size, because of a debt, or because a plan with a larger burst has charged it. It then
-// drains like any other. Cutting it to Size would let the larger plan take the difference again.
+// The level may be above Size, because of a debt, or because a plan with a larger burst has charged the state. Such
+// a level drains like any other. If stepMeter cut it to Size, the plan with the larger burst could take the
+// difference again.
 func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
 	tick := p.Ticks(now)
 	level, above := p.level(s, tick)
@@ -35,7 +36,7 @@ func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
 	return State{Tick: tick, Used: next, Prev: p.stateTick()}
 }
 
-// stateTick returns the Prev of the states that p makes.
+// stateTick returns the Prev of the states that p makes: Tick, or 0 for a Tick of 1.
 func (p *Plan) stateTick() int64 {
 	if p.Tick == 1 {
 		return 0
@@ -43,7 +44,7 @@ func (p *Plan) stateTick() int64 {
 	return p.Tick
 }
 
-// level returns the level of s at tick, or p.most if it is above that.
+// level returns the level of s at tick, at most p.most, and whether the level was above p.most.
 func (p *Plan) level(s State, tick int64) (level int64, above bool) {
 	s = p.converted(s)
 	elapsed := tick - s.Tick
@@ -60,7 +61,7 @@ func (p *Plan) level(s State, tick int64) (level int64, above bool) {
 	return min(level, p.most), level > p.most
 }
 
-// converted returns a state in ticks of p, with the level rounded up.
+// converted returns a state of another Tick in the ticks of p. It rounds the level up.
 func (p *Plan) converted(s State) State {
 	if s.Prev == p.stateTick() || s.Used == 0 {
 		return s

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// PermitLasts is how long a permit is held unless it is taken again. A process that dies blocks its permits for no
-// longer. A running process takes them again in time.
+// PermitLasts is how long a permit is held unless it is taken again. A running process takes its permits again
+// before they expire; the permits of a process that has died become free after this time.
 const PermitLasts = 10 * time.Second
 
 // MaxPermits is the largest number of permits of a plan.
@@ -30,7 +30,7 @@ const MaxDistinct = 1000
 // NewDistinct fails if the span is too long to be exact.
 func NewDistinct(values, span int64) (Plan, error) {
 	if span < 1 || span > maxExact/2 {
-		return Plan{}, errors.New("the period is from a microsecond to 35 years")
+		return Plan{}, errors.New("the period must be from a microsecond to 35 years")
 	}
 	h := fnv.New64a()
 	fmt.Fprint(h, "distinct ", span)
@@ -41,17 +41,17 @@ func NewDistinct(values, span int64) (Plan, error) {
 // Permits has none. Permits must not be copied after first use, and are not safe for concurrent use.
 type Permits struct {
 	until map[uint64]int64 // when each taken permit expires, in microseconds since the Unix epoch
-	// No time in until is before first or after last. If permits that expire at first and at last would both be
-	// held, all are held, and until need not be searched.
+	// No time in until is before first or after last. If a permit that expires at first and one that expires at
+	// last are both held, all permits are held, and until need not be searched.
 	first, last int64
-	most        int // the largest number at a time: a map does not shrink
+	most        int // the largest length that until has had: a map does not shrink
 }
 
 // Step charges the permit with the given number at now, in microseconds since the Unix epoch. A cost of 1 takes the
 // permit, or extends it if it is held. A negative cost gives it back; [All] gives back every permit. A cost of 0
 // changes nothing. Any other cost never fits.
 //
-// A cost that is 0 or does not fit leaves s as it is. Any other cost drops permits that have expired.
+// A cost that is 0 or does not fit does not change s. Any other cost also drops permits that have expired.
 func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
 	before := s.until[number]
 	r := s.look(p, now, number, cost)
@@ -81,7 +81,7 @@ func (s *Permits) Look(p *Plan, now int64, number uint64, cost int64) Receipt {
 	return r
 }
 
-// look is Look without Tick, Prev and Wait.
+// look is Look, but leaves Tick, Prev and Wait unset.
 func (s *Permits) look(p *Plan, now int64, number uint64, cost int64) Receipt {
 	r := Receipt{Now: now, Used: s.held(p, now)}
 	r.Fits = cost <= 0 || cost == 1 && (r.Used < p.Capacity || p.holds(s.until[number], now))
@@ -114,7 +114,8 @@ func (s *Permits) times(p *Plan, before int64, r *Receipt) {
 	}
 }
 
-// end returns when the permit at index after expires, in the order in which permits expire.
+// end returns when a permit expires. The parameter after is the permit's index in the order in which permits
+// expire.
 func (s *Permits) end(p *Plan, now, after int64) int64 {
 	var ends []int64
 	for _, until := range s.until {
@@ -126,8 +127,8 @@ func (s *Permits) end(p *Plan, now, after int64) int64 {
 	return ends[after]
 }
 
-// FullPermits returns the receipt of a charge as if all permits of its key had just been taken. A store returns it if it
-// has no room for another key.
+// FullPermits returns the receipt of a charge as if all permits of its key had just been taken. A store without
+// room for another key returns this receipt.
 func (p *Plan) FullPermits(now, cost int64) Receipt {
 	r := Receipt{Now: now, Used: p.Capacity, Fits: cost <= 0}
 	if p.Kernel == Distinct {
@@ -136,8 +137,8 @@ func (p *Plan) FullPermits(now, cost int64) Receipt {
 	return r
 }
 
-// EmptyAt returns a time, in microseconds since the epoch, at which all permits will have expired; 0 if none is
-// held.
+// EmptyAt returns a time, in microseconds since the Unix epoch, at which all permits will have expired. It returns
+// 0 if no permit is held.
 func (s *Permits) EmptyAt() int64 {
 	if len(s.until) == 0 {
 		return 0
@@ -157,8 +158,8 @@ func (s *Permits) Bytes() int {
 }
 
 // holds reports whether a permit that expires at until is held at now. A permit is free if until is so far ahead
-// that the clock must have stepped back by more than the span of a permit. So a permit is not blocked for the
-// length of the clock's jump.
+// that the clock must have stepped back by more than the span of a permit. Otherwise such a permit would stay held
+// for as long as the clock has jumped.
 func (p *Plan) holds(until, now int64) bool { return now < until && until-now <= 2*p.Span }
 
 // allHeld reports whether all permits are known to be held without a search of until.

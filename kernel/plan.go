@@ -6,8 +6,8 @@ import (
 	"hash/fnv"
 )
 
-// Kind is the kernel that a [Plan] runs on. The logs are one kernel that keeps its units in three ways. The scripts of
-// shared stores use the same numbers for the kinds.
+// Kind is the kernel that a [Plan] runs on. StampLog, CountLog and ExactLog are one kernel that keeps its units in
+// three ways. The scripts of shared stores use the same numbers for the kinds.
 type Kind uint8
 
 const (
@@ -15,7 +15,7 @@ const (
 	Meter Kind = iota
 	// Window keeps the counts of this window and the previous one.
 	Window
-	// StampLog keeps when each unit of the last period was taken: see [Log].
+	// StampLog keeps the time at which each unit of the last period was taken: see [Log].
 	StampLog
 	// CountLog keeps how many units were taken in each tick of the last period.
 	CountLog
@@ -39,8 +39,8 @@ func (k Kind) Permits() bool { return k >= InFlight }
 const MaxLogCount = 1 << 20
 
 // FineLogCount is the largest Count of a [StampLog], which takes 2 KiB for a key. With a larger Count, a log is a
-// [CountLog]. The larger a limit, the less it matters that times are coarser, and the more memory and time it would
-// take to remember them. A limit that changes from one kind to the other starts with an empty log.
+// [CountLog]. For a large limit, coarse times matter less, and exact times would take more memory and time. A limit
+// that changes from one kind to the other starts with an empty log.
 const FineLogCount = 1 << 10
 
 const (
@@ -58,24 +58,26 @@ const maxExact = 1 << 51
 // can contain a higher level.
 const maxLevel = 1 << 52
 
-// Plan is a limit in integers: all that an implementation needs to reproduce a decision, in ticks of Tick
-// microseconds. [New], [NewLock], [NewInFlight] and [NewDistinct] make plans. A plan is never changed after that and may be shared.
+// Plan is a limit in integers. It contains all that an implementation needs to reproduce a decision. Times are in
+// ticks of Tick microseconds. [New], [NewLock], [NewInFlight] and [NewDistinct] make plans. A plan does not change
+// afterwards, and may be used by several goroutines.
 type Plan struct {
 	Kernel Kind
 	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the numbers would not be exact
 	// otherwise. For a [StampLog] or [CountLog] it is the resolution of the log within the period, rounded up. Times
 	// are rounded down to ticks.
 	Tick int64
-	// In a meter, each unit adds Unit to the level, each tick takes Drain away, and units that would raise the level
-	// above Size are refused. With g = gcd(count, period in ticks), Unit is period/g, Drain is count/g, and Size is
-	// burst·Unit.
+	// In a meter, each unit adds Unit to the level, each tick lowers the level by Drain, and units that would raise
+	// the level above Size are refused. With g = gcd(count, period in ticks), Unit is period/g, Drain is count/g,
+	// and Size is burst·Unit.
 	Unit, Drain, Size int64
-	// Span is the length of a window in ticks, and how long a permit or a value lasts. In a log, a unit expires Span
-	// ticks after the beginning of the tick in which it was taken, so that it counts for a whole period even if it was
-	// taken at the end of that tick. Span is 1 where windows are months of the calendar, which [Plan.WindowAt] numbers.
+	// Span is the length of a window, in ticks, or the time for which a permit or a value is held. In a log, a unit
+	// expires Span ticks after the beginning of the tick in which it was taken, so that it counts for a whole
+	// period even if it was taken at the end of that tick. Span is 1 where windows are months of the calendar,
+	// which [Plan.WindowAt] numbers.
 	Span int64
-	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits, and otherwise
-	// the count.
+	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits or of distinct
+	// values, or the count of a window or a log.
 	Capacity int64
 	// Most is the most units that a state of the plan keeps: the level of a meter, the count of a window or a log. It
 	// is Capacity by default. It is larger if the plan shares states with plans of a larger Capacity, or if costs can
@@ -83,8 +85,8 @@ type Plan struct {
 	Most int64
 	// Fixed means that stores do not raise Most: see [Plan.Raised].
 	Fixed bool
-	// Fingerprint distinguishes plans if their states mean different things. A store keeps states of different
-	// fingerprints apart even under one key. Two plans share a fingerprint if they are
+	// Fingerprint distinguishes plans if their states mean different things. A store keeps a separate state for
+	// each fingerprint, even under one key. Two plans share a fingerprint if they are
 	//
 	//   - two meters with the same rate,
 	//   - two fixed windows, two sliding counters or two exact logs with the same period,
@@ -94,15 +96,17 @@ type Plan struct {
 	Fingerprint uint64
 	// Sliding means that the previous window counts in proportion to its overlap with the last period.
 	Sliding bool
-	// MonthDay, from 1 to 31, means that windows are months that begin on this day. 0: they are not.
+	// MonthDay, from 1 to 31, means that windows are months that begin on this day. If it is 0, windows are not
+	// months.
 	MonthDay int
-	// Queue means that a meter gives turns: an admitted charge waits until the level before it has drained.
+	// Queue means that a meter gives turns: an admitted charge waits until the level beneath its units has drained.
 	Queue bool
-	// Once marks a plan of NewOnce in package sluice: of the Takes with a charge of the plan for the same key, only one
-	// within a Span is committed. If the charge does not fit, the Take is a repeat, which changes nothing and does not
-	// count as an offence that starts a penalty.
+	// Once marks a plan of NewOnce in package sluice. Of all Takes within a Span that charge such a plan for the
+	// same key, only one is committed. Later ones are repeats: they change nothing, and do not count as offences
+	// that start a penalty.
 	Once bool
-	// Lockout has the terms of a [Lock]. All locks share a fingerprint, because their states have the same meaning.
+	// Lockout has the settings of a [Lock]. All locks share a fingerprint, because their states have the same
+	// meaning.
 	Lockout Lockout
 
 	// most is the level of a meter that corresponds to Most units, and full is the number of ticks in which that level
@@ -119,7 +123,7 @@ type Plan struct {
 // rate holds the Unit and the Drain of a meter in ticks of a microsecond.
 type rate struct{ unit, drain int64 }
 
-// Spec describes a limit by rate. Its fields are valid: the numbers are at least 1 where they have a meaning.
+// Spec describes a limit by rate. Numbers that the kernel uses must be at least 1.
 type Spec struct {
 	// Kernel is Meter, Window, StampLog or ExactLog. A StampLog with a Count above FineLogCount becomes a CountLog.
 	Kernel Kind
@@ -127,7 +131,7 @@ type Spec struct {
 	Count, Period int64
 	// Burst is the capacity of a meter.
 	Burst int64
-	// Most is a lower bound of the plan's Most; 0 means none.
+	// Most is a lower bound of the plan's Most; 0 means no bound.
 	Most int64
 	// MonthDay, Sliding and Queue become the plan's fields of the same names.
 	MonthDay       int
@@ -138,10 +142,10 @@ type Spec struct {
 // fails if no such tick exists, or if the spec is not valid.
 func New(s Spec) (p Plan, err error) {
 	if s.Count < 1 || s.Period < 1 || s.Kernel == Meter && s.Burst < 1 {
-		return Plan{}, errors.New("the count, the period and the burst of a limit are at least 1")
+		return Plan{}, errors.New("the count, the period and the burst of a limit must be at least 1")
 	}
 	if s.Kernel != Meter && s.Kernel != Window && s.Kernel != StampLog && s.Kernel != ExactLog {
-		return Plan{}, errors.New("a limit by rate is a meter, a window, a stamp log or an exact log")
+		return Plan{}, errors.New("the kernel of a limit by rate must be a meter, a window, a stamp log or an exact log")
 	}
 	for _, tick := range []int64{1, 1_000, 1_000_000} {
 		if s.Period%tick != 0 {
@@ -172,7 +176,7 @@ func (s Spec) plan(tick int64) (Plan, error) {
 		_, exact = product(max(p.Capacity, s.Most), p.Span)
 	case ExactLog:
 		if s.Count > MaxLogCount {
-			return p, fmt.Errorf("an exact log of more than %d units is not kept: use sliding_window_log", MaxLogCount)
+			return p, fmt.Errorf("an exact log has at most %d units: use sliding_window_log", MaxLogCount)
 		}
 		p.Span = p.logSpan(s.Period)
 		exact = p.Span <= maxExact
@@ -187,7 +191,7 @@ func (s Spec) plan(tick int64) (Plan, error) {
 	}
 	p.Most = max(p.Capacity, s.Most)
 	if longest := p.longestLog(); p.Kernel.Log() && p.Most > longest {
-		return p, fmt.Errorf("such a log keeps at most %d units", longest)
+		return p, fmt.Errorf("a log with this count keeps at most %d units, debts included", longest)
 	}
 	exact = p.setMost() && exact
 	if _, ok := product(p.full, p.Tick); exact && !ok {
@@ -254,14 +258,15 @@ func (p *Plan) fingerprint() uint64 {
 	return h.Sum64()
 }
 
-// Raised returns p, or, if units is more than p.Most, a copy with Most set to units. It is for stores: while plans
-// share the states of a meter, a state must not be cut to the Most of a smaller plan. So a store remembers, for
-// each Fingerprint, the largest Most of the plans in all charges, and raises every plan that is not Fixed to it.
-// Unlike WithMost of package sluice, Raised keeps the Tick, and so the meaning of a receipt's Used.
+// Raised returns p, or, if units is more than p.Most, a copy with Most set to units. Stores use it because plans
+// can share the states of a meter, and a state must not be cut to the Most of the smaller plan. So a store
+// remembers, for each Fingerprint, the largest Most of the plans in all charges, and raises every plan that is not
+// Fixed to that Most. Unlike WithMost of package sluice, Raised keeps the Tick, and so the meaning of a receipt's
+// Used.
 //
 // A store knows only the plans that its own process has charged. If processes share a server, keys and a rate, but
-// have different bursts, use WithMost to give all plans the largest burst. Otherwise a process that knows only a
-// small burst cuts the level of a larger one, as if the clock had stepped back.
+// have different bursts, use WithMost to give all plans the largest burst. Otherwise, a process that knows only the
+// plan with a small burst cuts the level of a larger burst, as if the clock had stepped back.
 func (p *Plan) Raised(units int64) *Plan {
 	if p.Kernel != Meter || p.Fixed || units <= p.Most {
 		return p

@@ -12,24 +12,24 @@ const All = -1 << 63
 type Receipt struct {
 	// Now is the time of the step, in microseconds since the Unix epoch.
 	Now int64
-	// Tick is the number of this window, the tick of the newest unit in a log, the last use of any distinct
-	// value, or the end of a penalty.
+	// Tick depends on the kernel: it is the number of the current window, the tick of the newest unit in a log, the
+	// time of the last use of any distinct value, or the end of a penalty.
 	Tick int64
-	// Used is the level of a meter at Now, the count of this window or of the log, the number
-	// of penalties, or how many permits or values are held. It includes the cost if it was committed.
+	// Used is the level of a meter at Now, the count of the current window or of the log, or the number of
+	// penalties, permits or values. It includes the cost if it was committed.
 	Used int64
-	// Prev is the count of the previous window, if that counts, or when penalties are forgotten. For a Queue, it is
-	// the level at the end of a turn that is not the last of the queue, or 0. For a distinct value, it is when the
-	// value would have expired before the step, or 0.
+	// Prev is the count of the previous window, if that window still counts, or the time when penalties are
+	// forgotten. For a Queue, it is the level at the end of the charge's turn, or 0 if that turn is the last of the
+	// queue. For a distinct value, it is the time when the value would have expired without the step, or 0.
 	Prev int64
-	// Wait of a log is the tick at which the cost would fit or, if it fits now, the tick at which one more unit
-	// would. Zero means at once, or never. Wait of distinct values is when a new value fits or, if a new value fits
-	// now, when the least recently used value expires.
+	// Wait of a log is the tick at which the cost will fit. If the cost fits now, it is the tick at which one more
+	// unit will fit. Zero means at once, or never. Wait of distinct values is the time at which a new value will
+	// fit. If a new value fits now, it is the time at which the least recently used value expires.
 	Wait int64
 	// Cut is the number of units of an owed cost that were not committed, because the state has reached the plan's
 	// Most. A fraction of a unit counts as one.
 	Cut int64
-	// Fits means that the cost fits.
+	// Fits reports whether the cost fits.
 	Fits bool
 }
 
@@ -43,9 +43,9 @@ func (r *Receipt) TurnEnd() int64 {
 	return r.Used
 }
 
-// Answer returns how many units remain, rounded down; the time until nothing is used, or a penalty is forgotten;
-// and the time until the given units fit. The last is 0 if they fit now, if they are more than Capacity, or if the
-// time is unknown, as for permits.
+// Answer returns how many units remain, rounded down; the time until no unit is used, or a penalty is forgotten;
+// and the time until the given units fit. fitsAfter is 0 if the units fit now, if they are more than Capacity, or
+// if the time is unknown, as for permits.
 func (p *Plan) Answer(r *Receipt, units int64) (remaining int64, resetAfter, fitsAfter time.Duration) {
 	tick, at := p.Ticks(r.Now), r.Wait
 	var reset int64
@@ -91,8 +91,8 @@ func (p *Plan) Remaining(r *Receipt) int64 {
 	return remaining
 }
 
-// Until returns the time from now, in microseconds, to the beginning of a tick, or the
-// 292 years that a Duration can hold.
+// Until returns the time from now, which is in microseconds, to the beginning of a tick, but at most the longest
+// Duration, 292 years.
 func (p *Plan) Until(tick, now int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(max(0, tick*p.Tick-now), most)) * time.Microsecond
@@ -117,7 +117,7 @@ func (p *Plan) Owed(r *Receipt) int64 {
 // which value is the least recently used. For both, Spend assumes the worst case for the client.
 func (p *Plan) Spend(r *Receipt, cost int64) {
 	switch {
-	case p.Kernel == Lock, p.Queue && r.Prev > 0: // Prev: the charge takes a turn before the last
+	case p.Kernel == Lock, p.Queue && r.Prev > 0: // Prev > 0: the turn of the charge is not the last of the queue
 		return
 	case p.Kernel == Distinct:
 		p.spendValue(r)
@@ -134,8 +134,8 @@ func (p *Plan) spendLog(r *Receipt, cost int64) {
 	case r.Used+cost < p.Capacity:
 		r.Wait = 0
 	case r.Used == 0:
-		r.Wait = newest + p.Span // when the units of this charge expire
-	case r.Wait == 0: // the store was not asked, or did not answer
+		r.Wait = newest + p.Span // the tick at which the units of this charge expire
+	case r.Wait == 0: // the receipt does not come from a store
 		r.Wait = r.Tick + p.Span
 	}
 	r.Tick = max(r.Tick, newest)

@@ -5,16 +5,15 @@ import "sync"
 // maxSiblings is the most fingerprints that [Siblings] remembers.
 const maxSiblings = 1 << 16
 
-// Siblings remembers, for a store, the largest Most among the plans of each fingerprint that the store
-// has been charged with: see [Plan.Raised]. The zero value is ready for use. Siblings is safe for
-// concurrent use, and remembers the first 65,536 fingerprints.
+// Siblings remembers, for each fingerprint, the largest Most of the plans that a store has been charged with: see
+// [Plan.Raised]. The zero value is ready for use. Siblings is safe for concurrent use, and remembers the first
+// 65,536 fingerprints.
 type Siblings struct {
 	mutex sync.RWMutex
 	most  map[uint64]int64
 }
 
-// Most remembers p, and returns the largest Most of the plans that share its states, or its own Most if that is
-// Fixed.
+// Most remembers p, and returns the largest Most of the plans that share states with p, or p.Most if p is Fixed.
 func (s *Siblings) Most(p *Plan) int64 {
 	if p.Kernel != Meter {
 		return p.Most

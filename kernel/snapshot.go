@@ -1,17 +1,18 @@
 package kernel
 
 // Snapshot is the state of a key as far as a receipt shows it. As long as nothing is given back, the receipts of
-// later denied charges can be derived from it: units that were taken since then only add to the used ones, so the
-// store denies each charge that the snapshot denies.
+// later denied charges can be derived from it: units taken since then only add to the used units, so the store
+// denies each charge that the snapshot denies.
 type Snapshot struct {
 	// Now is the time of the receipt, in microseconds since the Unix epoch.
 	Now int64
 
-	// state is the kernel's. For a log it holds the tick of the newest unit, the number of units, and, as Prev, the
-	// tick at which the oldest expires: 0 if unknown or if the log is empty. For permits it holds the number held,
-	// and for distinct values the times of the last use and of the next new value.
+	// state is the state of a meter, a window or a lock. For a log, it has the tick of the newest unit, the number
+	// of units, and, as Prev, the tick at which the oldest unit expires: 0 if that is unknown, or if the log is
+	// empty. For permits, Used is the number of held permits. For distinct values, Tick is also the time of the
+	// last use, and Prev the time at which a new value fits.
 	state State
-	// For a log: at the tick expiry, this many of its oldest units will have expired.
+	// For a log, expired is the number of its oldest units that will have expired at the tick expiry.
 	expired, expiry int64
 }
 
@@ -44,10 +45,10 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 }
 
 // Receipt returns the receipt of a charge at now in a denied Take, as if nothing had happened since the snapshot,
-// and whether it is known. The plan must have the fingerprint of the plan that made the snapshot. A log with an
-// unknown oldest unit is treated as if nothing had expired: its receipt is known if the charge fits. Permits are
-// treated as if none had become free, and as if the requested permit were not held. So no charge may be denied
-// because of such a receipt.
+// and whether this receipt is known. The plan must have the fingerprint of the plan that made the snapshot. If the
+// oldest unit of a log is unknown, Receipt assumes that no unit has expired; then the receipt is known only if the
+// charge fits. For permits, Receipt assumes that none has become free, and that the requested permit is not held.
+// So no charge may be denied because of a receipt of permits.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():
@@ -63,7 +64,7 @@ func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 		}
 	}
 	if next := p.Step(s.state, now, cost, &r); p.Kernel == Lock && next != s.state {
-		return r, false // the penalty is shorter: the store has to cut it
+		return r, false // the penalty is shorter under p: the store has to cut it
 	}
 	if r.Fits && cost > 0 {
 		p.Step(s.state, now, 0, &r)
@@ -95,8 +96,8 @@ func (s *Snapshot) logReceipt(p *Plan, now, cost int64) (r Receipt, known bool) 
 	return r, exact
 }
 
-// Remaining returns how many units fit at now, as if nothing had happened since the snapshot. In a
-// log, all units are treated as if they counted until the newest expires.
+// Remaining returns how many units fit at now, as if nothing had happened since the snapshot. For a log, Remaining
+// assumes that all units count until the newest expires.
 func (s *Snapshot) Remaining(p *Plan, now int64) int64 {
 	var r Receipt
 	switch {

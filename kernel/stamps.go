@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// stamps are a [history] of two bytes a unit: the low bits of its tick. The newest tick is kept in full, and all
-// others are less than 2^16 ticks before it, because all spans are shorter.
+// stamps is a [history] that keeps two bytes for each unit: the low bits of the unit's tick. The newest tick is
+// kept in full. All others are less than 2^16 ticks before it, because spans are shorter than 2^16 ticks.
 type stamps struct {
 	last   int64
 	stamps []uint16

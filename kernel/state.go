@@ -3,22 +3,22 @@ package kernel
 // State is what a store keeps for one key of a [Meter], [Window] or [Lock] plan. The zero State is the empty state,
 // and need not be stored.
 type State struct {
-	// Tick is the tick of a meter's level, the number of this window since the epoch, or the
+	// Tick is the tick to which a meter's level refers, the number of the current window since the epoch, or the
 	// end of a penalty.
 	Tick int64
-	// Used is the level of a meter, the count of this window, or the number of penalties in a row.
+	// Used is the level of a meter, the count of the current window, or the number of penalties in a row.
 	Used int64
-	// Prev is the count of the window before, or when penalties are forgotten. For a meter, it is the Tick of the
-	// plan that made the state, or 0 for a Tick of 1: plans with another Tick convert the state.
+	// Prev is the count of the previous window, or the time when penalties are forgotten. For a meter, it is the
+	// Tick of the plan that made the state, or 0 for a Tick of 1: plans with another Tick convert the state.
 	Prev int64
 }
 
 // Step is the arithmetic of a Meter, Window or Lock plan: it charges cost units at now, in microseconds since the
 // Unix epoch, if they fit, writes the receipt to r, and returns the state to keep. A cost of 0 changes nothing and
-// always fits. A negative cost gives units back, at most as many as are used.
+// always fits. A negative cost gives units back, but not more than are used.
 //
-// A cost that does not fit leaves s as it is, with one exception: a clock that has
-// stepped back further than the plan's states can hold (Most) moves the state along with it.
+// A cost that does not fit does not change s, with one exception: if the clock has stepped back further than a
+// state of the plan can explain (see Most), the state moves back with it.
 func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	*r = Receipt{}
 	switch p.Kernel {
@@ -57,8 +57,8 @@ func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
 	return r.window()
 }
 
-// EmptyAt returns when s will equal the empty state, in microseconds since the epoch. A store may then forget it:
-// this is the expiry of a key.
+// EmptyAt returns when s will equal the empty state, in microseconds since the epoch. From then on, a store may
+// delete the key.
 func (p *Plan) EmptyAt(s State) int64 {
 	switch {
 	case s.Used == 0 && s.Prev == 0:

@@ -13,7 +13,7 @@ type Point struct {
 // Span is the time of one or several turns in a queue.
 type Span struct{ From, To Point }
 
-// Before reports whether p is before q. Both must be from plans with the [Plan.SameTurns].
+// Before reports whether p is before q. Both must come from plans for which [Plan.SameTurns] reports true.
 func (p Point) Before(q Point) bool { return p.Tick < q.Tick || p.Tick == q.Tick && p.Part < q.Part }
 
 // Ceil returns the first tick that is not before the point.
@@ -36,27 +36,27 @@ func (p *Plan) LevelAt(at Point, tick int64) int64 {
 	return (max(at.Tick-tick, -p.full-1))*p.Drain + at.Part
 }
 
-// Turn returns the turn of units that starts at a point.
+// Turn returns the turn of a number of units that starts at a point.
 func (p *Plan) Turn(from Point, units int64) Span {
 	return Span{from, p.PointAt(from.Tick, from.Part+units*p.Unit)}
 }
 
-// TurnOf returns the turn of an admitted charge of cost units, by its receipt. It reports false if the charge
-// need not wait.
+// TurnOf derives the turn of an admitted charge of cost units from its receipt. It returns false for waits if the
+// charge need not wait.
 func (p *Plan) TurnOf(cost int64, r *Receipt) (_ Span, waits bool) {
 	level := r.TurnEnd() - cost*p.Unit
 	return p.Turn(p.PointAt(p.Ticks(r.Now), max(0, level)), cost), level > 0
 }
 
-// Delay returns how long an admitted charge of cost units waits for its turn: a whole number of ticks. The real
-// turn is earlier, by the time in which a level of early drains.
+// Delay returns how long an admitted charge of cost units waits for its turn, rounded up to a whole number of
+// ticks. early is the level that drains in the time by which the wait was rounded up.
 func (p *Plan) Delay(cost int64, r *Receipt) (_ time.Duration, early int64) {
 	level := max(0, r.TurnEnd()-max(0, cost)*p.Unit)
 	ticks := ceilDiv(level, p.Drain)
 	return p.Until(p.Ticks(r.Now)+ticks, r.Now), ticks*p.Drain - level
 }
 
-// SameTurns reports whether points and levels mean the same under both plans.
+// SameTurns reports whether points and levels have the same meaning in both plans.
 func (p *Plan) SameTurns(q *Plan) bool {
 	return p.Tick == q.Tick && p.Unit == q.Unit && p.Drain == q.Drain
 }

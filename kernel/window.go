@@ -1,8 +1,8 @@
 package kernel
 
 // stepWindow is the window kernel. Windows are aligned to the epoch. The previous window counts in proportion to
-// the rest of this one; for a fixed window, its count is always 0. There is room for ⌊((Count − this)·Span −
-// previous·left) / Span⌋ units.
+// the time left in the current one; for a fixed window, the count of the previous window is always 0. With t ticks
+// left, ⌊((Count − current)·Span − previous·t) / Span⌋ more units fit.
 func (p *Plan) stepWindow(s State, tick, cost int64, r *Receipt) State {
 	w, moved := p.rolled(s, tick)
 	fits := cost <= 0 || cost <= p.Capacity && cost*p.Span <= p.windowRoom(w, tick)
@@ -23,7 +23,7 @@ func (p *Plan) stepWindow(s State, tick, cost int64, r *Receipt) State {
 	case (!fits || cost == 0) && !moved:
 		return s
 	case w.Used == 0 && w.Prev == 0:
-		r.Tick = tick / p.Span // w may be ahead of the clock, the empty state is not
+		r.Tick = tick / p.Span // w may be ahead of the clock, but an empty state must not be
 		return State{}
 	}
 	return w
@@ -39,7 +39,7 @@ func (p *Plan) windowTick(now int64) int64 {
 
 // rolled returns s as of tick. If the clock has stepped back by less than a window, time stands still at the
 // beginning of the window of s. If it has stepped back further, the counts move to the clock's window, and moved is
-// true. So no key waits for the length of a jump.
+// true. Otherwise a key would wait for as long as the clock has jumped.
 func (p *Plan) rolled(s State, tick int64) (w State, moved bool) {
 	n := tick / p.Span
 	empty := s.Used == 0 && s.Prev == 0
@@ -69,16 +69,16 @@ func (p *Plan) left(n, tick int64) int64 {
 	return min(p.Span, (n+1)*p.Span-tick)
 }
 
-// windowFitsAt returns the tick at which need units will fit, which do not fit now.
+// windowFitsAt returns the tick at which a number of units will fit that do not fit now.
 func (p *Plan) windowFitsAt(r *Receipt, need int64) int64 {
 	end := (r.Tick + 1) * p.Span
 	if room := (p.Capacity - r.Used - need) * p.Span; room >= 0 {
-		// In this window, as soon as the previous one weighs little enough.
+		// The units fit in the current window, as soon as the previous window counts little enough.
 		return end - room/r.Prev
 	}
 	if !p.Sliding {
 		return end
 	}
-	// In the next window, in which this window's count is the previous one.
+	// The units fit in the next window, where the count of the current window is the previous one.
 	return end + p.Span - (p.Capacity-need)*p.Span/r.Used
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Ahead returns how far ahead units of a plan are reserved. It returns 0 if reserving is not worth it, because few
-// units pass in that time, or if the plan is not [sluice.Plan.Leasable]; then all charges are counted strictly.
+// Ahead returns how far ahead units of a plan are reserved. It returns 0 if the plan is not [sluice.Plan.Leasable],
+// or if too few units pass in that time to make reservations worthwhile. If it returns 0, all charges are counted
+// strictly.
 func Ahead(p *sluice.Plan) time.Duration { return time.Duration(horizon(p)) * time.Microsecond }

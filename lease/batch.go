@@ -9,20 +9,20 @@ import (
 
 // batch is a grant that is being spent. Spending changes only atomic counters, so it needs no lock.
 type batch struct {
-	next    atomic.Int64 // the first unit that is not spent; n or more if the batch is used up
-	low     atomic.Int64 // more units are reserved once next has passed it
+	next    atomic.Int64 // the number of the first unspent unit; n or more if the batch is used up
+	low     atomic.Int64 // once next has passed this unit, the pool reserves more units
 	skipped atomic.Int64 // units that expired before their turn
 
 	grant
-	// level is the level of the state after the reservation: the level of a meter, or the units of a window that
-	// were not available.
+	// level is the level of the state after the reservation: the level of a meter, or the number of units of a
+	// window that were no longer available.
 	level int64
-	// The server has granted the batch between these times, by the clock of the Store in microseconds.
+	// The server granted the batch between these two times. They are in microseconds, by the clock of the Store.
 	sent, back int64
 }
 
-// granted returns the batch of n units that a receipt grants. The batch was requested at sent and received at back,
-// both by the clock of the Store.
+// granted returns the batch of n units that a receipt grants. sent is when the call was sent, and back is when its
+// receipt came back, both by the clock of the Store.
 func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int64) *batch {
 	b := &batch{grant: newGrant(p, n, others, r), level: r.Used, sent: sent - 1, back: back}
 	if p.Kernel != kernel.Meter {
@@ -34,11 +34,12 @@ func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int6
 // latest returns the latest time that the server's clock can show when the clock of the Store shows at.
 func (b *batch) latest(at int64) int64 {
 	e := max(at, b.back) - b.sent
-	return b.now + e + e>>9 + 2 // clocks differ in speed, and count whole microseconds
+	return b.now + e + e>>9 + 2 // e>>9: clocks differ in speed; 2: clocks count whole microseconds
 }
 
-// spend spends cost units at to, a time of the server. ok reports whether the batch had enough units, and low
-// whether it has passed the mark at which more units are reserved.
+// spend spends cost units. to is the present time by the server's clock, or the latest time that this can be. ok
+// reports whether the batch had enough units. low reports whether the batch has just passed the mark at which more
+// units are reserved.
 func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
 	for {
 		next := b.next.Load()
@@ -59,24 +60,25 @@ func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
 	}
 }
 
-// left returns how many units may be spent at to, a time of the server.
+// left returns how many units may be spent if the server's clock shows to.
 func (b *batch) left(to int64) int64 { return max(0, b.n-max(b.next.Load(), b.first(to))) }
 
 // spent returns how many units were spent.
 func (b *batch) spent() int64 { return min(b.n, b.next.Load()) - b.skipped.Load() }
 
-// close ends the batch, and returns how many units were spent, and the first unit that was not.
+// close ends the batch. It returns how many units were spent, and the number of the first unspent unit.
 func (b *batch) close() (spent, first int64) {
 	first = min(b.n, b.next.Swap(b.n+1))
 	return first - b.skipped.Load(), first
 }
 
-// unspend undoes the spending of units. It reports false, and changes nothing, if others have been spent since.
+// unspend undoes the spending of cost units from first on. If further units have been spent since, it changes
+// nothing and returns false.
 func (b *batch) unspend(first, cost int64) bool {
 	return b.next.CompareAndSwap(first+cost, first)
 }
 
-// part returns a new batch of units that were taken from b.
+// part returns a new batch of cost units, from first on, that were taken from b.
 func (b *batch) part(first, cost int64) *batch {
 	p := &batch{grant: b.grant, level: b.level, sent: b.sent, back: b.back}
 	p.n = first + cost
@@ -86,6 +88,6 @@ func (b *batch) part(first, cost int64) *batch {
 	return p
 }
 
-// admit writes the receipt of a charge that was spent at now, a time of the server, when left units remain in this
-// process.
+// admit writes the receipt of a charge that was spent when the server's clock showed now. left is the number of
+// units that remain in this process after the charge.
 func (b *batch) admit(r *sluice.Receipt, now, left int64) { b.admitted(r, now, left, b.level) }

@@ -12,16 +12,16 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	s.takeEach(ctx, unbounded, calls)
 }
 
-// TakeEachWithin is TakeEach, but returns after wait at the latest. With a wait of 0, it decides only charges that
+// TakeEachWithin is TakeEach, but returns after wait at the latest. With a wait of 0, it decides only calls that
 // need no server.
 func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	s.takeEach(ctx, max(0, wait), calls)
 }
 
-// takeEach decides calls by leases if possible, and passes the others on as one list.
+// takeEach decides calls by leases if possible, and passes the other calls on as one list.
 func (s *Store) takeEach(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	var rest []sluice.TakeCall
-	var places []int // their indexes in calls
+	var indexes []int // their indexes in calls
 	var joints []*joint
 	for i := range calls {
 		c := &calls[i]
@@ -33,7 +33,7 @@ func (s *Store) takeEach(ctx context.Context, wait time.Duration, calls []sluice
 		}
 		call := sluice.TakeCall{Charges: c.Charges, Receipts: c.Receipts}
 		if c.Err = nil; !concerned(c.Charges) {
-			rest, places, joints = append(rest, call), append(places, i), append(joints, nil)
+			rest, indexes, joints = append(rest, call), append(indexes, i), append(joints, nil)
 			continue
 		}
 		if c.Err = sluice.CheckCharges(c.Charges, c.Receipts); c.Err != nil {
@@ -52,7 +52,7 @@ func (s *Store) takeEach(ctx context.Context, wait time.Duration, calls []sluice
 				continue
 			}
 		}
-		rest, places, joints = append(rest, call), append(places, i), append(joints, j)
+		rest, indexes, joints = append(rest, call), append(indexes, i), append(joints, j)
 	}
 	switch {
 	case len(rest) == 0:
@@ -61,8 +61,8 @@ func (s *Store) takeEach(ctx context.Context, wait time.Duration, calls []sluice
 	default:
 		s.shared.TakeEachWithin(ctx, wait, rest)
 	}
-	for i, place := range places {
-		c := &calls[place]
+	for i, index := range indexes {
+		c := &calls[index]
 		c.Err = rest[i].Err
 		if j := joints[i]; j != nil {
 			s.endJoint(j, c.Receipts, c.Err)

@@ -9,17 +9,18 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// fetchFor is how long a reservation may take. Units that arrive later would expire almost at once.
+// fetchFor is how long the call that reserves units may take. Units that arrive later would expire almost at once.
 const fetchFor = Horizon
 
-// turns is the number of turns in a horizon. A pool that has been refused tries again after a turn.
+// turns divides the horizon: a pool to which the store has refused units tries again after 1/turns of the horizon.
 const turns = 4
 
 // longestTurn is the longest time, in microseconds, for which a pool refuses charges after a refusal by the store.
-// By then, others may have given back units.
+// In that time, other processes may have given back units.
 const longestTurn = 1_000_000
 
-// fetch reserves n units, or fewer if the store has fewer, but at least need. all is the number of wanted units.
+// fetch reserves n units. If the store has fewer, it tries once more with fewer, but not with fewer than need. all
+// is the number of wanted units.
 func (s *Store) fetch(p *pool, n, all, need int64) {
 	defer s.running.Done()
 	var b *batch
@@ -65,8 +66,8 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 	}
 	back := s.now() + 1
 	r := &receipts[0]
-	if heard := s.heard.Load(); heard != nil {
-		(*heard)(&charges[0], r)
+	if listener := s.listener.Load(); listener != nil {
+		(*listener)(&charges[0], r)
 	}
 	p.mu.Lock()
 	p.latency = max(back-sent, p.latency-p.latency/8)
@@ -86,8 +87,8 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 	return b, nil
 }
 
-// learn records the store's receipt for n units. The receipt was requested at sent and received at back, both by
-// the clock of the Store.
+// learn records the store's receipt for a charge of n units. sent is when the call was sent, and back is when its
+// receipt came back, both by the clock of the Store.
 func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,8 +109,8 @@ func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 }
 
 // errBehind is the result of a reservation in a window that the server's clock has not reached, because the clock
-// was set back. Until it has, the store decides.
-var errBehind = errors.New("lease: the clock of the shared store is behind what it has counted")
+// was set back. Until the clock reaches that window, the store decides.
+var errBehind = errors.New("lease: the clock of the shared store was set back: it is before the window that the store has counted")
 
 // fetching is a reservation that is under way.
 type fetching struct {
@@ -120,10 +121,11 @@ type fetching struct {
 func newFetching() *fetching { return &fetching{over: make(chan struct{})} }
 
 // errDrained is the result of a reservation with too few units left when its receipt arrives: the level is so low
-// that units drain on the way. Callers that waited for it call the store instead of waiting for another.
-var errDrained = errors.New("lease: what was reserved has drained on its way")
+// that units drain on the way. Callers that waited for the reservation call the store instead of waiting for
+// another.
+var errDrained = errors.New("lease: the reserved units have drained before they arrived")
 
-// others returns how many units all processes together may give back in a horizon.
+// others returns the most units that all processes together may give back in a horizon.
 func (p *pool) others() int64 {
 	if p.budget == nil {
 		return 0
@@ -131,8 +133,9 @@ func (p *pool) others() int64 {
 	return 2 * p.budget.Capacity
 }
 
-// fetched records the result of a reservation. all is the number of units that were wanted, and need the number
-// that is needed at once. fetched reports whether too few units were left. p.mu is held.
+// fetched records the result of a reservation. all is the number of units that were wanted, and need is the number
+// of units that are needed at once. It returns true if so many units have drained that fewer than need are left.
+// p.mu is held.
 func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained bool) {
 	at := s.now()
 	over := p.fetching
@@ -164,7 +167,7 @@ func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained 
 	return drained
 }
 
-// end ends a pool, and returns the calls that give back its units.
+// end ends a pool, and returns calls of the shared store that give back the pool's units.
 func (s *Store) end(p *pool) []sluice.TakeCall {
 	p.mu.Lock()
 	rest := p.kill()
@@ -173,11 +176,11 @@ func (s *Store) end(p *pool) []sluice.TakeCall {
 	return p.giveBack(rest, s.now())
 }
 
-// giveBack returns the calls that give back closed batches.
+// giveBack returns calls of the shared store that give back the units of closed batches.
 func (p *pool) giveBack(batches []*batch, at int64) (calls []sluice.TakeCall) {
 	for _, b := range batches {
 		first, now := b.next.Load(), b.latest(at)
-		if p.budget != nil { // the units that last longest, as many as the budget holds
+		if p.budget != nil { // give back only as many units as the budget holds: those that last longest
 			first = max(first, b.first(now), b.n-p.budget.Capacity)
 		}
 		n := b.n - first
@@ -220,7 +223,7 @@ func (s *Store) sweep() {
 		}
 	}
 	if len(calls) > 0 {
-		// Units that cannot be given back drain, or end with their window.
+		// Units that cannot be given back drain, or expire with their window.
 		s.shared.TakeEachWithin(context.Background(), fetchFor, calls)
 	}
 	s.inserting.Lock()
@@ -233,16 +236,17 @@ func (s *Store) sweep() {
 // keptFor is how long an unused pool is kept, in microseconds.
 const keptFor = 1_000_000
 
-// look reports whether a pool no longer pays off, and returns the batches to give back. It gives back all batches
-// if no request has come for the time in which six units are usually requested: such a pause is hardly ever chance.
+// look reports whether a pool is no longer worth keeping, and returns the batches to give back. These are all
+// batches if no request has come in a time in which six units are usually requested: such a pause is hardly ever
+// chance.
 func (p *pool) look(at int64) (idle bool, old []*batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.trim(at)
 	if total := p.total(); total != p.swept || p.fetching != nil {
-		p.swept, p.asked = total, at
+		p.swept, p.grewAt = total, at
 	}
-	quiet := at - p.asked
+	quiet := at - p.grewAt
 	if quiet >= max(sweepEvery.Microseconds(), 6*p.horizon/p.demand) {
 		p.old = p.empty()
 	}

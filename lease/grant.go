@@ -8,24 +8,23 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Horizon is the longest time for which a unit may be kept, by the server's clock.
+// Horizon is the longest time for which a reserved unit may be kept, by the server's clock.
 const Horizon = 250 * time.Millisecond
 
-// grant is a reservation of units by one Take, by its receipt. Units are numbered from 0 in the order in which they
-// are spent. Each has a time up to which it may be spent; no unit's time is earlier than the time of the unit
-// before it. Times are the server's, in microseconds.
+// grant has the units that one Take has reserved, as its receipt shows them. Units are numbered from 0 in the order
+// in which they are spent. Each unit may be spent up to a certain time, which is never earlier than the time of the
+// unit before it. Times are in microseconds, by the server's clock.
 type grant struct {
 	plan    *sluice.Plan
 	now     int64 // when the units were reserved
 	n       int64 // the number of units
-	beneath int64 // for a meter, the lowest level beneath the first unit, even if others give back all they can
-	end     int64 // until when any unit may be spent
+	beneath int64 // for a meter, the level beneath the first unit if other processes give back all that they may
+	end     int64 // no unit may be spent later
 	deep    bool  // all units may be spent until end
 }
 
-// newGrant returns the grant of a receipt for n units. It is empty if the clock of the server has stepped back, so
-// that the window of the state has not started. others is the most units that all processes can give back in a
-// horizon.
+// newGrant returns the grant of a receipt for n units. The grant is empty if the server's clock has stepped back to
+// before the window of the state. others is the most units that all processes together may give back in a horizon.
 func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
 	g := grant{plan: p, now: r.Now, n: n, end: r.Now + Horizon.Microseconds(), deep: true}
 	if p.Kernel == kernel.Meter {
@@ -41,8 +40,8 @@ func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
 	return g
 }
 
-// first returns the number of the first unit that may be spent at a time, or g.n if no unit may. The time must not
-// be before the reservation.
+// first returns the number of the first unit that may be spent at a time, or g.n if no unit may be spent then. The
+// time must not be before the reservation.
 func (g *grant) first(at int64) int64 {
 	switch {
 	case at > g.end:
@@ -74,8 +73,8 @@ func (g *grant) until(i int64) int64 {
 }
 
 // horizon returns how far ahead units of a plan are reserved, in microseconds, or 0 if reserving is not worth it.
-// It is at most a quarter of the time in which a full bucket drains, so that the level that has to be kept beneath
-// the units is a small part of the burst.
+// The horizon is at most a quarter of the time in which a full bucket drains, so that the level that must remain
+// beneath the units is a small part of the burst.
 func horizon(p *sluice.Plan) int64 {
 	if p.Leasable() != nil {
 		return 0
@@ -99,12 +98,12 @@ func horizon(p *sluice.Plan) int64 {
 
 const (
 	shortest = 2_000 // µs: a shorter horizon is not worth it
-	fewest   = 4     // units: a horizon in which fewer pass is not worth it
+	fewest   = 4     // units: a horizon in which fewer units pass is not worth it
 )
 
-// budget returns the plan that is charged for giving back units, by all processes together, or nil if they may give
-// back all. For a meter, it has a sixteenth of the units that pass in a horizon h. Its period is at least as long
-// as any unit lasts, and no other limit has the same period.
+// budget returns the plan that all processes charge when they give back units, or nil if they may give back all
+// units. For a meter, the plan's count is a sixteenth of the units that pass in a horizon h. Its period is at least
+// as long as a unit may be kept, and differs from the period of any other limit.
 func budget(p *sluice.Plan, h int64) *sluice.Plan {
 	if p.Kernel != kernel.Meter {
 		return nil
@@ -125,9 +124,9 @@ func largest(p *sluice.Plan, h int64) int64 {
 	return max(1, int64(float64(p.Capacity)*float64(h)/float64(p.Span*p.Tick))/4)
 }
 
-// refused returns the receipt of a charge that does not fit now. It has a state of the plan with the given wait, in
-// microseconds. The wait for a fixed window is at least until its end, and the wait for a sliding window at most
-// until then.
+// refused returns the receipt of a charge that does not fit now. The receipt has a state of the plan that leads to
+// the given wait, in microseconds. The wait for a fixed window is at least the rest of the window, and the wait for
+// a sliding window is at most the rest of the window.
 func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	r := sluice.Receipt{Receipt: kernel.Receipt{Now: now}, Origin: sluice.ByLease}
 	if p.Kernel == kernel.Meter {
@@ -138,15 +137,17 @@ func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	number, _, end := p.WindowAt(now)
 	r.Tick, r.Used = number, p.Capacity
 	if rest := (end - now - wait) / p.Tick; p.Limit.Algorithm == sluice.SlidingWindowCounter && rest > 0 && cost < p.Capacity {
-		// The count of the previous window that leaves room for the cost when rest of this window remains.
+		// Prev is the count of the previous window at which the cost fits when rest ticks of the current window
+		// remain.
 		room := (p.Capacity - cost) * p.Span
 		r.Used, r.Prev = 0, (room+rest-1)/rest
 	}
 	return r
 }
 
-// admitted returns the receipt of a charge that was spent at now, when left units remain in this process. If no
-// unit remains, but the store probably has another, the receipt shows one.
+// admitted writes the receipt of a charge that was spent at the time now. left is the number of units that remain
+// in this process after the charge. If no unit remains, but the store probably has another unit, the receipt shows
+// one remaining unit.
 func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	p := g.plan
 	*r = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Fits: true}, Origin: sluice.ByLease}
@@ -166,7 +167,8 @@ func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	r.Used = p.Capacity - left
 }
 
-// drained returns the level of a meter at now, given the level at since, if no units were taken in between.
+// drained returns the level of a meter at the time now, if its level was level at the time since, and no units were
+// taken in between.
 func drained(p *sluice.Plan, level, since, now int64) int64 {
 	ticks := max(0, now/p.Tick-since/p.Tick)
 	if ticks > math.MaxInt64/2/p.Drain {

@@ -8,22 +8,22 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// joint is a Take of several charges, some of which leases decide.
+// joint is a Take of several charges, some of which are decided by leases.
 type joint struct {
 	spent    []spending
 	charges  []sluice.Charge // for the shared store
 	receipts []sluice.Receipt
-	places   []int   // the index of each of these charges in the Take
+	indexes  []int   // the index of each of these charges in the Take
 	pools    []*pool // the pool of each of these charges, or nil
-	sent     int64   // when the shared store was called
-	refused  bool    // a lease has refused a charge
+	sent     int64   // when the shared store was called, by the clock of the Store
+	refused  bool    // whether a lease has refused a charge
 }
 
 // spending is a charge that was spent from a batch.
 type spending struct {
 	pool        *pool
 	batch       *batch
-	place       int
+	index       int
 	first, cost int64
 	at          int64
 	left        int64
@@ -33,12 +33,12 @@ func (s *Store) release(j *joint) {
 	clear(j.spent)
 	clear(j.charges)
 	clear(j.pools)
-	j.spent, j.charges, j.receipts, j.places, j.pools = j.spent[:0], j.charges[:0], j.receipts[:0], j.places[:0], j.pools[:0]
+	j.spent, j.charges, j.receipts, j.indexes, j.pools = j.spent[:0], j.charges[:0], j.receipts[:0], j.indexes[:0], j.pools[:0]
 	s.joints.Put(j)
 }
 
 // takeJoint spends leased units, and lets the shared store decide about the other charges. If the store refuses,
-// the spent units are put back. If a lease refuses, nothing else is charged.
+// the spent units are put back. If a lease refuses, nothing is charged to the store.
 func (s *Store) takeJoint(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	j := s.beginJoint(charges, receipts)
 	defer s.release(j)
@@ -50,7 +50,7 @@ func (s *Store) takeJoint(ctx context.Context, wait time.Duration, charges []slu
 	return err
 }
 
-// beginJoint decides the leased charges. j.charges are left for the shared store.
+// beginJoint decides the leased charges. j.charges are the charges for the shared store.
 func (s *Store) beginJoint(charges []sluice.Charge, receipts []sluice.Receipt) *joint {
 	j := s.joints.Get().(*joint)
 	guard := s.spendAll(j, charges, receipts)
@@ -58,7 +58,8 @@ func (s *Store) beginJoint(charges []sluice.Charge, receipts []sluice.Receipt) *
 		s.putBack(j, receipts)
 	}
 	if j.refused && len(j.charges) > 0 {
-		// A charge that never fits: the store reports the state of the others and charges nothing.
+		// Because of one charge that never fits, the store charges nothing, and only reports the state of the other
+		// keys.
 		never := charges[guard]
 		never.Cost = never.Plan.Capacity + 1
 		j.charges, j.receipts = append(j.charges, never), append(j.receipts, sluice.Receipt{})
@@ -72,8 +73,8 @@ func (s *Store) endJoint(j *joint, receipts []sluice.Receipt, err error) {
 	admitted := err == nil && sluice.Admitted(j.charges, j.receipts)
 	if err == nil {
 		back := s.now() + 1
-		for i, place := range j.places {
-			receipts[place] = j.receipts[i]
+		for i, index := range j.indexes {
+			receipts[index] = j.receipts[i]
 			if p := j.pools[i]; p != nil {
 				cost := int64(0)
 				if admitted {
@@ -81,7 +82,7 @@ func (s *Store) endJoint(j *joint, receipts []sluice.Receipt, err error) {
 				}
 				p.learn(cost, &j.receipts[i], j.sent, back)
 				if !admitted {
-					p.tell(&j.charges[i], &receipts[place], back)
+					p.raiseWait(&j.charges[i], &receipts[index], back)
 				}
 			}
 		}
@@ -91,8 +92,8 @@ func (s *Store) endJoint(j *joint, receipts []sluice.Receipt, err error) {
 	}
 }
 
-// spendAll spends leased units, and lists the other charges in j. It returns the index of the charge that is
-// refused, or -1.
+// spendAll spends leased units, and lists in j the charges for the shared store. It returns the index of the first
+// charge that a lease refuses, or -1.
 func (s *Store) spendAll(j *joint, charges []sluice.Charge, receipts []sluice.Receipt) (guard int) {
 	guard = -1
 	for i := range charges {
@@ -104,14 +105,14 @@ func (s *Store) spendAll(j *joint, charges []sluice.Charge, receipts []sluice.Re
 			}
 			continue
 		}
-		j.charges, j.receipts, j.places = append(j.charges, *c), append(j.receipts, sluice.Receipt{}), append(j.places, i)
+		j.charges, j.receipts, j.indexes = append(j.charges, *c), append(j.receipts, sluice.Receipt{}), append(j.indexes, i)
 		j.pools = append(j.pools, p)
 	}
 	return guard
 }
 
 // spendOne decides a charge by its pool. It reports false if the shared store has to decide.
-func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *sluice.Receipt) bool {
+func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, index int, r *sluice.Receipt) bool {
 	at := s.now()
 	b := p.batch.Load()
 	var first int64
@@ -129,7 +130,7 @@ func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *slui
 			}
 			p.refused += c.Cost
 			n, _ := p.wants(at, 0)
-			if room := p.room(at); room < c.Cost || room-n > c.Cost { // otherwise the reservation would compete with this charge
+			if room := p.room(at); room < c.Cost || room-n > c.Cost { // otherwise the reservation could take the units that this charge needs
 				s.fetchLocked(p, at, 0)
 			}
 			return false
@@ -141,36 +142,36 @@ func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *slui
 	}
 	left := b.n - first - c.Cost + p.queued.Load()
 	b.admit(r, b.latest(at), left)
-	j.spent = append(j.spent, spending{p, b, place, first, c.Cost, at, left})
+	j.spent = append(j.spent, spending{p, b, index, first, c.Cost, at, left})
 	return true
 }
 
-// putBack undoes the spending, and corrects the remaining units in the receipts.
+// putBack puts spent units back, and corrects the remaining units in the receipts.
 func (s *Store) putBack(j *joint, receipts []sluice.Receipt) {
 	for i := range j.spent {
 		x := &j.spent[i]
 		x.pool.putBack(x.batch, x.first, x.cost, x.at)
-		x.batch.admit(&receipts[x.place], x.batch.latest(x.at), x.left+x.cost)
+		x.batch.admit(&receipts[x.index], x.batch.latest(x.at), x.left+x.cost)
 	}
 }
 
-// tell corrects the receipt of a charge that the shared store has denied. If this process will deny for longer than
-// the receipt shows, tell raises the wait.
-func (p *pool) tell(c *sluice.Charge, r *sluice.Receipt, at int64) {
+// raiseWait raises the wait in the receipt of a charge that the shared store has denied, if this process will deny the
+// charge for longer than the receipt shows.
+func (p *pool) raiseWait(c *sluice.Charge, r *sluice.Receipt, at int64) {
 	if r.Fits || p.plan.Kernel != kernel.Meter || r.Origin != sluice.ByStore {
 		return
 	}
 	p.mu.Lock()
 	wait := p.again - at
-	if p.fetching != nil { // the reservation may bring fewer units than wanted
+	if p.fetching != nil { // the reservation may bring fewer units than the pool wants
 		wait = max(wait, p.horizon/turns+p.latency)
 	}
 	p.mu.Unlock()
 	if wait <= 0 || p.dead.Load() {
 		return
 	}
-	if told := refused(p.plan, c.Cost, r.Now, wait); p.plan.Decide(c.Cost, told).RetryAfter > p.plan.Decide(c.Cost, *r).RetryAfter {
-		told.Origin = r.Origin
-		*r = told
+	if longer := refused(p.plan, c.Cost, r.Now, wait); p.plan.Decide(c.Cost, longer).RetryAfter > p.plan.Decide(c.Cost, *r).RetryAfter {
+		longer.Origin = r.Origin
+		*r = longer
 	}
 }

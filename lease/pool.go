@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// pool has the units of one state that this process has reserved.
+// pool has the units that this process has reserved in the state of one key.
 type pool struct {
 	hash    uint64
 	key     string
@@ -21,32 +21,32 @@ type pool struct {
 	budget  *sluice.Plan
 
 	batch  atomic.Pointer[batch] // the batch that is being spent, or nil
-	queued atomic.Int64          // about how many units the batches in queue have
+	queued atomic.Int64          // about how many units the batches in queue have together
 	dead   atomic.Bool           // the pool has ended; the store decides
 
 	mu       sync.Mutex
 	queue    []*batch
-	gone     int64     // units spent from batches that are gone
-	refused  int64     // units that were requested and not available
-	waiting  int64     // units that callers wait for
+	gone     int64     // the number of units spent from batches that the pool has dropped
+	refused  int64     // the number of units that were requested and not available
+	waiting  int64     // the number of units that callers wait for
 	demand   int64     // units that are requested in a horizon
 	measured int64     // when demand was measured
-	before   int64     // units requested until measured: see total
-	last     int64     // how many units the last reservation brought if fewer than wanted, and otherwise 0
+	before   int64     // the value of total at measured
+	last     int64     // how many units the last reservation brought, if these were fewer than wanted; otherwise 0
 	again    int64     // the time until which the pool refuses without calling the store
 	fetching *fetching // the reservation that is under way, or nil
-	old      []*batch  // batches that can only be given back
-	shallow  int64     // since when the level has been too low for reservations, or 0
-	// The store decides until drains (a time), or until refused reaches enough, because reserved units would drain
-	// before they arrive.
+	old      []*batch  // batches with units that can be given back, and not spent
+	shallow  int64     // the time since which the level has been too low for reservations, or 0
+	// These are set when reserved units have drained before they arrived. The store decides until the time drains,
+	// or until refused reaches enough.
 	drains, enough int64
 	known          known
 	drift          float64        // change of the bucket's level per microsecond, from draining and from other processes; 0 if unknown
 	since          sluice.Receipt // the receipt at which the measurement of drift started
-	own            int64          // the level that this process has added since then
+	own            int64          // the level that this process has added since that receipt
 	latency        int64          // the longest recent duration of a reservation, in microseconds
-	swept          int64          // units requested when the pool was last examined
-	asked          int64          // when swept last grew
+	swept          int64          // the value of total when the pool was last examined
+	grewAt         int64          // when swept last grew
 }
 
 // known is the state in the server's last receipt.
@@ -55,25 +55,26 @@ type known struct {
 	sent, back int64
 }
 
-// counts reports whether the pool has the units of a charge's state.
+// counts reports whether the pool is for the state that c charges.
 func (p *pool) counts(c *sluice.Charge) bool {
 	return p.key == c.Key && p.plan.Fingerprint == c.Plan.Fingerprint
 }
 
 // like reports whether units that were leased under the pool's plan may be spent under plan, which has the same
-// fingerprint. They may not if the limit has changed, or if one plan is a bucket and the other a queue.
+// fingerprint. They may not be spent if the limit has changed, or if one plan is a bucket and the other is a queue.
 func (p *pool) like(plan *sluice.Plan) bool {
 	return p.plan == plan || p.plan.Capacity == plan.Capacity && p.plan.Most == plan.Most &&
 		p.plan.Tick == plan.Tick && p.plan.Limit.Algorithm == plan.Limit.Algorithm
 }
 
-// refuses reports whether to refuse a cost above the remaining units without calling the store. A window that had
-// no room for a larger cost may still have room for this one. p.mu is held.
+// refuses reports whether a cost above the remaining units is refused without a call to the store. A fixed window
+// that had no room for a larger cost may still have room for a smaller one. p.mu is held.
 func (p *pool) refuses(cost, at int64) bool {
 	return at < p.again && (p.plan.Limit.Algorithm != sluice.FixedWindow || cost > p.room(at))
 }
 
-// draining reports whether to reserve nothing, because units would drain before they arrive. p.mu is held.
+// draining reports whether units would drain before they arrive, so that it is not worth reserving any. p.mu is
+// held.
 func (p *pool) draining(at int64) bool { return at < p.drains && p.refused < p.enough }
 
 // spend spends units of the current batch, or of a batch in the queue. p.mu is held.
@@ -132,8 +133,8 @@ func (p *pool) over(b *batch, at int64) bool {
 	return true
 }
 
-// cover returns how many units to keep if other processes may need them: the demand of three quarters of the
-// horizon, because hardly any unit can be spent later.
+// cover returns how many units to keep if other processes may need them: the demand in three quarters of the
+// horizon, because hardly any unit can be kept for longer.
 func (p *pool) cover() int64 { return max(1, p.demand*3/4) }
 
 // mark returns the number of remaining units at which the next reservation starts: the demand during twice the
@@ -187,8 +188,8 @@ func (p *pool) putBack(b *batch, first, cost, at int64) {
 	}
 }
 
-// trim sets aside the units of a batch that will expire soon, except those that will probably be requested before.
-// p.mu is held.
+// trim sets aside, to be given back, the units of a batch that will probably expire before they are requested. p.mu
+// is held.
 func (p *pool) trim(at int64) {
 	if !p.scarce(p.room(at)) {
 		return
@@ -241,7 +242,7 @@ func (p *pool) empty() (rest []*batch) {
 	return rest
 }
 
-// wait notes that a caller waits for units, or, if units is negative, that it no longer waits.
+// wait records that a caller waits for units, or, if units is negative, that the caller no longer waits.
 func (p *pool) wait(units int64) {
 	p.mu.Lock()
 	p.waiting += units
@@ -249,15 +250,16 @@ func (p *pool) wait(units int64) {
 }
 
 // worthwhile reports whether to reserve units. The demand must be at least the demand that started the lease, or
-// half of it if the bucket has plenty. Lower demand is not worth raising the level of a bucket. p.mu is held.
+// half of it if the bucket has plenty. With lower demand, it does not pay to raise the level of a bucket. p.mu is
+// held.
 func (p *pool) worthwhile(at int64) bool {
 	return p.plan.Kernel != kernel.Meter || p.known.back == 0 || p.demand >= worth || p.demand >= worth/2 && p.plenty(p.room(at))
 }
 
-// measure updates the demand: the units that are requested in a horizon. Each measurement counts for half of the
-// new value, because held-up requests arrive all at once. A measurement takes a quarter of a horizon, or until as
-// many units were requested as in the whole horizon before, because a shorter one would underestimate the demand.
-// If the demand is low, it takes a whole horizon. p.mu is held.
+// measure updates the demand: the number of units that are requested in a horizon. Each measurement counts for half
+// of the new value, because requests that were held up arrive all at once. A measurement ends after a quarter of a
+// horizon, or after a whole one if the demand is low. It ends earlier if as many units were requested as the demand
+// expects for a whole horizon. p.mu is held.
 func (p *pool) measure(at int64) {
 	total, took := p.total(), at-p.measured
 	long := p.horizon / turns
@@ -290,7 +292,8 @@ func (p *pool) room(at int64) int64 {
 	return p.plan.Decide(0, r).Remaining
 }
 
-// perTurn returns about how many units the limit allows between two attempts of a pool that the store refuses.
+// perTurn returns about how many units the limit allows between two attempts to reserve, which are 1/turns of a
+// horizon apart.
 func (p *pool) perTurn() int64 { return p.most }
 
 // rest returns the demand in the rest of a window, in units.
@@ -303,14 +306,15 @@ func (p *pool) rest(at int64) int64 {
 	return math.MaxInt64
 }
 
-// scarce reports whether other processes may miss units that are reserved and not spent. In a bucket that is not
-// nearly full they do not, because units drain. If the state of the bucket is unknown, they may.
+// scarce reports whether other processes may miss units that this process reserves and does not spend. They do not
+// miss units of a bucket that is not nearly full, because units drain. If the state of the bucket is unknown, they
+// may miss units.
 func (p *pool) scarce(room int64) bool {
 	return p.plan.Kernel != kernel.Meter || room <= p.plan.Capacity/4 || p.known.back == 0
 }
 
-// plenty reports whether unspent reservations do no harm. That is so if the bucket is known to be less than half
-// full: lost units drain before another process misses them.
+// plenty reports whether unspent reservations do no harm, because the bucket is known to be less than half full:
+// then lost units drain before another process misses them.
 func (p *pool) plenty(room int64) bool {
 	return p.plan.Kernel == kernel.Meter && p.known.back != 0 && room > p.plan.Capacity/2
 }
@@ -324,8 +328,8 @@ func (p *pool) part(room int64) int64 {
 	return room
 }
 
-// wants returns how many units to reserve, for the need of a charge and for the expected demand, and how many it
-// would reserve if the store had room. p.mu is held.
+// wants returns how many units to reserve, for a charge that needs need units and for the expected demand. all is
+// how many units would be reserved if the store had room. p.mu is held.
 func (p *pool) wants(at, need int64) (n, all int64) {
 	room := p.room(at)
 	if all = p.demand; !p.plenty(room) { // almost certain demand: two standard deviations less than the average
@@ -339,17 +343,17 @@ func (p *pool) wants(at, need int64) (n, all int64) {
 	return min(n, p.plan.Capacity), all
 }
 
-// deposit returns how many more units to reserve to raise the bucket's level, if the level is so low that n
-// reserved units would drain before they are spent at the present demand. It returns at most half of the free
-// units. level is the level of the bucket with the n units, and beneath is the lowest level without them, even if
-// others give back all they can. p.mu is held.
+// deposit returns how many more units to reserve in order to raise the bucket's level. It returns 0 unless the
+// level is so low that n reserved units would, at the present demand, drain before they are spent, and at most half
+// of the free units. level is the level of the bucket with the n units, and beneath is the level without them if
+// other processes give back all that they may. p.mu is held.
 func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	plan := p.plan
 	if plan.Kernel != kernel.Meter {
 		return 0
 	}
 	enough := max(0, n*(plan.Drain*(p.horizon/plan.Tick)/p.demand-plan.Unit))
-	others := level - n*plan.Unit - beneath // the level that others may give back
+	others := level - n*plan.Unit - beneath // the part of the level that other processes may give back
 	target := others + enough + enough/2
 	switch {
 	case beneath >= enough:
@@ -358,7 +362,7 @@ func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	case p.shallow == 0:
 		p.shallow = at
 	}
-	if at-p.shallow < p.horizon/2 || p.drift >= 0 { // others may be raising the level, or the demand is not well known yet
+	if at-p.shallow < p.horizon/2 || p.drift >= 0 { // other processes may be raising the level, or the demand is not yet well known
 		if target = others + 2*n*plan.Unit; beneath >= 0 {
 			return 0
 		}

@@ -22,7 +22,7 @@ type Shared interface {
 	Heartbeat(ctx context.Context, id string) (instances int, err error)
 }
 
-// Store spends units that it has reserved in a shared store. It is a [Shared] itself, and safe for
+// Store spends units that it has reserved in a shared store. It implements [Shared] itself, and is safe for
 // concurrent use. See the package's documentation.
 type Store struct {
 	shared Shared
@@ -32,7 +32,7 @@ type Store struct {
 	pools    table
 	counters [counters]atomic.Uint64
 	joints   sync.Pool
-	heard    atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
+	listener atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
 
 	inserting sync.Mutex // guards the following fields
 	held      []*pool    // the pools in the table
@@ -43,19 +43,19 @@ type Store struct {
 
 var _ Shared = (*Store)(nil)
 
-// New returns a store that leases from shared. Close it when done.
+// New returns a Store that leases from shared. Call Close when done.
 func New(shared Shared) *Store {
 	s := &Store{shared: shared, base: time.Now().Add(-time.Millisecond), seed: maphash.MakeSeed()}
 	s.joints.New = func() any { return new(joint) }
 	return s
 }
 
-// now is the clock of s, in microseconds. It is never 0.
+// now returns the time by the clock of s, in microseconds. It is never 0.
 func (s *Store) now() int64 {
 	return int64(time.Since(s.base) / time.Microsecond)
 }
 
-// track counts background work for which Close has to wait. It reports false if s is closed.
+// track counts background work for which Close has to wait. It returns false if s is closed.
 func (s *Store) track() bool {
 	s.inserting.Lock()
 	defer s.inserting.Unlock()
@@ -70,7 +70,7 @@ func (s *Store) track() bool {
 const closeFor = time.Second
 
 // Close gives back the reserved units that can be given back, waiting a second at most, and stops all background
-// work. It leaves the shared store open. Later Takes go to the shared store.
+// work. It leaves the shared store open, and later Takes go to the shared store.
 func (s *Store) Close() {
 	s.inserting.Lock()
 	again := s.closed.Swap(true)
@@ -99,11 +99,13 @@ func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err er
 	return s.shared.Heartbeat(ctx, id)
 }
 
-// Overhear registers a function that is called with the shared store's answers to reservations, which no Take
-// returns. The function is called from any goroutine, and must be quick. A failover.Store registers one.
-func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) { s.heard.Store(&heard) }
+// Overhear registers a function that is called with the shared store's receipts of reservations. No Take returns
+// these receipts. The function is called from any goroutine, and must be quick. A failover.Store registers one.
+func (s *Store) Overhear(listener func(c *sluice.Charge, r *sluice.Receipt)) {
+	s.listener.Store(&listener)
+}
 
-// unbounded is the wait of a Take that may take any time.
+// unbounded is the wait of a Take without a time limit.
 const unbounded = -1
 
 // Take implements [sluice.Store]. Receipts of units spent from a lease have the Origin [sluice.ByLease]; their Now
@@ -124,7 +126,7 @@ func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sl
 	return s.take(ctx, max(0, wait), charges, receipts)
 }
 
-// takeFast takes a charge from the current batch. If that is impossible, it reports false, and changes nothing.
+// takeFast takes a charge from the current batch. If that is impossible, it returns false and changes nothing.
 func (s *Store) takeFast(c *sluice.Charge, r *sluice.Receipt) bool {
 	if c.Consistency != sluice.Leased || c.Cost <= 0 || c.Owe || c.Plan == nil {
 		return false
@@ -204,7 +206,7 @@ func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.C
 	return nil
 }
 
-// remains returns the rest of a wait that started at began, a time of s.now.
+// remains returns the rest of a wait. began is the time at which the wait began, by s.now.
 func (s *Store) remains(wait time.Duration, began int64) time.Duration {
 	if wait == unbounded {
 		return wait
@@ -267,8 +269,8 @@ func (s *Store) leases(charges []sluice.Charge) (any bool) {
 	return any
 }
 
-// pool returns the pool that decides a charge, or nil if the shared store does. It counts demand, and creates a
-// pool for a key if that is worth it.
+// pool returns the pool that decides a charge, or nil if the shared store has to decide. It counts the demand for a
+// key without a pool, and creates a pool if that is worthwhile.
 func (s *Store) pool(c *sluice.Charge) *pool {
 	if c.Consistency != sluice.Leased || c.Cost <= 0 {
 		return nil
@@ -277,7 +279,7 @@ func (s *Store) pool(c *sluice.Charge) *pool {
 	p := s.find(hash, c)
 	switch {
 	case p == nil:
-		if at := s.now(); s.asked(hash, c.Cost, enough(c.Plan), at) {
+		if at := s.now(); s.demanded(hash, c.Cost, enough(c.Plan), at) {
 			s.begin(hash, c, at)
 		}
 		return nil
@@ -290,7 +292,7 @@ func (s *Store) pool(c *sluice.Charge) *pool {
 	return p
 }
 
-// begin creates the pool of a key, if leasing it pays off. The next call reserves its first units, because a
+// begin creates the pool of a key, if leasing the key pays off. The next call reserves its first units, because a
 // reservation now would compete with the present request.
 func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 	h := horizon(c.Plan)
@@ -301,7 +303,7 @@ func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 	p := &pool{
 		hash: hash, key: strings.Clone(c.Key), plan: c.Plan, onError: c.OnError,
 		horizon: h, most: most, budget: budget(c.Plan, h),
-		demand: max(worth, c.Cost), measured: at, asked: at,
+		demand: max(worth, c.Cost), measured: at, grewAt: at,
 	}
 	s.insert(p)
 }
@@ -310,7 +312,7 @@ func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 type late struct{}
 
 func (late) Error() string {
-	return "lease: the shared store is needed, and the deadline leaves no time for it"
+	return "lease: the shared store has to decide, and the deadline leaves no time to call it"
 }
 func (late) NotCharged() bool { return true }
 func (late) Unwrap() error    { return context.DeadlineExceeded }
@@ -338,7 +340,7 @@ func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *p
 	}
 }
 
-// waitFor waits for a reservation until wait is over. The wait began at began, a time of s.now.
+// waitFor waits for a reservation until wait is over. began is the time at which the wait began, by s.now.
 func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pending <-chan struct{}) error {
 	var over <-chan time.Time
 	if wait != unbounded {
@@ -356,8 +358,8 @@ func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pe
 	}
 }
 
-// try decides a charge by its pool, or returns the reservation to wait for. If the shared store has to decide
-// instead, it returns nil, and the receipt's Origin is not ByLease. It starts a reservation if one is needed.
+// try decides a charge by its pool, or returns the reservation to wait for, which it starts if necessary. If the
+// shared store has to decide instead, try returns nil, and the receipt's Origin is not ByLease.
 func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending *fetching) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -382,7 +384,7 @@ func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending *fetc
 	}
 	if s.fetchLocked(p, at, c.Cost); p.fetching == nil {
 		p.refused += c.Cost
-		return nil // a reservation is not worth it, or s is being closed
+		return nil // reserving is not worth it, or s is being closed
 	}
 	return p.fetching
 }
@@ -420,7 +422,7 @@ func (s *Store) renew(p *pool) {
 	}
 }
 
-// fetchLocked starts a reservation, unless one is under way or none is needed. p.mu is held.
+// fetchLocked starts a reservation, unless one is under way or no units are needed. p.mu is held.
 func (s *Store) fetchLocked(p *pool, at, need int64) {
 	if p.fetching != nil || need == 0 && at < p.again || p.draining(at) {
 		return

@@ -18,7 +18,7 @@ const (
 	countFor = 250_000 // µs
 )
 
-// table has the pools, by a hash of key and fingerprint.
+// table has the pools, by a hash of the key and the plan's fingerprint.
 type table [sets][ways]atomic.Pointer[pool]
 
 func (s *Store) hash(c *sluice.Charge) uint64 {
@@ -81,15 +81,16 @@ func (s *Store) all() []*pool {
 	return slices.Clone(s.held)
 }
 
-// enough is how many units of a key must be requested in countFor before the key is leased. With fewer than three
-// in a horizon, most reserved units would be lost.
+// enough returns how many units of a key must be requested in countFor before the key is leased. With fewer than
+// three units in a horizon, most reserved units would be lost.
 func enough(p *sluice.Plan) int64 { return max(worth, 3*countFor/max(shortest, horizon(p))) }
 
-// asked counts requested units of a key without a pool, and reports whether there are enough. A counter belongs to
-// one key at a time. A key that is requested more often eventually takes it over.
+// demanded counts requested units of a key without a pool, and reports whether enough were requested. A counter
+// belongs to one key at a time. If two keys have the same counter, the key that is requested more often eventually
+// takes it over.
 //
 // A counter is 24 bits of a hash, 24 bits of the time, and 16 bits of units.
-func (s *Store) asked(hash uint64, cost, enough, at int64) bool {
+func (s *Store) demanded(hash uint64, cost, enough, at int64) bool {
 	counter := &s.counters[hash%counters]
 	tag, turn := hash>>40, uint64(at/countFor)&(1<<24-1)
 	for {

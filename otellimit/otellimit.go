@@ -1,6 +1,5 @@
 // Package otellimit adds an event for each rate limit decision to the request's OpenTelemetry span. It needs only
-// OpenTelemetry's API. Without an SDK, and for requests that are not sampled, it costs nothing. It imports package
-// policy.
+// OpenTelemetry's API. If no SDK is installed, or a request is not sampled, it costs nothing.
 package otellimit
 
 import (
@@ -17,24 +16,24 @@ import (
 )
 
 // Event is the name of the event. OpenTelemetry's semantic conventions have no attributes for rate limits, so the
-// attributes have names of Sluice:
+// attributes have names of Sluice's own:
 //
 //   - sluice.outcome: "allow", "delayed", "degraded", "would_deny", "marked" or "deny", as in package telemetry
 //   - sluice.door: as in [policy.Request]
 //   - sluice.mode: "peek" or "give_back" if nothing is charged
 //   - sluice.refused_by: the rules that deny the request
-//   - sluice.would_be_refused_by: the rules that would deny it, but are shadows or mark it
-//   - sluice.because: the reason of a denial, as in [policy.Result.Because] or [policy.Load.Because], or "malformed"
+//   - sluice.would_be_refused_by: the rules that the request exceeds, but that are in shadow mode or only mark it
+//   - sluice.because: the reason for a denial, as in [policy.Result.Because] or [policy.Load.Because], or "malformed"
 //   - sluice.missing: the key part that a malformed request lacks
 //   - sluice.class: the class of a request that is denied because of an overload
 //   - sluice.limit, sluice.remaining: the limit with the smallest fraction left, by its name for clients, and the units left
-//   - sluice.subject: the subject of the rule that denies, or else of that limit, in the form that show_key allows
+//   - sluice.subject: the subject of the rule that denies, or of the rule in sluice.limit if none does, in the form that show_key allows
 //   - sluice.retry_after, sluice.delay: in seconds
 //   - sluice.degraded: whether the decision was made without the shared store
 const Event = "sluice.decision"
 
 // Observe adds an event for each decision of e to the span in the decision's context, if that span is recorded.
-// Call it before the first decision. Requests decided as one list are recorded in one span.
+// Call Observe before the first decision. If a list of requests is decided together, all events go to one span.
 func Observe(e *policy.Engine) { e.Observe(note) }
 
 func note(ctx context.Context, o *policy.Observation) {
@@ -43,7 +42,7 @@ func note(ctx context.Context, o *policy.Observation) {
 	}
 }
 
-const maxText = 160 // bytes of an attribute
+const maxText = 160 // the most bytes of an attribute
 
 func attributes(o *policy.Observation) []attribute.KeyValue {
 	d := &o.Decision
@@ -104,7 +103,8 @@ func attributes(o *policy.Observation) []attribute.KeyValue {
 
 var modes = map[policy.Mode]string{policy.Peek: "peek", policy.GiveBack: "give_back"}
 
-// refusals returns the rules that refuse, those that would, and the first result that does, or else would.
+// refusals returns the rules that deny, and the rules that would if they were enforced. about is the index of the
+// first result that denies; if none does, of the first that would; or -1.
 func refusals(d *policy.Decision) (refused, shadows []string, about int) {
 	about = -1
 	for i := range d.Results {
@@ -125,8 +125,8 @@ func refusals(d *policy.Decision) (refused, shadows []string, about int) {
 	return refused, shadows, about
 }
 
-// overloads adds to refused each rule that denies the request by an automatic limit of requests under way, and to
-// shadows each that would. It returns the index of the load that the event describes, or -1.
+// overloads adds to refused each rule with an automatic limit (in_flight: auto) that denies the request, and to
+// shadows each such rule that would. It returns the index of the load that the event describes, or -1.
 func overloads(d *policy.Decision, refused, shadows []string) (by, would []string, about int) {
 	about = -1
 	for i := range d.Loads {
@@ -144,10 +144,10 @@ func overloads(d *policy.Decision, refused, shadows []string) (by, would []strin
 	return refused, shadows, about
 }
 
-// maxRules is the most rules that are named.
+// maxRules is the most rules that an attribute names.
 const maxRules = 16
 
-// add adds a rule, of which there may be several results in a row.
+// add appends a rule, unless the rule before it is the same: a rule can have several results in a row.
 func add(rules []string, rule string) []string {
 	rule = printable.Text(rule, maxText)
 	if n := len(rules); n == maxRules || n > 0 && rules[n-1] == rule {
@@ -156,10 +156,10 @@ func add(rules []string, rule string) []string {
 	return append(rules, rule)
 }
 
-// tightest returns the result that is in force of which the smallest share is left, or -1.
+// tightest returns the index of the enforced result with the smallest remaining fraction, or -1.
 func tightest(d *policy.Decision) int {
 	best := -1
-	if d.Now == 0 { // what remains is unknown
+	if d.Now == 0 { // the remaining units are unknown
 		return best
 	}
 	for i := range d.Results {
@@ -170,7 +170,7 @@ func tightest(d *policy.Decision) int {
 	return best
 }
 
-// value returns what remains of a limit, in micro-USD if it is in USD.
+// value returns the remaining units of a limit, in micro-USD if the limit is in USD.
 func value(r *policy.Result) int64 {
 	if r.Plan == nil {
 		return r.Remaining

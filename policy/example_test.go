@@ -46,6 +46,6 @@ func ExampleCompile() {
 	}})
 	fmt.Println(err)
 	// Output:
-	// rules[0].match[0]: rule "login": pattern "POST login": missing "/": write it as in "GET /path" or "example.com/path"
+	// rules[0].match[0]: rule "login": pattern "POST login": missing "/": write a pattern such as "GET /path" or "example.com/path"
 	// rules[0].limit: rule "login": limit "5/fortnight": the period "fortnight" is neither second, minute, hour or day nor a length such as 90s, 1h30m or 7d; write it as in "100/minute burst 20"
 }

@@ -109,6 +109,6 @@ func TestBadListInFile(t *testing.T) {
 	name, sub := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "sub", "abusers.txt")
 	diff(t, err.Error(), name+`:2: list "none": open `+filepath.Join(dir, "none.txt")+`: no such file or directory; the path is relative to the policy, unless it starts with "/"
 `+name+`:5: rule "b": unknown key "limt" in a rule; did you mean "limit"?
-`+sub+`:3: "192.0.2.7/24" is an address and the length of a network; write "192.0.2.0/24" for the network, or "192.0.2.7" for the address
+`+sub+`:3: "192.0.2.7/24" is an address with the prefix length of a network; write "192.0.2.0/24" for the network, or "192.0.2.7" for the address
 `+sub+`:5: "nonsense" is neither an address nor a CIDR; write it as in 10.0.0.0/8, 192.0.2.7 or "2001:db8::/32"`)
 }

@@ -138,7 +138,7 @@ func TestLoadNoFile(t *testing.T) {
 // Nesting that would exhaust the stack or the memory is an error like any other.
 func TestDeepDocument(t *testing.T) {
 	_, err := policyfile.Parse("p.json", []byte(strings.Repeat("[", 1<<20)))
-	if err == nil || !strings.Contains(err.Error(), "p.json:1: this is not JSON: it is nested deeper than 100") {
+	if err == nil || !strings.Contains(err.Error(), "p.json:1: this is not JSON: its values are nested more than 100") {
 		t.Error(err)
 	}
 	for _, open := range []string{"[", "{a: ", "- "} {

@@ -16,14 +16,15 @@ import (
 // The metrics are:
 //
 //	sluice_limiter_decisions_total{limiter,outcome}  allow, delayed, degraded, deny
-//	sluice_limiter_errors_total{limiter,on_error}    without an answer from the shared store: allow, deny, local, returned
+//	sluice_limiter_errors_total{limiter,on_error}    decided without the shared store: allow, deny, local, returned
 //
-// The label limiter is the name of l, or "default" if the name is empty. In one registry, names must differ. Each
-// Take counts, including those that Wait makes; with httplimit and grpclimit, there is one for each request.
-// Limiters that [sluice.Limiter.With] returns count as l. The collector costs an atomic addition for each decision.
+// The label limiter is the name of l, or "default" if the name is empty. The names of the limiters in one registry
+// must differ. Each Take counts, including the Takes of a Wait; httplimit and grpclimit make one Take for each
+// request. Decisions of limiters that [sluice.Limiter.With] derives from l count for l. The collector costs an
+// atomic addition for each decision.
 //
-// The label on_error has the [sluice.OnError] that decided in place of the store, or returned if the caller got the
-// error. A returned error has no outcome.
+// The label on_error is the [sluice.OnError] that decided in place of the store, or "returned" if the caller got
+// the error. In the second case, no outcome is counted.
 func Limiter(l *sluice.Limiter) prometheus.Collector {
 	t := newTally("limiter", l.Name())
 	l.Observe(t.note)
@@ -31,7 +32,7 @@ func Limiter(l *sluice.Limiter) prometheus.Collector {
 }
 
 // Semaphore returns a collector of the decisions of a semaphore. Call it before the first use of s. The metrics are
-// those of [Limiter], with semaphore in place of limiter, and:
+// the metrics of [Limiter], with "semaphore" in place of "limiter", and:
 //
 //	sluice_semaphore_held{semaphore}  permits that this process holds, of all keys
 func Semaphore(s *sluice.Semaphore) prometheus.Collector {
@@ -42,7 +43,7 @@ func Semaphore(s *sluice.Semaphore) prometheus.Collector {
 	return t
 }
 
-// instead are the values of the label on_error.
+// instead has the values of the label on_error.
 var instead = [...]string{sluice.Allow: "allow", sluice.Deny: "deny", sluice.Local: "local", returned: "returned"}
 
 const returned = sluice.Local + 1
@@ -53,7 +54,7 @@ type tally struct {
 	decisions, failures *prometheus.Desc
 	outcomes            [telemetry.Deny + 1]atomic.Uint64
 	errors              [len(instead)]atomic.Uint64
-	holds               *prometheus.Desc // nil: of a limiter
+	holds               *prometheus.Desc // nil for a limiter
 	held                func() int
 }
 
@@ -62,11 +63,12 @@ func newTally(kind, name string) *tally {
 	return &tally{
 		name:      name,
 		decisions: newDesc(kind, "decisions_total", "Decisions of a "+kind+" without a policy, by outcome: allow, delayed, degraded or deny.", name, "outcome"),
-		failures:  newDesc(kind, "errors_total", "Decisions of a "+kind+" without an answer from the shared store, by what decided instead: allow, deny, local, or returned (the caller got the error).", name, "on_error"),
+		failures:  newDesc(kind, "errors_total", "Decisions of a "+kind+" without an answer from the shared store, by the on_error that decided instead (allow, deny or local), or returned if the caller got the error.", name, "on_error"),
 	}
 }
 
-// newDesc describes a metric of the limiter or semaphore of a name, so that one registry can have several.
+// newDesc describes a metric of a limiter or semaphore. The name is a constant label, so that one registry can have
+// several limiters.
 func newDesc(kind, metric, help, name string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("sluice_"+kind+"_"+metric, help, labels, prometheus.Labels{kind: name})
 }
@@ -86,7 +88,7 @@ func (t *tally) note(_ context.Context, o sluice.Observation) {
 	t.outcomes[outcome(&o.Decision)].Add(1)
 }
 
-// outcome returns the outcome of a decision, as for a rule.
+// outcome returns the outcome of a decision, with the values that the outcomes of rules have.
 func outcome(d *sluice.Decision) telemetry.Outcome {
 	switch {
 	case !d.Allowed:

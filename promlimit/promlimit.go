@@ -5,10 +5,11 @@
 //
 // [Limiter] and [Semaphore] export the decisions of limiters and semaphores without a policy.
 //
-// Series are labelled by rule, door and outcome, and never by a key, a host or a path, so their number depends on the
-// policy and not on requests. Each rule has 7 series, or 20 if responses report its cost, and each door has 8 and a
-// histogram. There are at most two rules more than [telemetry.MaxRules]: further rules share a name, and limits sent by
-// callers another. Counts are read when Prometheus scrapes, at no extra cost to a decision.
+// Series are labelled by rule, door and outcome, and never by a key, a host or a path, so their number depends on
+// the policy and not on requests. Each rule has 7 series, or 20 if responses report its cost. Each door, which is
+// the integration that a request came through, has 8 series and a histogram. At most [telemetry.MaxRules] rules
+// have series of their own. Further rules share one name, and the limits that callers send share another. Counts
+// are read when Prometheus scrapes, at no extra cost to a decision.
 package promlimit
 
 import (
@@ -47,8 +48,8 @@ var (
 	duration  = desc("decision_duration_seconds", "Time for the decision on a request, including store calls, without the wait in a queue.", "door")
 )
 
-// always are the outcomes that each rule and door has from the start: a rate needs the zero that
-// comes before the first.
+// always has the outcomes with a series from the start, for each rule and door: a rate needs the zero before the
+// first decision.
 var always = [telemetry.Outcomes]bool{telemetry.Allow: true, telemetry.Deny: true}
 
 type collector struct{ recorder *telemetry.Recorder }
@@ -59,16 +60,16 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_near_limit_total{rule}             allowed, with less than a fifth of the limit left
 //	sluice_local_decisions_total{rule}        made without the shared store
 //	sluice_requests_total{door,outcome}       each request once
-//	sluice_requests_malformed_total{door}     of these
-//	sluice_requests_repeated_total{door}      of these
-//	sluice_requests_exempt_total{door}        of these
+//	sluice_requests_malformed_total{door}     of these, denied as malformed
+//	sluice_requests_repeated_total{door}      of these, repeated and not charged again
+//	sluice_requests_exempt_total{door}        of these, exempted by a rule
 //	sluice_decision_duration_seconds{door}    a histogram
 //
-// Rules with a cost that is read from bodies of responses also have:
+// Rules with a cost that is read from the bodies of responses also have:
 //
-//	sluice_cost_reserved_units_total{rule,unit}     tokens, micro_usd or units
-//	sluice_cost_settled_units_total{rule,unit}      the same
-//	sluice_cost_model_units_total{rule,unit,model}  the same by model, at most 21
+//	sluice_cost_reserved_units_total{rule,unit}     charged before the response; in tokens, micro_usd or units
+//	sluice_cost_settled_units_total{rule,unit}      the final cost, in the same units
+//	sluice_cost_model_units_total{rule,unit,model}  the final cost by model, with at most 21 models
 //	sluice_cost_estimates_total{rule,estimate}      high, close, low
 //	sluice_cost_unread_total{rule,reason}           the response does not report its cost
 //	sluice_cost_debts_total{rule}                   the key owes
@@ -76,10 +77,10 @@ type collector struct{ recorder *telemetry.Recorder }
 // Rules with "in_flight: auto" also have:
 //
 //	sluice_load_refusals_total{rule,class,outcome}    deny, would_deny
-//	sluice_load_limit{rule}                           of the class normal
+//	sluice_load_limit{rule}                           the limit for the class normal
 //	sluice_load_in_flight{rule}                       requests under way
 //	sluice_load_latency_seconds{rule}                 until the head of a response
-//	sluice_load_base_latency_seconds{rule}            the same without a queue
+//	sluice_load_base_latency_seconds{rule}            until the head of a response, without a queue
 //	sluice_requests_overloaded_total{door,class}      denied by one of these rules
 //
 // The series of the outcomes allow and deny exist from the start, and those of other outcomes from the first such
@@ -132,7 +133,7 @@ func count(ch chan<- prometheus.Metric, d *prometheus.Desc, of string, counts *t
 
 var unitLabels = map[policy.Unit]string{policy.Tokens: "tokens", policy.USD: "micro_usd", policy.Numbers: "units"}
 
-// costs sends all series of a rule with such a cost, including those that are still 0.
+// costs sends all series of a rule with a cost from responses, including series that are still 0.
 func costs(ch chan<- prometheus.Metric, rule string, t *telemetry.CostTotals) {
 	ch <- counter(reserved, t.Reserved, rule, unitLabels[t.Unit])
 	ch <- counter(settled, t.Settled, rule, unitLabels[t.Unit])
@@ -161,7 +162,7 @@ func loads(ch chan<- prometheus.Metric, rule string, t *telemetry.LoadTotals) {
 	gauge(ch, base, t.Base.Seconds(), rule)
 }
 
-// byClass sends the count of each class. The label of the class is the second.
+// byClass sends the count of each class. The class is the second label.
 func byClass(ch chan<- prometheus.Metric, d *prometheus.Desc, counts *telemetry.ByClass, first string, others ...string) {
 	for class, name := range policy.ClassNames() {
 		ch <- counter(d, counts[class], append([]string{first, name}, others...)...)
@@ -180,7 +181,7 @@ func histogram(h *telemetry.Histogram, door string) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(h.Bounds))
 	total := uint64(0)
 	for i, n := range h.Counts {
-		if total += n; i < len(h.Bounds) { // Prometheus adds them up
+		if total += n; i < len(h.Bounds) { // the buckets of Prometheus are cumulative
 			buckets[h.Bounds[i].Seconds()] = total
 		}
 	}

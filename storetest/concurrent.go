@@ -14,7 +14,7 @@ import (
 
 const callers = 16
 
-// together calls f once from each of callers goroutines, and waits for all of them.
+// together calls f once from each of 16 goroutines, and waits for all of them.
 func together(f func(caller int)) {
 	var group sync.WaitGroup
 	for i := range callers {
@@ -39,7 +39,7 @@ func testConcurrentLayers(t *testing.T, s takes) {
 		}
 		var users [callers]atomic.Int64
 		var tenants [3]atomic.Int64
-		var kept sync.Map // by key, the turns in queues that denied Takes keep
+		var kept sync.Map // by key: the turns in queues that denied Takes keep
 		keep := func(c sluice.Charge, r sluice.Receipt) {
 			if c.Plan.Limit.Algorithm == sluice.LeakyBucket && r.Prev > 0 {
 				n, _ := kept.LoadOrStore(c.Key, new(atomic.Int64))
@@ -54,7 +54,7 @@ func testConcurrentLayers(t *testing.T, s takes) {
 		}
 		together(func(caller int) {
 			for range 40 {
-				// Layers come in an order that differs from caller to caller, as locks do.
+				// The order of the charges differs between callers, to find deadlocks.
 				charges := []sluice.Charge{global, user(caller), tenant(caller % 3)}
 				if caller%2 == 0 {
 					charges[0], charges[2] = charges[2], charges[0]
@@ -86,9 +86,9 @@ func testConcurrentLayers(t *testing.T, s takes) {
 			unused += turns(tenant(i))
 		}
 		expectUsed(t, s, global, total+turns(global))
-		// The tightest layer is three tenants with 90 takes each, and all are used up.
+		// The tightest layer has three tenants with 90 takes each. All of these are used up.
 		if unused += turns(global); total > 270 || total < 270-unused {
-			t.Errorf("%d takes were admitted, want 270, but for %d turns that are kept", total, unused)
+			t.Errorf("%d takes were admitted, want 270, less at most %d for turns that denied takes keep", total, unused)
 		}
 	})
 }
@@ -105,7 +105,7 @@ func testConcurrentTotal(t *testing.T, s takes) {
 				}
 			}
 		})
-		// All requests together are for 1,860 units; requests for single units use up the last ones.
+		// All requests together are for 1,860 units. Requests for single units use up the last of the 500.
 		if n := total.Load(); n != 500 || s.used(t.Name(), p) != n {
 			t.Errorf("%d units were admitted and %d are used, want 500", n, s.used(t.Name(), p))
 		}
@@ -113,7 +113,7 @@ func testConcurrentTotal(t *testing.T, s takes) {
 }
 
 // testRate lets a limit refill while many callers charge more than it allows. If a store reads the clock before it
-// has locked the state, a decision can use an earlier time than the one before it, and too many units pass here.
+// has locked the state, a decision can use an earlier time than the decision before it; then too many units pass.
 func testRate(t *testing.T, s takes) {
 	each(t, sluice.Limit{Count: 20, Period: time.Millisecond}, func(t *testing.T, p *sluice.Plan) {
 		s := takes{t, s.store}
@@ -131,15 +131,16 @@ func testRate(t *testing.T, s takes) {
 		})
 		slices.Sort(admitted)
 		if len(admitted) < 20 {
-			t.Fatalf("%d units were admitted, want 20 at least", len(admitted))
+			t.Fatalf("%d units were admitted, want at least 20", len(admitted))
 		}
 		if problem := tooMany(p.Limit, admitted); problem != "" {
-			t.Errorf("%s. Is the clock read before the state is locked?", problem)
+			t.Errorf("%s; does the store read the clock before it locks the state?", problem)
 		}
 	})
 }
 
-// tooMany returns a message if more units were admitted than the limit allows. admitted are times in µs, in order.
+// tooMany returns a message if more units were admitted than the limit allows. admitted has the time of each unit
+// in µs, in ascending order.
 func tooMany(l sluice.Limit, admitted []int64) string {
 	period := l.Period.Microseconds()
 	first, lowest := 0, int64(math.MaxInt64)

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// withMost returns p with units as its Most.
+// withMost returns a copy of p with the given Most.
 func withMost(t testing.TB, p *sluice.Plan, units int64) *sluice.Plan {
 	t.Helper()
 	with, err := p.WithMost(units)
@@ -23,8 +23,8 @@ func withMost(t testing.TB, p *sluice.Plan, units int64) *sluice.Plan {
 	return with
 }
 
-// testOwed charges owed costs that do not fit. They are committed up to Most, they deny no other charge of their
-// Take, they make later charges not fit, and they are not an offence.
+// testOwed charges owed costs that do not fit. Owed costs are committed up to Most, deny no other charge of their
+// Take, and are not an offence. Afterwards, other charges do not fit.
 func testOwed(t *testing.T, s takes) {
 	lock, err := sluice.Penalty{First: time.Hour}.Plan()
 	if err != nil {
@@ -54,7 +54,7 @@ func testOwed(t *testing.T, s takes) {
 		expect("nothing after 8 were given back", sluice.Charge{Key: key, Plan: p}, true, 12, 0)
 		receipts, admitted := s.all(owe(5), sluice.Charge{Key: beside, Plan: p, Cost: 11})
 		if admitted || receipts[0].Fits || receipts[0].Cut != 0 {
-			t.Errorf("5 owed in a Take that another charge refuses: %+v, admitted %v", receipts[0], admitted)
+			t.Errorf("5 owed in a Take that another charge denies: %+v, admitted %v", receipts[0], admitted)
 		}
 		expect("nothing after that", sluice.Charge{Key: key, Plan: p}, true, 12, 0)
 		s.one(key, p, sluice.All)
@@ -62,7 +62,7 @@ func testOwed(t *testing.T, s takes) {
 	})
 }
 
-// testConcurrentDebts makes owed and other charges at the same time: every owed unit is committed.
+// testConcurrentDebts makes owed and other charges at the same time, and checks that every owed unit is committed.
 func testConcurrentDebts(t *testing.T, s takes) {
 	each(t, still(300), func(t *testing.T, p *sluice.Plan) {
 		s := takes{t, s.store}
@@ -83,7 +83,7 @@ func testConcurrentDebts(t *testing.T, s takes) {
 		})
 		r, _ := s.all(sluice.Charge{Key: t.Name(), Plan: p})
 		if used := (r[0].Used + p.Level(1) - 1) / p.Level(1); used != total.Load() || used <= 300 {
-			t.Errorf("%d units landed, and %d are used of 300", total.Load(), used)
+			t.Errorf("%d units were committed, and %d are used, of a limit of 300", total.Load(), used)
 		}
 	})
 }
@@ -100,22 +100,22 @@ func testBursts(t *testing.T, s takes) {
 			five, hundred := plan(t, small), plan(t, large)
 			s.one(t.Name(), five, 1)
 			if d := s.one(t.Name(), hundred, 99); !d.Allowed {
-				t.Fatalf("99 of 100 with 1 used: %+v", d)
+				t.Fatalf("a cost of 99 with 1 of 100 used: %+v", d)
 			}
 			s.one(t.Name(), five, 0)
 			if d := s.one(t.Name(), five, 1); d.Allowed || d.Remaining != 0 {
-				t.Errorf("1 of a burst of 5 with 100 used: %+v", d)
+				t.Errorf("a cost of 1 under a burst of 5, with 100 used: %+v", d)
 			}
 			s.one(t.Name(), five, -2)
 			if d := s.one(t.Name(), hundred, 0); d.Remaining != 2 {
-				t.Errorf("of 100 used 2 were given back, and %d remain", d.Remaining)
+				t.Errorf("2 of 100 used units were given back, and %d remain", d.Remaining)
 			}
 		})
 	}
 }
 
-// testAlternatingBursts alternates between two bursts of one rate, and checks that no more passes than the larger
-// burst allows.
+// testAlternatingBursts charges one state alternately under two bursts, and checks that no more units pass than the
+// larger burst allows.
 func testAlternatingBursts(t *testing.T, store TimedStore) {
 	for a := sluice.TokenBucket; a <= sluice.GCRA; a++ {
 		t.Run(a.String(), func(t *testing.T) {
@@ -137,14 +137,14 @@ func testAlternatingBursts(t *testing.T, store TimedStore) {
 				s.now += 30 * time.Second.Microseconds()
 			}
 			if passed > 160 || passed < 155 {
-				t.Errorf("%d passed in an hour of 60 with a burst of 100, want 160 at most", passed)
+				t.Errorf("%d units passed in an hour, with 60 an hour and a burst of 100; want at most 160", passed)
 			}
 		})
 	}
 }
 
-// testManyBursts charges one state under 1,000 bursts of one rate, and compares each answer with exact numbers that
-// are never cut.
+// testManyBursts charges one state under 1,000 bursts of one rate. It compares each answer with an exact level that
+// is never cut.
 func testManyBursts(t *testing.T, store TimedStore) {
 	for _, l := range []sluice.Limit{
 		{Count: 60, Period: time.Hour},
@@ -203,21 +203,21 @@ func testManyBursts(t *testing.T, store TimedStore) {
 				left := new(big.Rat).Sub(integer(p.Capacity), level)
 				whole := max(0, new(big.Int).Div(left.Num(), left.Denom()).Int64())
 				if d := p.Decide(c.Cost, receipts[0]); d.Allowed != fits || d.Remaining != whole {
-					t.Fatalf("step %d: %s: %+v; exactly: fits %v, %d remain", n, describe(c), d, fits, whole)
+					t.Fatalf("step %d: %s: %+v; with exact numbers: fits %v, %d remain", n, describe(c), d, fits, whole)
 				}
 				if !fits {
 					refused++
 				}
 			}
 			if refused < 400 || refused > 3000 {
-				t.Fatalf("premise: %d of 4000 refused", refused)
+				t.Fatalf("premise: %d of 4000 charges were denied", refused)
 			}
 		})
 	}
 }
 
-// testDebts makes requests for an hour. Their costs are higher than their first charges, and the rest is charged
-// afterwards.
+// testDebts makes requests for an hour. Each request costs more than its first charge, and the rest of the cost is
+// charged afterwards.
 func testDebts(t *testing.T, store TimedStore) {
 	for _, count := range []int64{500, 5000} {
 		each(t, sluice.Limit{Count: count, Period: time.Minute}, func(t *testing.T, p *sluice.Plan) {
@@ -230,7 +230,7 @@ func testDebts(t *testing.T, store TimedStore) {
 					most = 2 * p.Capacity
 				}
 				if p.Kernel.Log() && callers > 1 {
-					continue // with more callers, its Most would cut debts
+					continue // with more callers, the plan's Most would cut debts
 				}
 				d := debts{timed: &timed{store: store, now: 1_700_000_000_000_000, takes: takes{t: t}}, plan: withMost(t, p, most), estimate: estimate, overrun: overrun}
 				d.key = fmt.Sprint(t.Name(), callers)
@@ -241,7 +241,7 @@ func testDebts(t *testing.T, store TimedStore) {
 	}
 }
 
-// debts are the requests of an hour, and when their units were committed.
+// debts has the requests of an hour, and the times at which their units were committed.
 type debts struct {
 	*timed
 	key               string
@@ -250,24 +250,24 @@ type debts struct {
 	landed            []entry // in microseconds
 }
 
-// ask is the next action of a caller: a new request, or the rest of the cost of its last one.
-type ask struct {
+// action is the next action of a caller: a new request, or the charge of the rest of the last request's cost.
+type action struct {
 	at  int64
-	owe int64 // or 0
+	owe int64 // the rest of a cost; 0 for a new request
 }
 
 func (d *debts) run(callers int) {
 	r := rand.New(rand.NewPCG(uint64(callers), 7))
 	start := d.now
-	asks := make([]ask, callers)
-	for i := range asks {
-		asks[i].at = start + r.Int64N(1_000_000)
+	actions := make([]action, callers)
+	for i := range actions {
+		actions[i].at = start + r.Int64N(1_000_000)
 	}
 	for {
-		a := &asks[0]
-		for i := range asks {
-			if asks[i].at < a.at {
-				a = &asks[i]
+		a := &actions[0]
+		for i := range actions {
+			if actions[i].at < a.at {
+				a = &actions[i]
 			}
 		}
 		if d.now = a.at; d.now >= start+time.Hour.Microseconds() {
@@ -284,11 +284,11 @@ func (d *debts) run(callers int) {
 		}
 		switch {
 		case receipts[0].Cut > 0:
-			d.t.Fatalf("%d of %d were cut", receipts[0].Cut, c.Cost)
+			d.t.Fatalf("%d of %d owed units were cut", receipts[0].Cut, c.Cost)
 		case a.owe > 0:
-			*a = ask{at: a.at + 1}
+			*a = action{at: a.at + 1}
 		case admitted && r.IntN(4) > 0:
-			*a = ask{at: a.at + 50_000 + r.Int64N(2_000_000), owe: d.overrun}
+			*a = action{at: a.at + 50_000 + r.Int64N(2_000_000), owe: d.overrun}
 		case admitted:
 			a.at += 50_000
 		default:
@@ -297,7 +297,7 @@ func (d *debts) run(callers int) {
 	}
 }
 
-// check compares the committed units with the guaranteed bounds.
+// check compares the committed units with the bounds that are guaranteed.
 func (d *debts) check(callers int64) {
 	period, total, most := d.plan.Limit.Period.Microseconds(), int64(0), int64(0)
 	for i, e := range d.landed {
@@ -319,11 +319,11 @@ func (d *debts) check(callers int64) {
 	case d.plan.Kernel != kernel.Meter:
 		line, least = float64(d.plan.Capacity+callers*d.overrun)/float64(d.plan.Capacity), 0.5
 		if most > d.plan.Capacity+callers*d.overrun {
-			d.t.Errorf("%d callers: %d units in a period of %d, want an overrun of %d for each caller at most", callers, most, d.plan.Capacity, d.overrun)
+			d.t.Errorf("%d callers: %d units in a period of a limit of %d; want at most the limit, and %d more for each caller", callers, most, d.plan.Capacity, d.overrun)
 		}
 	}
 	if share > line || share < least {
-		d.t.Errorf("%d callers: %.3f of the limit in an hour, want %v to %.3f", callers, share, least, line)
+		d.t.Errorf("%d callers: %.3f of the limit passed in an hour, want %v to %.3f", callers, share, least, line)
 	}
 }
 
@@ -343,15 +343,15 @@ func testOwedWait(t *testing.T, s *timed, p *sluice.Plan) {
 		start := s.now
 		d := s.one(p, cost)
 		if promised := p.Decide(cost, slices.Clone(receipts)[0]); d.Allowed || d.Remaining != 0 || promised.ResetAfter != d.ResetAfter {
-			t.Fatalf("a cost of %d in debt: %+v; the receipt of what was owed: %+v", cost, d, promised)
+			t.Fatalf("a cost of %d in debt: %+v; the decision from the receipt of the owed cost: %+v", cost, d, promised)
 		}
 		s.now = start + d.RetryAfter.Microseconds() - p.Tick
 		if early := s.one(p, cost); s.now >= start && early.Allowed {
-			t.Errorf("a cost of %d fits one tick before the %v that were promised", cost, d.RetryAfter)
+			t.Errorf("a cost of %d fits one tick before the end of the promised wait of %v", cost, d.RetryAfter)
 		}
 		s.now = start + d.RetryAfter.Microseconds()
 		if d := s.one(p, cost); !d.Allowed {
-			t.Errorf("a cost of %d does not fit after the wait that was promised: %+v", cost, d)
+			t.Errorf("a cost of %d does not fit after the promised wait: %+v", cost, d)
 		}
 		s.one(p, sluice.All)
 	}

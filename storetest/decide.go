@@ -6,14 +6,14 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Decide finds by search what [sluice.Plan.Decide] derives: it tries which costs would fit in the account, and
-// when. Call it directly after the TakeAt of this one charge that returned r.
+// Decide returns the same decision as [sluice.Plan.Decide], but finds it by search: it tries which costs would fit
+// in the account, and when. Call it directly after the TakeAt of this one charge that returned r.
 func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a, t := m.open(c)
-	if places, ok := a.(*placesAccount); ok {
-		return places.decide(t, c, r)
+	if permits, ok := a.(*permitsAccount); ok {
+		return permits.decide(t, c, r)
 	}
 	s := search{a, t, r.Now}
 	tick := r.Now / t.tick
@@ -39,7 +39,7 @@ func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 			drained := integer(later - tick)
 			return drained.Mul(drained, t.rate).Cmp(ahead) >= 0
 		})
-		if ahead.Sign() > 0 { // the level that drains after the turn, in the same tick
+		if ahead.Sign() > 0 { // the level that drains in the same tick, but after the turn
 			drained := integer((r.Now+d.Delay.Microseconds())/t.tick - tick)
 			early := drained.Sub(drained.Mul(drained, t.rate), ahead)
 			d.Early = early.Mul(early, integer(c.Plan.Unit)).Num().Int64()
@@ -55,15 +55,15 @@ type search struct {
 	now     int64
 }
 
-// first returns the time from now to the beginning of the first tick that is ok.
+// first returns the time from now to the beginning of the first tick for which ok is true.
 func (s search) first(ok func(tick int64) bool) time.Duration {
 	tick := s.now / s.terms.tick
 	n := least(1<<52, func(n int64) bool { return ok(tick + n) })
 	return time.Duration(max(0, (tick+n)*s.terms.tick-s.now)) * time.Microsecond
 }
 
-// least returns the smallest number from 0 to n-1 that is ok, or n if none is. It is sort.Search for int64, because
-// int may have 32 bits.
+// least returns the smallest number from 0 to n-1 for which ok is true, or n if ok is false for all of them. It is
+// sort.Search for int64, because int may have 32 bits.
 func least(n int64, ok func(int64) bool) int64 {
 	from := int64(0)
 	for from < n {

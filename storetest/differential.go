@@ -10,19 +10,19 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Differential makes the same random history of steps Takes in two stores. It fails at the first receipt in which
-// they differ, and prints the history of that key. The same seed gives the same history. The history has Takes of
-// one to eight charges with all algorithms, refunds, shadows and peeks, clocks that step and jump both ways,
-// periods from a microsecond to thirty days, calendar months, penalties, permits in flight, distinct values,
-// refunds that come too late, and limits that change while they are in use. A store may forget a state that has
-// drained: if the clock then steps back, the state may be empty in one store and as it was in the other. Both
-// stores must be fresh. With 10,000 steps or more, Differential also fails if the history does not try each of
-// these things often enough.
+// Differential makes the same random history of steps Takes in two stores. It fails at the first receipt that
+// differs between them, and prints the history of that receipt's key. The same seed gives the same history. The
+// history has Takes of one to eight charges with all algorithms, refunds, shadows and peeks, clocks that step and
+// jump both ways, periods from a microsecond to thirty days, calendar months, penalties, permits in flight,
+// distinct values, refunds that come too late, and limits that change while they are in use. A store may forget a
+// state that has drained. If the clock then steps back, Differential accepts that the state is empty in one store
+// and unchanged in the other. Both stores must be fresh. With 10,000 steps or more, Differential also fails if one
+// of these things does not occur often enough in the history.
 func Differential(t testing.TB, a, b TimedStore, steps int, seed uint64) {
 	t.Helper()
 	h := newHistory(seed)
 	var seen coverage
-	var past []step // since the last new scene
+	var past []step // the steps of the present scene
 	gone := forgotten{a: a, b: b}
 	for n := range steps {
 		if n%stepsPerScene == 0 {
@@ -43,7 +43,7 @@ func Differential(t testing.TB, a, b TimedStore, steps int, seed uint64) {
 		past = append(past, s)
 		for i := range ra {
 			if !equal(ra[i], rb[i]) {
-				t.Fatalf("seed %d, step %d, charge %d of %d: the receipts differ\n first %+v\nsecond %+v\nwhat happened to its key, as the first store has it:\n%s",
+				t.Fatalf("seed %d, step %d, charge %d of %d: the receipts differ\n first %+v\nsecond %+v\nthe history of its key, with the receipts of the first store:\n%s",
 					seed, n, i+1, len(ra), ra[i], rb[i], replay(past, s.charges[i]))
 			}
 		}
@@ -63,7 +63,7 @@ type step struct {
 	receipts []sluice.Receipt
 }
 
-// replay returns a text with every Take of the state that a charge has.
+// replay returns a text with every past Take that charges the same state as a charge.
 func replay(past []step, of sluice.Charge) string {
 	var b strings.Builder
 	for _, s := range past {
@@ -84,17 +84,17 @@ func replay(past []step, of sluice.Charge) string {
 
 // coverage counts the kinds of charges and results in a history.
 type coverage struct {
-	takes, refused, mixed, stepsBack int
-	shadows, refunds, peeks          int
-	coarse, coarseUnfit              int    // logs with a Count above FineLogCount
-	months, monthsUnfit              int    // windows of calendar months
-	charged, unfit                   [7]int // by algorithm
-	locks, locked, offences          int
-	places, placesUnfit, placesBack  int
-	values, valuesUnfit, valuesAgain int // distinct values
-	late                             int // refunds that come too late
-	owed, owedUnfit, cut, above      int // owed costs; levels and counts above the capacity
-	latest                           int64
+	takes, refused, mixed, stepsBack   int
+	shadows, refunds, peeks            int
+	coarse, coarseUnfit                int    // logs with a Count above FineLogCount
+	months, monthsUnfit                int    // windows of calendar months
+	charged, unfit                     [7]int // by algorithm
+	locks, locked, offences            int
+	permits, permitsUnfit, permitsBack int
+	values, valuesUnfit, valuesAgain   int // distinct values
+	late                               int // refunds that come too late
+	owed, owedUnfit, cut, above        int // owed costs; levels and counts above the capacity
+	latest                             int64
 }
 
 func (v *coverage) add(s step) {
@@ -113,7 +113,7 @@ func (v *coverage) add(s step) {
 			v.addLock(s, i)
 			continue
 		case kernel.InFlight:
-			v.addPlace(c, s.receipts[i])
+			v.addPermit(c, s.receipts[i])
 			continue
 		case kernel.Distinct:
 			v.addValue(c, s.receipts[i])
@@ -167,7 +167,7 @@ func (v *coverage) add(s step) {
 	}
 }
 
-// addLock is add for a charge of a penalty. It counts an offence if the charge has just started a penalty.
+// addLock counts a charge of a penalty, and an offence if the charge has just started the penalty.
 func (v *coverage) addLock(s step, i int) {
 	r := s.receipts[i]
 	v.locks++
@@ -180,18 +180,18 @@ func (v *coverage) addLock(s step, i int) {
 	}
 }
 
-// addPlace is add for a charge of a permit in flight.
-func (v *coverage) addPlace(c sluice.Charge, r sluice.Receipt) {
-	v.places++
+// addPermit counts a charge of a permit in flight.
+func (v *coverage) addPermit(c sluice.Charge, r sluice.Receipt) {
+	v.permits++
 	switch {
 	case !r.Fits:
-		v.placesUnfit++
+		v.permitsUnfit++
 	case c.Cost < 0:
-		v.placesBack++
+		v.permitsBack++
 	}
 }
 
-// addValue is add for a charge of a distinct value.
+// addValue counts a charge of a distinct value.
 func (v *coverage) addValue(c sluice.Charge, r sluice.Receipt) {
 	v.values++
 	switch {
@@ -202,12 +202,12 @@ func (v *coverage) addValue(c sluice.Charge, r sluice.Receipt) {
 	}
 }
 
-// check fails if the history has hardly tried something.
+// check fails if something does not occur often enough, or occurs too often, in the history.
 func (v *coverage) check(t testing.TB) {
 	t.Helper()
 	share := func(what string, n, of int, least, most float64) {
 		if share := float64(n) / float64(of); share < least || share > most {
-			t.Errorf("premise: %s: %d of %d, which is not between %v and %v", what, n, of, least, most)
+			t.Errorf("premise: %s: %d of %d, want a fraction between %v and %v", what, n, of, least, most)
 		}
 	}
 	charges := 0
@@ -218,28 +218,28 @@ func (v *coverage) check(t testing.TB) {
 	for a, n := range v.charged {
 		share(sluice.Algorithm(a).String(), n, charges, 0.1, 0.25)
 	}
-	share("logs that are not kept by units", v.coarse, v.charged[sluice.SlidingWindowLog], 0.1, 0.8)
-	share("logs that are not kept by units refused", v.coarseUnfit, v.coarse, 0.04, 0.7)
+	share("logs that do not keep single units", v.coarse, v.charged[sluice.SlidingWindowLog], 0.1, 0.8)
+	share("logs that do not keep single units, denied", v.coarseUnfit, v.coarse, 0.04, 0.7)
 	share("months of the calendar", v.months, v.charged[sluice.FixedWindow], 0.1, 0.4)
-	share("months of the calendar refused", v.monthsUnfit, v.months, 0.05, 0.7)
-	share("takes refused", v.refused, v.takes, 0.2, 0.8)
-	share("takes refused though a charge fits", v.mixed, v.takes, 0.1, 0.6)
+	share("months of the calendar, denied", v.monthsUnfit, v.months, 0.05, 0.7)
+	share("takes denied", v.refused, v.takes, 0.2, 0.8)
+	share("takes denied though a charge fits", v.mixed, v.takes, 0.1, 0.6)
 	share("clock stepped back", v.stepsBack, v.takes, 0.03, 0.2)
 	share("shadows that do not fit", v.shadows, charges, 0.01, 0.2)
 	share("locks", v.locks, v.takes, 0.1, 1)
 	share("locks in force", v.locked, v.locks, 0.05, 0.7)
 	share("offences", v.offences, v.locks, 0.02, 0.4)
-	share("places", v.places, v.takes, 0.1, 0.6)
-	share("places refused", v.placesUnfit, v.places, 0.05, 0.6)
-	share("places given back", v.placesBack, v.places, 0.1, 0.4)
+	share("permits", v.permits, v.takes, 0.1, 0.6)
+	share("permits denied", v.permitsUnfit, v.permits, 0.05, 0.6)
+	share("permits given back", v.permitsBack, v.permits, 0.1, 0.4)
 	share("distinct values", v.values, v.takes, 0.05, 0.4)
-	share("distinct values refused", v.valuesUnfit, v.values, 0.05, 0.6)
+	share("distinct values denied", v.valuesUnfit, v.values, 0.05, 0.6)
 	share("distinct values used again", v.valuesAgain, v.values, 0.05, 0.6)
 	share("refunds that come too late", v.late, charges, 0.01, 0.1)
 	share("owed", v.owed, charges, 0.03, 0.2)
-	share("owed and do not fit", v.owedUnfit, v.owed, 0.1, 0.7)
+	share("owed costs that do not fit", v.owedUnfit, v.owed, 0.1, 0.7)
 	share("cut", v.cut, v.owedUnfit, 0.1, 0.9)
-	share("above the capacity", v.above, charges, 0.03, 0.4)
+	share("levels and counts above the capacity", v.above, charges, 0.03, 0.4)
 	share("peeks", v.peeks, charges, 0.03, 0.2)
 	share("refunds", v.refunds, charges, 0.05, 0.3)
 }

@@ -26,20 +26,20 @@ func testValuesEnd(t *testing.T, store TimedStore) {
 		cost          int64
 		fits          bool
 		used          int64
-		newest, room  int64 // after the start
-		before        int64 // after the start; 0 if the value was not held
+		newest, room  int64 // the last use, and the time at which a new value fits, after the start
+		before        int64 // when the value would have expired, after the start; 0 if the value was not held
 	}{
 		{2, 0, 1, 0, true, 0, 0, 0, 0},
 		{2, 0, 1, 1, true, 1, 0, hour, 0},
 		{2, 10, 2, 1, true, 2, 10, hour, 0},
 		{2, 20, 3, 1, false, 2, 10, hour, 0},
-		{2, 30, 1, 1, true, 2, 30, hour + 10, hour}, // again: 2 is now the oldest
+		{2, 30, 1, 1, true, 2, 30, hour + 10, hour}, // value 1 again: value 2 is now the least recently used
 		{2, 40, 3, 1, false, 2, 30, hour + 10, 0},
 		{2, 40, 2, 0, true, 2, 30, hour + 10, hour + 10},
 		{2, hour + 9, 3, 1, false, 2, 30, hour + 10, 0},
 		{2, hour + 10, 3, 1, true, 2, hour + 10, hour + 30, 0},
-		{3, hour + 11, 4, 1, true, 3, hour + 11, hour + 30, 0},    // a larger limit
-		{1, hour + 12, 5, 1, false, 3, hour + 11, 2*hour + 11, 0}, // a smaller limit: all values have to expire
+		{3, hour + 11, 4, 1, true, 3, hour + 11, hour + 30, 0},    // a higher limit
+		{1, hour + 12, 5, 1, false, 3, hour + 11, 2*hour + 11, 0}, // a lower limit: all values have to expire
 		{1, hour + 12, 4, 1, true, 3, hour + 12, 2*hour + 12, 2*hour + 11},
 		{2, hour + 12, 5, 1, false, 3, hour + 12, 2*hour + 10, 0},
 		{2, hour + 29, 1, -1, true, 2, hour + 12, 2*hour + 10, hour + 30},
@@ -69,6 +69,6 @@ func testValuesEnd(t *testing.T, store TimedStore) {
 		}
 	}
 	if r, d := take(2, start, 1, 2); r.Fits || d.RetryAfter != sluice.Never {
-		t.Errorf("two values at once: %+v, %+v", r, d)
+		t.Errorf("a cost of two values: %+v, %+v", r, d)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// testMany compares lists of Takes with the same Takes made one by one in the model.
+// testMany makes lists of Takes, and compares them with the same Takes made one by one in the model.
 func testMany(t *testing.T, s takes) {
 	seed := seed.Of(t)
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -31,7 +31,7 @@ func testMany(t *testing.T, s takes) {
 	for list := range 60 {
 		calls := make([]sluice.TakeCall, rng.IntN(50))
 		for i := range calls {
-			tag := fmt.Sprintf("{%s/%d}", t.Name(), rng.IntN(4)) // all keys of a Take have one slot
+			tag := fmt.Sprintf("{%s/%d}", t.Name(), rng.IntN(4)) // all keys of a Take are in one slot of a cluster
 			var charges []sluice.Charge
 			for n := range 1 + rng.IntN(3) {
 				p := plans[rng.IntN(len(plans))]
@@ -71,16 +71,16 @@ func testMany(t *testing.T, s takes) {
 		}
 	}
 	if refused < 100 {
-		t.Errorf("premise, seed %d: %d Takes were refused", seed, refused)
+		t.Errorf("premise, seed %d: %d Takes were denied", seed, refused)
 	}
 	wrong := []sluice.TakeCall{{Charges: make([]sluice.Charge, 1)}, {}, {Charges: []sluice.Charge{{Key: "k", Plan: plans[0]}}, Receipts: make([]sluice.Receipt, 1)}}
 	sluice.TakeEach(t.Context(), s.store, wrong)
 	if wrong[0].Err == nil || wrong[1].Err != nil || wrong[2].Err != nil {
-		t.Errorf("of a wrong call, none, and a right one the errors are %v, %v and %v", wrong[0].Err, wrong[1].Err, wrong[2].Err)
+		t.Errorf("a Take without a plan, an empty Take and a valid Take returned the errors %v, %v and %v; want only the first to fail", wrong[0].Err, wrong[1].Err, wrong[2].Err)
 	}
 }
 
-// testOnce makes the same Take many times at the same time.
+// testOnce makes the same Take many times at once, and checks that only one is committed.
 func testOnce(t *testing.T, s takes) {
 	once, err := sluice.NewOnce(24 * time.Hour)
 	if err != nil {
@@ -104,13 +104,13 @@ func testOnce(t *testing.T, s takes) {
 				case sluice.Admitted(charges, receipts):
 					taken.Add(1)
 				case receipts[1].Fits || !receipts[2].Fits:
-					t.Errorf("what was taken before is %+v", receipts)
+					t.Errorf("the receipts of a repeated Take are %+v", receipts)
 				}
 			})
 		}
 		all.Wait()
 		if used := (takes{t, s.store}).used(key, p); taken.Load() != 1 || used != 7 {
-			t.Errorf("%d were taken, and %d units; want one, and 7 units", taken.Load(), used)
+			t.Errorf("%d Takes were committed, with %d units; want one Take with 7 units", taken.Load(), used)
 		}
 	})
 }

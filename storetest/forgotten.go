@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// forgotten knows which states have drained since they were last charged. If the clock then steps back, such a
-// state may be empty, because the store has forgotten it, or as it was.
+// forgotten records which states have drained since they were last charged. If the clock then steps back, such a
+// state may be empty, because the store has forgotten it, or may still have its old contents.
 type forgotten struct {
 	a, b   TimedStore
 	latest int64
@@ -24,11 +24,11 @@ type stateID struct {
 type drain struct {
 	at      int64
 	drained bool
-	permits *kernel.Permits // for plans with permits, because receipts do not contain when each expires; otherwise nil
+	permits *kernel.Permits // for plans with permits, because receipts do not show when each permit expires; otherwise nil
 }
 
-// agree resets a state of a step in both stores if one of them has forgotten the state, and was allowed to. It
-// fails if the stores differ and neither has forgotten the state.
+// agree resets a state of a step in both stores if one of them has forgotten the state and was allowed to. It fails
+// if the stores differ and neither has forgotten the state.
 func (f *forgotten) agree(t testing.TB, s step) {
 	t.Helper()
 	for _, c := range s.charges {
@@ -42,7 +42,7 @@ func (f *forgotten) agree(t testing.TB, s step) {
 			continue
 		}
 		if empty := f.one(t, new(Model), s.now, c); a != empty && b != empty {
-			t.Fatalf("%v of %q has drained, and the clock has stepped back to %d: neither is it what it was nor empty\n first %+v\nsecond %+v",
+			t.Fatalf("the state of %v under %q has drained, and the clock has stepped back to %d: now the state is neither unchanged nor empty\n first %+v\nsecond %+v",
 				c.Plan.Limit, c.Key, s.now, a, b)
 		}
 		c.Cost, c.Until = sluice.All, 0
@@ -71,7 +71,7 @@ func (f *forgotten) learn(s step) {
 		id := stateID{c.Key, c.Plan.Fingerprint}
 		if c.Plan.Kernel.Permits() {
 			f.keys[id] = f.keys[id].step(s.now, c, admitted)
-			f.keys[id].drained = s.receipts[i].Used == 0 // also if the clock is too far back
+			f.keys[id].drained = s.receipts[i].Used == 0 // Used may be 0 because the clock is too far back
 			continue
 		}
 		d := c.Plan.Decide(c.Cost, s.receipts[i])
@@ -82,7 +82,7 @@ func (f *forgotten) learn(s step) {
 	}
 }
 
-// step returns the record of permits after a charge. d is nil before the first charge.
+// step returns the drain of a state with permits after a charge. d is nil before the first charge.
 func (d *drain) step(now int64, c sluice.Charge, admitted bool) *drain {
 	permits := new(kernel.Permits)
 	if d != nil {

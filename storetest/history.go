@@ -14,24 +14,24 @@ import (
 const (
 	stepsPerScene        = 1000
 	scenesPerMonthly     = 5 // in one scene of 5, fixed windows are calendar months
-	scenesPerPlaces      = 4 // in one scene of 4, periods are about as long as a permit lasts
+	scenesPerPermits     = 4 // in one scene of 4, periods are about as long as a permit lasts
 	subjectsPerAlgorithm = 3
 	longestPeriod        = 30 * 24 * time.Hour
 	earliest, latest     = 1_000_000_000_000_000, 2_000_000_000_000_000 // 2001 to 2033
 )
 
-// history generates random Takes. A scene has few subjects with periods of one order of magnitude, so all of them
-// are often near their limit.
+// history generates random Takes. A scene has few subjects, with periods of the same order of magnitude, so that
+// all of them are often near their limits.
 type history struct {
 	rng      *rand.Rand
 	now      int64
 	scene    int
 	monthly  bool
 	subjects []*subject
-	locks    map[string][]*sluice.Plan // by key
+	locks    map[string][]*sluice.Plan // the penalties of each key
 	once     *sluice.Plan
-	places   []*subject // subjects with permits in flight or distinct values
-	held     []taken    // the permits and values that were taken last
+	permits  []*subject // subjects with permits in flight or distinct values
+	held     []taken    // the latest permits and values that were taken
 	promised int64      // when a denied charge will fit
 	tick     int64      // the tick of that charge's plan
 }
@@ -39,8 +39,8 @@ type history struct {
 // subject is a key with a limit that changes now and then.
 type subject struct {
 	key   string
-	plans []*sluice.Plan // of one fingerprint
-	plan  *sluice.Plan   // the one in force
+	plans []*sluice.Plan // the plans that the subject can have; all have one fingerprint
+	plan  *sluice.Plan   // the present plan
 }
 
 func (s *subject) same(o *subject) bool {
@@ -51,10 +51,10 @@ func newHistory(seed uint64) *history {
 	return &history{rng: rand.New(rand.NewPCG(seed, seed)), now: 1_700_000_000_000_000}
 }
 
-// taken is when a permit or a value was taken, and how long it is held, in microseconds.
+// taken has the time at which a permit or a value was taken, and the time for which it is held, in microseconds.
 type taken struct{ at, lasts int64 }
 
-// newScene chooses new subjects, with keys that were not used before.
+// newScene chooses new subjects, with new keys.
 func (h *history) newScene() {
 	h.scene++
 	h.subjects = h.subjects[:0]
@@ -64,7 +64,7 @@ func (h *history) newScene() {
 	switch {
 	case h.monthly:
 		scale = float64(longestPeriod.Microseconds()) / 10
-	case h.scene%scenesPerPlaces == 1:
+	case h.scene%scenesPerPermits == 1:
 		scale = h.spread(0.1, 10) * float64(lasts)
 	}
 	h.once = h.newOnce(scale)
@@ -72,7 +72,7 @@ func (h *history) newScene() {
 		for i := range subjectsPerAlgorithm {
 			s := h.newSubject(a, scale)
 			s.key = fmt.Sprintf("scene %d, subject %d", h.scene, i)
-			// The first subjects of all algorithms share a key, unless they would share a state.
+			// The first subjects of all algorithms share a key, except those that would share a state.
 			if i > 0 || slices.ContainsFunc(h.subjects, s.same) {
 				s.key += ", " + a.String()
 			}
@@ -82,23 +82,23 @@ func (h *history) newScene() {
 			}
 		}
 	}
-	// The first subject with permits, and all with values, share keys with limits.
-	h.places, h.held = h.places[:0], h.held[:0]
+	// The first subject with permits, and all subjects with values, share keys with limits.
+	h.permits, h.held = h.permits[:0], h.held[:0]
 	for i := range subjectsPerAlgorithm {
 		key := h.subjects[0].key
 		if i > 0 {
-			key = fmt.Sprintf("scene %d, places %d", h.scene, i)
+			key = fmt.Sprintf("scene %d, permits %d", h.scene, i)
 		}
-		h.places = append(h.places, h.newPlaces(key))
+		h.permits = append(h.permits, h.newInFlight(key))
 	}
 	for i := range subjectsPerAlgorithm {
 		key := h.subjects[i].key
-		h.places = append(h.places, h.newValues(key, scale))
+		h.permits = append(h.permits, h.newValues(key, scale))
 	}
 }
 
-// newValues chooses how many distinct values a key may have in a period of about scale microseconds, and
-// alternative numbers for later.
+// newValues chooses how many distinct values a key may have in a period of about scale microseconds, and other such
+// numbers for changes of the limit.
 func (h *history) newValues(key string, scale float64) *subject {
 	period := min(max(int64(h.spread(scale/10, scale*10)), 1), longestPeriod.Microseconds())
 	return h.newPermits(key, func(n int64) (*sluice.Plan, error) {
@@ -109,12 +109,12 @@ func (h *history) newValues(key string, scale float64) *subject {
 // lasts is how long a permit is held, in microseconds.
 const lasts = int64(kernel.PermitLasts / time.Microsecond)
 
-// newPlaces chooses the number of permits of a key, and alternative numbers for later.
-func (h *history) newPlaces(key string) *subject {
+// newInFlight chooses the number of permits in flight of a key, and other numbers for changes of the limit.
+func (h *history) newInFlight(key string) *subject {
 	return h.newPermits(key, sluice.NewInFlight)
 }
 
-// newPermits chooses the number of permits or values of a key, and alternative numbers for later.
+// newPermits chooses the number of permits or values of a key, and other numbers for changes of the limit.
 func (h *history) newPermits(key string, plan func(n int64) (*sluice.Plan, error)) *subject {
 	s := &subject{key: key}
 	for len(s.plans) < 4 {
@@ -129,10 +129,10 @@ func (h *history) newPermits(key string, plan func(n int64) (*sluice.Plan, error
 	return s
 }
 
-// place generates a charge of a permit or a value. It picks from slightly more numbers than the limit allows, so
-// that some are taken again and some are denied.
-func (h *history) place() sluice.Charge {
-	s := h.places[h.rng.IntN(len(h.places))]
+// permit generates a charge of a permit or a value. It chooses among slightly more permits than the limit allows,
+// so that some are taken again and some are denied.
+func (h *history) permit() sluice.Charge {
+	s := h.permits[h.rng.IntN(len(h.permits))]
 	if h.rng.IntN(50) == 0 {
 		s.plan = s.plans[h.rng.IntN(len(s.plans))]
 	}
@@ -158,8 +158,8 @@ func (h *history) place() sluice.Charge {
 	return c
 }
 
-// nearEnd moves the clock to the moment at which a permit or value expires, or so far back that it is free. It does
-// nothing if the permit's time and the period differ too much.
+// nearEnd moves the clock to the moment at which a permit or value expires, or so far back that the permit counts
+// as free. It does nothing if the time for which the permit is held and the period differ too much.
 func (h *history) nearEnd(period int64) {
 	if len(h.held) == 0 {
 		return
@@ -203,7 +203,8 @@ func (h *history) newSubject(a sluice.Algorithm, scale float64) *subject {
 	return s
 }
 
-// limit chooses a limit of at most one unit a microsecond, or a larger log, which does not keep single units.
+// limit chooses a limit of at most one unit a microsecond, or a log with so large a count that it does not keep
+// single units.
 func (h *history) limit(a sluice.Algorithm, scale float64) sluice.Limit {
 	period := int64(h.spread(scale/10, scale*10))
 	period = min(max(period, 1), longestPeriod.Microseconds())
@@ -228,7 +229,7 @@ func (h *history) limit(a sluice.Algorithm, scale float64) sluice.Limit {
 	return l
 }
 
-// about returns a number of the same order as n, at least 1.
+// about returns a number of the same order of magnitude as n, at least 1.
 func (h *history) about(n int64) int64 { return max(1, int64(h.spread(float64(n)/4, float64(n)*4))) }
 
 // spread returns a number between lo and hi, with all orders of magnitude equally likely.
@@ -256,11 +257,11 @@ func (h *history) next() step {
 	h.move(charges[0].Plan)
 	switch n := h.rng.IntN(8); {
 	case alone:
-		charges = append(charges[:0], h.place())
+		charges = append(charges[:0], h.permit())
 	case n == 0:
-		charges = append(charges, h.asked())
+		charges = append(charges, h.onceCharge())
 	case n < 4:
-		c := h.place()
+		c := h.permit()
 		c.Shadow = h.rng.IntN(4) > 0 // otherwise this charge would cause most of the denials
 		charges = slices.Insert(charges, h.rng.IntN(len(charges)+1), c)
 	}
@@ -275,8 +276,8 @@ func (h *history) next() step {
 	return step{now: h.now, charges: h.withLocks(charges)}
 }
 
-// asked generates a charge of an ID that counts once.
-func (h *history) asked() sluice.Charge {
+// onceCharge generates a charge of an ID that can be committed once.
+func (h *history) onceCharge() sluice.Charge {
 	c := sluice.Charge{Key: fmt.Sprintf("scene %d, question %d", h.scene, h.rng.IntN(5)), Plan: h.once, Cost: 1}
 	if h.rng.IntN(10) == 0 {
 		c.Cost = h.upTo(3) - 1
@@ -284,7 +285,7 @@ func (h *history) asked() sluice.Charge {
 	return c
 }
 
-// newOnce chooses a period of at most scale microseconds in which an ID counts once.
+// newOnce chooses the period, at most scale microseconds, in which an ID can be committed once.
 func (h *history) newOnce(scale float64) *sluice.Plan {
 	micros := min(max(1, int64(h.spread(scale*0.01, scale))), longestPeriod.Microseconds())
 	plan, err := sluice.NewOnce(time.Duration(micros) * time.Microsecond)
@@ -294,7 +295,7 @@ func (h *history) newOnce(scale float64) *sluice.Plan {
 	return plan
 }
 
-// newLock chooses a penalty of about scale microseconds.
+// newLock chooses a penalty that lasts about scale microseconds.
 func (h *history) newLock(scale float64) *sluice.Plan {
 	length := func(lo, hi float64) time.Duration {
 		micros := min(max(1, int64(h.spread(scale*lo, scale*hi))), 3*longestPeriod.Microseconds())
@@ -312,7 +313,7 @@ func (h *history) newLock(scale float64) *sluice.Plan {
 	return plan
 }
 
-// withLocks adds the penalties of the keys of charges, mostly after the charges that they depend on.
+// withLocks adds the penalties of the keys of charges, mostly behind the charges whose denials are offences.
 func (h *history) withLocks(charges []sluice.Charge) []sluice.Charge {
 	limits := slices.Clone(charges)
 	done := map[string]bool{}
@@ -335,7 +336,7 @@ func (h *history) withLocks(charges []sluice.Charge) []sluice.Charge {
 	return charges
 }
 
-// lockCost returns the cost of a penalty's charge, for a limit's charge of the given cost.
+// lockCost returns the cost of the charge of a penalty, given the cost of the charge of its limit.
 func (h *history) lockCost(cost int64) int64 {
 	switch n := h.rng.IntN(40); {
 	case n == 0:
@@ -374,7 +375,7 @@ func (h *history) cost(capacity int64) int64 {
 	return sluice.All
 }
 
-// move moves the clock forward or back by an amount that matters to a plan, such as to the edge of a window.
+// move moves the clock forward or back by a time that matters to a plan, such as to the edge of a window.
 func (h *history) move(p *sluice.Plan) {
 	period := p.Limit.Period.Microseconds()
 	switch n := h.rng.IntN(1000); {
@@ -414,7 +415,7 @@ func nextEdge(p *sluice.Plan, now int64) int64 {
 	return now + period - now%period
 }
 
-// learn records the promised time of the first charge that does not fit.
+// learn records when the first charge of a step that does not fit will fit.
 func (h *history) learn(s step) {
 	for i, c := range s.charges {
 		if c.Plan.Kernel.Permits() {

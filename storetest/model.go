@@ -13,26 +13,27 @@ import (
 )
 
 // Model is a [sluice.Store] written from the definitions of the algorithms in rational numbers, without any of the
-// arithmetic that it checks. Of a plan, it reads only the Limit and Most, or the number of permits, and the Tick,
-// as the precision of the numbers. It forgets nothing, is slow, and is for tests. The zero value is ready for use.
+// arithmetic that it checks. From a plan, it reads only the Limit and Most, or the number of permits, and the Tick,
+// which is the precision of the numbers. A Model forgets nothing, is slow, and is meant for tests. The zero value
+// is ready for use.
 type Model struct {
 	mu       sync.Mutex
 	accounts map[identity]account
 	terms    map[*sluice.Plan]*terms
-	most     map[string]int64 // the largest Most of the plans of a meter, by meaning
+	most     map[string]int64 // by meaning: the largest Most of the plans of a meter
 }
 
-// identity identifies a state: by its key, and by the meaning of its numbers.
+// identity identifies a state by its key and by the meaning of its numbers.
 type identity struct{ key, meaning string }
 
-// terms are a limit in ticks.
+// terms has a limit in ticks.
 type terms struct {
 	meaning  string
 	tick     int64    // in microseconds
-	period   int64    // in ticks; for a log, how long a unit counts
+	period   int64    // in ticks; for a log, the time for which a unit counts
 	rate     *big.Rat // units per tick
 	capacity int64
-	most     int64 // units that a state keeps; for a meter, the largest of all plans that share the state
+	most     int64 // the most units that a state keeps; for a meter, the largest Most of all plans that share the state
 	meter    bool
 	sliding  bool
 	distinct bool // permits are values, which expire
@@ -41,23 +42,24 @@ type terms struct {
 	open     func() account
 }
 
-// account is the state of an identity. Times are ticks.
+// account is the state of an identity. Times are in ticks.
 type account interface {
-	// follow adapts the state to a clock that has stepped back: times that are impossibly far ahead move back, too.
+	// follow adapts the state to a clock that has stepped back: it moves times back that could not be so far ahead
+	// otherwise.
 	follow(t *terms, now int64)
 	// fits reports whether more units would fit.
 	fits(t *terms, now, units int64) bool
-	// add commits units, or gives back if they are negative.
+	// add commits units, or gives units back if the number is negative.
 	add(t *terms, now, units int64)
 	// idle reports whether nothing is used.
 	idle(t *terms, now int64) bool
-	// fill completes the receipt for a charge of cost.
+	// fill completes the receipt of a charge of cost units.
 	fill(t *terms, now, cost int64, r *sluice.Receipt)
 }
 
-// debtor is an account that keeps owed units, up to its most.
+// debtor is an account that keeps owed units, up to the most of its terms.
 type debtor interface {
-	// owe commits units, and returns the number that is cut because it is above most.
+	// owe commits units, and returns how many were cut because they are above most.
 	owe(t *terms, now, units int64) (cut int64)
 }
 
@@ -130,8 +132,8 @@ func (m *Model) open(c sluice.Charge) (account, *terms) {
 		id.key = strings.Clone(c.Key)
 		m.accounts[id] = a
 	}
-	if places, ok := a.(*placesAccount); ok {
-		places.asked = c.Permit
+	if permits, ok := a.(*permitsAccount); ok {
+		permits.current = c.Permit
 	}
 	return a, t
 }
@@ -146,7 +148,7 @@ func (m *Model) termsOf(p *sluice.Plan) *terms {
 	return t
 }
 
-// meet records a plan and its Most, and returns its terms.
+// meet records the Most of a plan, and returns its terms.
 func (m *Model) meet(p *sluice.Plan) *terms {
 	if m.terms == nil {
 		m.terms = make(map[*sluice.Plan]*terms)
@@ -167,7 +169,7 @@ func newTerms(p *sluice.Plan) *terms {
 	case p.Penalty.First > 0:
 		return newLockTerms(p.Penalty)
 	case p.Kernel.Permits():
-		return newPlacesTerms(p)
+		return newPermitsTerms(p)
 	}
 	l := p.Limit
 	t := &terms{tick: p.Tick, period: l.Period.Microseconds() / p.Tick, capacity: l.Count, most: p.Most}
@@ -192,8 +194,8 @@ func newTerms(p *sluice.Plan) *terms {
 	return t
 }
 
-// setLog sets the precision of a log. A unit counts for a period from the end of its tick, rounded up to the next
-// beginning of a tick, because no decision lies between.
+// setLog sets the precision of a log. A unit counts from the end of its tick for a period, which is rounded up to
+// the beginning of a tick, because all decisions are at beginnings of ticks.
 func (t *terms) setLog(p *sluice.Plan) {
 	period := p.Limit.Period.Microseconds()
 	if p.Limit.Algorithm == sluice.SlidingWindowLog {
@@ -204,7 +206,7 @@ func (t *terms) setLog(p *sluice.Plan) {
 		for t.tick = period / parts; t.tick*parts < period; t.tick++ {
 		}
 	}
-	end := t.tick - 1 // the end of tick 0, in which a unit was taken
+	end := t.tick - 1 // the last microsecond of tick 0; a unit may have been taken then
 	for t.period = (end + period) / t.tick; t.period*t.tick < end+period; t.period++ {
 	}
 }
@@ -214,8 +216,8 @@ type meterAccount struct {
 	emptyAt *big.Rat // nil if it has always been empty
 }
 
-// parts returns the number of parts of a unit. A part is the largest amount of which a unit and the amount that
-// drains in a tick are both multiples. Levels are rounded up to parts.
+// parts returns the number of parts of a unit. A part is the largest amount such that a unit and the amount that
+// drains in a tick are both multiples of it. Levels are rounded up to parts.
 func (t *terms) parts() *big.Int { return t.rate.Denom() }
 
 // micros returns when a tick begins, in microseconds.
@@ -240,8 +242,8 @@ func (a *meterAccount) exactly(t *terms, now int64) *big.Rat {
 	return used.Quo(used.SetInt(up), parts)
 }
 
-// countable returns the largest level that is distinguished from larger ones, 2^52 parts, if other plans can raise
-// the level above 2^51 parts. Otherwise, it returns nil: the level is not limited.
+// countable returns 2^52 parts, the largest level that stores can count, if other plans can raise the level above
+// 2^51 parts. Otherwise it returns nil: stores can count every level.
 func (t *terms) countable() *big.Rat {
 	most := new(big.Int).Mul(big.NewInt(t.most), t.parts())
 	if most.Cmp(big.NewInt(1<<51)) <= 0 {
@@ -250,8 +252,7 @@ func (t *terms) countable() *big.Rat {
 	return new(big.Rat).SetFrac(big.NewInt(1<<52), t.parts())
 }
 
-// used returns the units that have not drained yet, at most the countable ones. beyond reports whether there are
-// more.
+// used returns the units that have not drained yet, at most countable. beyond reports whether there are more units.
 func (a *meterAccount) used(t *terms, now int64) (used *big.Rat, beyond bool) {
 	used = a.exactly(t, now)
 	if line := t.countable(); line != nil && used.Cmp(line) > 0 {
@@ -342,8 +343,8 @@ type windowAccount struct {
 	window, this, last int64
 }
 
-// at returns the account as of now, and the time to use with it: if the clock is behind the window, time stands
-// still at the beginning of the window.
+// at returns the account as of now, and the time to use with the account: now, or the beginning of the account's
+// window if now is before it.
 func (a *windowAccount) at(t *terms, now int64) (windowAccount, int64) {
 	window := t.window(now)
 	switch {
@@ -379,7 +380,7 @@ func (a *windowAccount) fits(t *terms, now, units int64) bool {
 func (a *windowAccount) add(t *terms, now, units int64) {
 	*a, _ = a.at(t, now)
 	if a.this += units; a.this < 0 {
-		// Units that this window does not have are given back from the previous one.
+		// Units that the current window does not have are given back in the previous window.
 		a.this, a.last = 0, max(0, a.last+a.this)
 	}
 }
@@ -407,8 +408,8 @@ type logAccount struct {
 
 type entry struct{ tick, units int64 }
 
-// at returns the entries that count at now, and the time to use with them: if the clock is behind the newest unit,
-// time stands still there.
+// at returns the entries that count at now, and the time to use with them: now, or the time of the newest unit if
+// now is before it.
 func (a *logAccount) at(t *terms, now int64) ([]entry, int64) {
 	if n := len(a.entries); n > 0 {
 		now = max(now, a.entries[n-1].tick)

@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// lockAccount keeps when the last penalty ends, the number of penalties in a row, and when they are forgotten. All
-// are 0 without a penalty.
+// lockAccount keeps the end of the last penalty, the number of penalties in a row, and the time when they are
+// forgotten. All three are 0 without a penalty.
 type lockAccount struct {
 	until, penalties, forgotten int64
 }
@@ -20,8 +20,8 @@ func newLockTerms(p sluice.Penalty) *terms {
 	}
 }
 
-// exceeded reports whether a charge with the given key, which is not owed, does not fit its limit, and no receipt
-// shows that the request was taken before.
+// exceeded reports whether a Take is an offence: a charge with the given key that is not owed does not fit its
+// limit, and no receipt shows that the Take is a repeat.
 func exceeded(charges []sluice.Charge, receipts []sluice.Receipt, key string) bool {
 	limits, before := 0, 0
 	for i, c := range charges {
@@ -43,8 +43,8 @@ func (t *terms) penaltyOf(n int64) int64 {
 	return slices.MinFunc([]*big.Int{length, most}, (*big.Int).Cmp).Int64()
 }
 
-// offend starts a penalty. It is longer after each penalty that is not forgotten. Once penalties no longer grow,
-// they are not counted.
+// offend starts a penalty, which is longer for each earlier penalty that is not yet forgotten. Once penalties no
+// longer grow, they are no longer counted.
 func (a *lockAccount) offend(t *terms, now int64) {
 	before := a.at(now).penalties
 	a.penalties = before + 1

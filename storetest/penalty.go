@@ -34,25 +34,25 @@ func testPenalty(t *testing.T, s takes) {
 		r, ok := s.all(limit, penalty)
 		end := r[1].Now + time.Hour.Microseconds()
 		if ok || r[0].Fits || r[1].Fits || r[1].Used != 1 || r[1].Tick != end {
-			t.Fatalf("exceeded: %+v, want a refusal until %d", r, end)
+			t.Fatalf("above the limit: %+v, want a denial until %d", r, end)
 		}
 		s.one(t.Name(), p, sluice.All)
 		for range 3 {
 			if r, ok := s.all(limit, penalty); ok || !r[0].Fits || r[1].Fits || r[1].Tick != end || r[1].Used != 1 {
-				t.Fatalf("while it lasts: %+v, want that the limit fits, and the same end %d", r, end)
+				t.Fatalf("while the penalty lasts: %+v; want a charge that fits the limit, and a denial by the penalty until %d", r, end)
 			}
 		}
 		expectUsed(t, s, limit, 0)
 		if r, _ := s.all(peek); !r[0].Fits || r[0].Tick != end {
-			t.Errorf("looked at: %+v, want the end %d", r, end)
+			t.Errorf("a peek at the penalty: %+v, want the end %d", r, end)
 		}
 		if r, ok := s.all(penalty); ok || r[0].Tick != end {
-			t.Errorf("alone: %+v, want a refusal until %d", r, end)
+			t.Errorf("the charge of the penalty alone: %+v, want a denial until %d", r, end)
 		}
 		s.all(lift)
 		for range 3 {
 			if r, ok := s.all(limit, penalty); !ok || r[1].Tick != 0 || r[1].Used != 0 {
-				t.Fatalf("lifted: %+v", r)
+				t.Fatalf("after a reset of the penalty: %+v", r)
 			}
 		}
 	})
@@ -73,24 +73,25 @@ func testPenaltyOfOthers(t *testing.T, s takes) {
 			t.Errorf("%s is an offence: %+v", what, r)
 		}
 	}
-	innocent("that another refuses", limit, full, penalty)
+	innocent("a charge that fits in a Take that another key denies", limit, full, penalty)
 	expectUsed(t, s, limit, 0)
 	s.all(limit)
-	innocent("to exceed a limit behind the lock", penalty, limit)
+	innocent("exceeding a limit behind the lock", penalty, limit)
 	look := penalty
 	look.Cost = 0
-	innocent("to look", limit, look)
-	innocent("to exceed a limit without the lock", limit)
+	innocent("exceeding a limit with a peek at the lock", limit, look)
+	innocent("exceeding a limit without the lock", limit)
 	costly := limit
 	costly.Key += "/costly"
 	costly.Cost = 2
 	guilty := penalty
 	guilty.Key = costly.Key
 	if r, _ := s.all(costly, guilty); r[1].Fits || r[1].Used != 1 {
-		t.Errorf("to ask for what never fits is no offence: %+v", r)
+		t.Errorf("a cost that never fits is no offence: %+v", r)
 	}
 
-	// An offence with other charges in between, with another denial, and one by a shadow.
+	// There are two offences: one by mine, with other charges between its limit and its lock, and one by other,
+	// with a lock that is a shadow.
 	shadow := penalty
 	shadow.Shadow, shadow.Key = true, other
 	if r, ok := s.all(limit, full, shadow, penalty); ok || r[3].Fits || r[2].Fits || r[2].Tick != r[2].Now+time.Hour.Microseconds() {
@@ -98,21 +99,21 @@ func testPenaltyOfOthers(t *testing.T, s takes) {
 	}
 	free := sluice.Charge{Key: t.Name() + "/free", Plan: p, Cost: 1}
 	if r, ok := s.all(free, shadow); !ok || r[1].Fits {
-		t.Errorf("a shadow in force: %+v, want that it tells, and refuses nothing", r)
+		t.Errorf("a lock in shadow mode during a penalty: %+v; want a receipt that does not fit, and an admitted Take", r)
 	}
 }
 
 func testConcurrentPenalty(t *testing.T, s takes) { Penalty(t, s.store) }
 
-// Penalty lets 64 callers exceed a limit of ten at the same time, over stores that count together. Ten charges
-// pass, one penalty starts, and all callers get the same end. While it lasts, no charge passes, even if the limit
-// has room.
+// Penalty lets 64 callers exceed a limit of ten at the same time, through stores that count together. Ten charges
+// pass, one penalty starts, and all callers get the same end. While the penalty lasts, no charge passes, even if
+// the limit has room.
 func Penalty(t *testing.T, stores ...sluice.Store) {
 	lock := hour(t)
 	each(t, still(10), func(t *testing.T, p *sluice.Plan) {
 		var admitted atomic.Int64
 		var ends sync.Map
-		ask := func(caller, times int) {
+		request := func(caller, times int) {
 			charges := []sluice.Charge{{Key: t.Name(), Plan: p, Cost: 1}, {Key: t.Name(), Plan: lock, Cost: 1}}
 			receipts := make([]sluice.Receipt, 2)
 			for range times {
@@ -130,29 +131,29 @@ func Penalty(t *testing.T, stores ...sluice.Store) {
 		all := func(times int) {
 			var group sync.WaitGroup
 			for caller := range 64 {
-				group.Go(func() { ask(caller, times) })
+				group.Go(func() { request(caller, times) })
 			}
 			group.Wait()
 		}
 		all(5)
 		if n := admitted.Load(); n != 10 {
-			t.Errorf("%d were admitted, want 10", n)
+			t.Errorf("%d Takes were admitted, want 10", n)
 		}
 		takes{t, stores[0]}.one(t.Name(), p, sluice.All)
 		all(5)
 		if n := admitted.Load(); n != 10 {
-			t.Errorf("%d passed while the penalty lasts", n-10)
+			t.Errorf("%d Takes passed while the penalty lasts", n-10)
 		}
-		told := 0
+		count := 0
 		ends.Range(func(end, penalties any) bool {
-			told++
+			count++
 			if end.(int64) == 0 || penalties.(int64) != 1 {
-				t.Errorf("somebody is told of %d penalties, the last until %d", penalties, end)
+				t.Errorf("a receipt has %d penalties, the last until %d; want one", penalties, end)
 			}
 			return true
 		})
-		if told != 1 {
-			t.Errorf("%d ends are told, want one", told)
+		if count != 1 {
+			t.Errorf("the receipts have %d different ends of the penalty, want one", count)
 		}
 	})
 }

@@ -14,14 +14,14 @@ import (
 )
 
 // Run checks a store against its contract, with the store's own clock. It calls newStore for each test. The store
-// should be empty; at least, the test's keys, which contain the test's name, must be unused.
+// should be empty. At least, the keys of the test, which contain its name, must be unused.
 func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 	for _, test := range []struct {
 		name string
 		run  func(t *testing.T, s takes)
 	}{
 		{"all or nothing", testAllOrNothing},
-		{"a refusal writes nothing", testRefusal},
+		{"a denial writes nothing", testRefusal},
 		{"concurrent layers", testConcurrentLayers},
 		{"concurrent total", testConcurrentTotal},
 		{"rate", testRate},
@@ -36,10 +36,10 @@ func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 		{"key is not kept", testKeyNotKept},
 		{"once", testOnce},
 		{"many at once", testMany},
-		{"places", testPlaces},
-		{"places of another number", testPlacesBound},
-		{"places beside limits", testPlacesBeside},
-		{"places of many", testPlacesOfMany},
+		{"permits", testPermits},
+		{"permits of another limit", testPermitsBound},
+		{"permits beside limits", testPermitsBeside},
+		{"permits of many", testPermitsOfMany},
 		{"late", testLate},
 		{"owed", testOwed},
 		{"bursts of one rate", testBursts},
@@ -53,8 +53,8 @@ func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 	}
 }
 
-// still returns a limit that is so slow that states do not change by themselves while a test runs. No window of
-// that length begins before the year 2052.
+// still returns a limit with a period so long that states do not change by themselves while a test runs. No window
+// of that length begins before the year 2052.
 func still(count int64) sluice.Limit {
 	return sluice.Limit{Count: count, Period: 10_000 * 24 * time.Hour}
 }
@@ -70,10 +70,10 @@ func testAllOrNothing(t *testing.T, s takes) {
 		for take := range 5 {
 			receipts, admitted := s.all(sluice.Charge{Key: wide, Plan: p, Cost: 2}, sluice.Charge{Key: narrow, Plan: n, Cost: 1})
 			if want := take < 3; admitted != want || receipts[1].Fits != want || !receipts[0].Fits {
-				t.Errorf("take %d: admitted %v, receipts %+v; the wide one fits always, the narrow one and both together 3 times", take+1, admitted, receipts)
+				t.Errorf("take %d: admitted %v, receipts %+v; want the wide charge to fit always, and the narrow one, and so the Take, 3 times", take+1, admitted, receipts)
 			}
 			if used, want := s.used(wide, p), min(6, int64(take+1)*2); used != want {
-				t.Errorf("after take %d: %d units used of the wide one, want %d", take+1, used, want)
+				t.Errorf("after take %d: %d units of the wide limit are used, want %d", take+1, used, want)
 			}
 		}
 	})
@@ -94,19 +94,20 @@ func testRefusal(t *testing.T, s takes) {
 			after, _ := s.all(sluice.Charge{Key: one, Plan: p}, sluice.Charge{Key: two, Plan: p})
 			for i := range after {
 				if !same(p, before[i], after[i]) {
-					t.Errorf("a refused take with a cost of %d changed charge %d from %+v to %+v", cost, i, before[i], after[i])
+					t.Errorf("a denied take with a cost of %d changed charge %d from %+v to %+v", cost, i, before[i], after[i])
 				}
 			}
 		}
 		fresh := t.Name() + "/fresh"
 		s.all(sluice.Charge{Key: fresh, Plan: p, Cost: 1}, sluice.Charge{Key: two, Plan: p, Cost: 1})
 		if used := s.used(fresh, p); used != 0 {
-			t.Errorf("a refused take left %d units under a key that was empty", used)
+			t.Errorf("a denied take left %d units under a key that was empty", used)
 		}
 	})
 }
 
-// same reports whether two receipts of a still plan are about the same state. A meter drains a little between them.
+// same reports whether two receipts of a plan of a still limit show the same state, except that a meter has drained
+// between them.
 func same(p *sluice.Plan, before, after sluice.Receipt) bool {
 	if p.Kernel == kernel.Meter {
 		elapsed := after.Now/p.Tick - before.Now/p.Tick
@@ -119,7 +120,7 @@ func same(p *sluice.Plan, before, after sluice.Receipt) bool {
 func expectUsed(t *testing.T, s takes, c sluice.Charge, want int64) {
 	t.Helper()
 	if used := s.used(c.Key, c.Plan); used != want {
-		t.Errorf("%.60q: %d units are used, and %d were admitted", c.Key, used, want)
+		t.Errorf("%.60q: %d units are used, want %d", c.Key, used, want)
 	}
 }
 
@@ -133,14 +134,14 @@ func testShadow(t *testing.T, s takes) {
 		for take := range 6 {
 			receipts, admitted := s.all(sluice.Charge{Key: shadow, Plan: p, Cost: 1, Shadow: true}, sluice.Charge{Key: real, Plan: l, Cost: 1})
 			if admitted != (take < 4) || receipts[0].Fits != (take < 2) || receipts[1].Fits != (take < 4) {
-				t.Errorf("take %d: admitted %v, receipts %+v; the shadow fits twice and refuses nothing, the other fits 4 times", take+1, admitted, receipts)
+				t.Errorf("take %d: admitted %v, receipts %+v; want the shadow to fit twice and to deny nothing, and the other charge to fit 4 times", take+1, admitted, receipts)
 			}
 		}
 		expectUsed(t, s, sluice.Charge{Key: shadow, Plan: p}, 2)
 		expectUsed(t, s, sluice.Charge{Key: real, Plan: l}, 4)
 		unused := t.Name() + "/unused"
 		if receipts, _ := s.all(sluice.Charge{Key: unused, Plan: p, Cost: 1, Shadow: true}, sluice.Charge{Key: real, Plan: l, Cost: 1}); !receipts[0].Fits {
-			t.Errorf("a shadow that fits next to a refusal: %+v", receipts[0])
+			t.Errorf("a shadow that fits, in a denied take: %+v", receipts[0])
 		}
 		expectUsed(t, s, sluice.Charge{Key: unused, Plan: p}, 0)
 	})
@@ -158,7 +159,7 @@ func testGiveBack(t *testing.T, s takes) {
 			}
 		}
 		if d := s.one(t.Name(), p, 0); d.ResetAfter != 0 || d.RetryAfter != 0 {
-			t.Errorf("nothing is used, and yet the decision is %+v", d)
+			t.Errorf("the decision, although nothing is used, is %+v", d)
 		}
 	})
 }
@@ -168,7 +169,7 @@ func testAboveCapacity(t *testing.T, s takes) {
 		s := takes{t, s.store}
 		for _, cost := range []int64{11, 1 << 40, 1<<53 + 1, 1<<63 - 1} {
 			if d := s.one(t.Name(), p, cost); d.Allowed || d.RetryAfter != sluice.Never || d.Remaining != 10 {
-				t.Errorf("a cost of %d of 10: %+v, want a refusal that says never, and 10 remaining", cost, d)
+				t.Errorf("a cost of %d of 10: %+v; want a denial that never fits, and 10 remaining", cost, d)
 			}
 		}
 		if d := s.one(t.Name(), p, 10); !d.Allowed {
@@ -203,11 +204,11 @@ func testFingerprints(t *testing.T, s takes) {
 	small.Burst, large.Burst = 5, 8
 	s.one(t.Name()+"/burst", plan(t, small), 3)
 	if d := s.one(t.Name()+"/burst", plan(t, large), 0); d.Remaining != 5 {
-		t.Errorf("of a burst raised from 5 to 8 with 3 used, %d remain, want 5", d.Remaining)
+		t.Errorf("after the burst was raised from 5 to 8 with 3 used, %d remain, want 5", d.Remaining)
 	}
 	s.one(t.Name()+"/burst", plan(t, large), 4)
 	if d := s.one(t.Name()+"/burst", plan(t, small), 1); d.Allowed || d.Remaining != 0 {
-		t.Errorf("of a burst lowered from 8 to 5 with 7 used: %+v, want nothing", d)
+		t.Errorf("after the burst was lowered from 8 to 5 with 7 used: %+v; want a denial, and none remaining", d)
 	}
 }
 
@@ -232,7 +233,7 @@ func testKeys(t *testing.T, s takes) {
 	s.one("", p, sluice.All)
 }
 
-// testKeyNotKept reuses the memory of keys, as callers do that build keys in a buffer.
+// testKeyNotKept reuses the memory of keys, like a caller that builds its keys in a buffer.
 func testKeyNotKept(t *testing.T, s takes) {
 	each(t, still(100), func(t *testing.T, p *sluice.Plan) {
 		s := takes{t, s.store}
@@ -263,12 +264,12 @@ func testBadArguments(t *testing.T, s takes) {
 		want    error // nil means any error
 	}{
 		{"no plan", []sluice.Charge{good, {Key: key, Cost: 1}}, 2, nil},
-		{"no room", []sluice.Charge{good}, 0, nil},
-		{"too much room", []sluice.Charge{good}, 2, nil},
-		{"twice the same", []sluice.Charge{good, good}, 2, sluice.ErrDuplicateCharge},
-		{"twice the same state", []sluice.Charge{good, {Key: key, Plan: plan(t, gcra), Shadow: true}}, 2, sluice.ErrDuplicateCharge},
+		{"too few receipts", []sluice.Charge{good}, 0, nil},
+		{"too many receipts", []sluice.Charge{good}, 2, nil},
+		{"the same charge twice", []sluice.Charge{good, good}, 2, sluice.ErrDuplicateCharge},
+		{"the same state twice", []sluice.Charge{good, {Key: key, Plan: plan(t, gcra), Shadow: true}}, 2, sluice.ErrDuplicateCharge},
 		{"no plan among many", append(many, sluice.Charge{Key: key}), 41, nil},
-		{"twice the same among many", append(many, many[3]), 41, sluice.ErrDuplicateCharge},
+		{"the same charge twice among many", append(many, many[3]), 41, sluice.ErrDuplicateCharge},
 	} {
 		err := s.store.Take(t.Context(), test.charges, make([]sluice.Receipt, test.room))
 		if err == nil || test.want != nil && !errors.Is(err, test.want) {
@@ -282,8 +283,8 @@ func testBadArguments(t *testing.T, s takes) {
 	}
 }
 
-// testEndedContext reuses its arguments right after Take has returned, so that the race detector finds a store that
-// still uses them.
+// testEndedContext calls Take with contexts that end. It reuses the arguments as soon as Take has returned, so that
+// the race detector finds a store that still uses them.
 func testEndedContext(t *testing.T, s takes) {
 	p := plan(t, still(1000))
 	counted, unknown := int64(0), int64(0)
@@ -299,13 +300,13 @@ func testEndedContext(t *testing.T, s takes) {
 		case err != nil:
 			unknown++
 		case receipts[0].Now <= 0 || !receipts[0].Fits:
-			t.Errorf("no error, and no decision: %+v", receipts[0])
+			t.Errorf("Take returned no error, but left the receipt invalid: %+v", receipts[0])
 		default:
 			counted++
 		}
 		cancel()
 	}
 	if used := s.used(t.Name(), p); used < counted || used > counted+unknown {
-		t.Errorf("%d units are used; %d takes were answered and %d failed", used, counted, unknown)
+		t.Errorf("%d units are used, although %d takes succeeded and %d failed", used, counted, unknown)
 	}
 }

@@ -1,8 +1,8 @@
 // Package storetest checks stores against the contract of [sluice.Store].
 //
 // A store's own tests call [Run], which needs only the store. If tests can set the store's clock, they also call
-// [RunTimed] and [RunVectors], and compare it with another store by [Differential]: after the same history, two
-// stores return the same receipts, bit for bit. [Model] is a store to compare with first.
+// [RunTimed] and [RunVectors]. They also compare the store with another one by [Differential], starting with a
+// [Model]: after the same history, two stores return the same receipts, bit for bit.
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) sluice.Store { return mystore.New() })
@@ -21,9 +21,9 @@ import (
 // TimedStore is a store with a clock that a test sets. Production code must not be able to call TakeAt.
 type TimedStore interface {
 	sluice.Store
-	// TakeAt is Take at now, in microseconds since the Unix epoch. The clock may step back between calls, to a time
-	// at which a state that is now empty counts again. So in a test, a store needs room for every state, and must
-	// not forget a state because it is empty.
+	// TakeAt is a Take with the given time, in microseconds since the Unix epoch. The clock may step back between
+	// calls, to a time at which a state that is empty now counts again. So in a test, a store needs room for every
+	// state, and must not forget states that are empty.
 	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 
@@ -37,7 +37,7 @@ func plan(t testing.TB, l sluice.Limit) *sluice.Plan {
 	return p
 }
 
-// takes is a store with calls that fail the test instead of returning an error.
+// takes makes Takes of a store, and fails the test instead of returning an error.
 type takes struct {
 	t     testing.TB
 	store sluice.Store
@@ -65,7 +65,7 @@ func (s takes) one(key string, p *sluice.Plan, cost int64) sluice.Decision {
 	return p.Decide(cost, receipts[0])
 }
 
-// used returns the units that are used.
+// used returns how many units of a key are used.
 func (s takes) used(key string, p *sluice.Plan) int64 {
 	s.t.Helper()
 	return p.Capacity - s.one(key, p, 0).Remaining
@@ -84,32 +84,32 @@ func spoilt(n int) []sluice.Receipt {
 func misshapen(c sluice.Charge, r sluice.Receipt) string {
 	switch {
 	case r.Now <= 0:
-		return "Now is not the time"
+		return "Now is not set"
 	case r.Origin > sluice.ByOnError:
 		return "Origin is not set"
 	case r.Used < 0, r.Tick < 0, r.Prev < 0, r.Wait < 0:
 		return "a field is negative"
 	case r.Cut < 0 || r.Cut > 0 && (r.Fits || !c.Owe || r.Cut > c.Cost):
-		return "only what is owed and does not fit is cut"
+		return "Cut is set, but the charge is not owed or fits"
 	case c.Cost <= 0 && !r.Fits:
-		return "a peek and a refund always fit"
+		return "a peek or a refund does not fit, but must"
 	case c.Cost > c.Plan.Capacity && r.Fits && c.Plan.Kernel != kernel.Lock:
-		return "a cost above the capacity never fits"
+		return "a cost above the capacity fits, but must not"
 	case (c.Plan.Kernel == kernel.Meter || c.Plan.Kernel == kernel.InFlight) && (r.Tick != 0 || r.Prev != 0 && c.Plan.Limit.Algorithm != sluice.LeakyBucket || r.Wait != 0):
-		return "a receipt of a meter or of places has no Tick, Prev or Wait"
+		return "Tick, Prev or Wait is set, which a meter or permits in flight do not use"
 	case c.Plan.Kernel == kernel.Distinct && ((r.Used == 0) != (r.Tick == 0) || (r.Used == 0) != (r.Wait == 0)):
-		return "distinct values have a Tick and a Wait if there are any"
+		return "Tick and Wait must be set if there are distinct values, and otherwise 0"
 	case c.Plan.Kernel == kernel.Lock && (r.Wait != 0 || r.Tick > r.Prev || (r.Used == 0) != (r.Tick == 0)):
-		return "a lock's receipt has no Wait, and is forgotten after its end"
+		return "Wait must be 0, and a penalty must not be forgotten before its end"
 	case c.Plan.Kernel == kernel.Window && r.Wait != 0, c.Plan.Kernel.Log() && r.Prev != 0:
-		return "a field is set that the kernel has no use for"
+		return "a field is set that the kernel does not use"
 	case c.Plan.Kernel.Log() && r.Used == 0 && (r.Tick != 0 || r.Wait != 0):
-		return "an empty log has no Tick or Wait"
+		return "Tick or Wait of an empty log is set"
 	}
 	return ""
 }
 
-// equal reports whether two receipts are the same, whether they come from a deny cache or not.
+// equal reports whether two receipts are the same. It does not matter whether a receipt comes from a deny cache.
 func equal(a, b sluice.Receipt) bool {
 	if a.Origin.Degraded() == b.Origin.Degraded() {
 		a.Origin = b.Origin
@@ -139,7 +139,7 @@ func describe(c sluice.Charge) string {
 	case kernel.Distinct:
 		s = fmt.Sprintf("value %d of %v, cost %d", c.Permit, l, c.Cost)
 	case kernel.InFlight:
-		s = fmt.Sprintf("place %d of %d in flight, cost %d", c.Permit, c.Plan.Capacity, c.Cost)
+		s = fmt.Sprintf("permit %d of %d in flight, cost %d", c.Permit, c.Plan.Capacity, c.Cost)
 	}
 	if c.Until != 0 {
 		s += fmt.Sprintf(" until %d", c.Until)
@@ -148,7 +148,7 @@ func describe(c sluice.Charge) string {
 		s += ", shadow"
 	}
 	if c.Owe {
-		s += fmt.Sprintf(", owed, of at most %d", c.Plan.Most)
+		s += fmt.Sprintf(", owed, Most %d", c.Plan.Most)
 	}
 	return s
 }

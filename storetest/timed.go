@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// RunTimed tests a store with a clock that the test sets: a denied cost fits after exactly the promised wait, a
-// state is empty at the promised time, and a jump of the clock locks out no key.
+// RunTimed tests a store with a clock that the test sets: a denied cost must fit exactly after the promised wait, a
+// state must be empty at the promised time, and a jump of the clock must not lock out a key.
 func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 	for _, test := range []struct {
 		name string
@@ -44,15 +44,15 @@ func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 			}
 		})
 	}
-	t.Run("places end", func(t *testing.T) { testPlacesEnd(t, newStore(t)) })
-	t.Run("values end", func(t *testing.T) { testValuesEnd(t, newStore(t)) })
+	t.Run("permits expire", func(t *testing.T) { testPermitsEnd(t, newStore(t)) })
+	t.Run("values expire", func(t *testing.T) { testValuesEnd(t, newStore(t)) })
 	t.Run("alternating bursts", func(t *testing.T) { testAlternatingBursts(t, newStore(t)) })
 	t.Run("many bursts", func(t *testing.T) { testManyBursts(t, newStore(t)) })
 	t.Run("debts of an hour", func(t *testing.T) { testDebts(t, newStore(t)) })
 	t.Run("turns", func(t *testing.T) { testTurns(t, newStore(t)) })
 }
 
-// timed is a store with the time of its clock.
+// timed is a store, and the present time of its clock.
 type timed struct {
 	takes
 	store TimedStore
@@ -76,7 +76,7 @@ func (a at) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice
 	return a.store.TakeAt(ctx, a.now, charges, receipts)
 }
 
-// fill uses up the capacity in three parts, some time apart, and returns the last decision.
+// fill uses up the capacity in three takes, at some distance in time, and returns the last decision.
 func (s *timed) fill(p *sluice.Plan) sluice.Decision {
 	s.t.Helper()
 	part := max(1, p.Capacity/3)
@@ -92,16 +92,16 @@ func testWait(t *testing.T, s *timed, p *sluice.Plan) {
 		s.fill(p)
 		d := s.one(p, cost)
 		if d.Allowed || d.RetryAfter <= 0 {
-			t.Fatalf("a cost of %d of a limit that is used up: %+v", cost, d)
+			t.Fatalf("a cost of %d with a limit that is used up: %+v", cost, d)
 		}
 		start := s.now
 		s.now = start + d.RetryAfter.Microseconds() - p.Tick
 		if early := s.one(p, cost); s.now >= start && early.Allowed {
-			t.Errorf("a cost of %d fits one tick before the %v that were promised", cost, d.RetryAfter)
+			t.Errorf("a cost of %d fits one tick before the end of the promised wait of %v", cost, d.RetryAfter)
 		}
 		s.now = start + d.RetryAfter.Microseconds()
 		if d := s.one(p, cost); !d.Allowed {
-			t.Errorf("a cost of %d does not fit after the wait that was promised: %+v", cost, d)
+			t.Errorf("a cost of %d does not fit after the promised wait: %+v", cost, d)
 		}
 		s.one(p, sluice.All)
 	}
@@ -112,18 +112,18 @@ func testReset(t *testing.T, s *timed, p *sluice.Plan) {
 	start := s.now
 	s.now = start + d.ResetAfter.Microseconds() - p.Tick
 	if d := s.one(p, 0); s.now >= start && d.ResetAfter <= 0 {
-		t.Errorf("nothing is used one tick before the reset that was promised: %+v", d)
+		t.Errorf("the limit is not in use one tick before the promised reset: %+v", d)
 	}
 	s.now = start + d.ResetAfter.Microseconds()
 	if d := s.one(p, 0); d.ResetAfter != 0 || d.Remaining != p.Capacity {
-		t.Errorf("something is used after the reset that was promised: %+v", d)
+		t.Errorf("the limit is still in use after the promised reset: %+v", d)
 	}
 	if d := s.one(p, p.Capacity); !d.Allowed {
-		t.Errorf("the whole capacity does not fit after the reset: %+v", d)
+		t.Errorf("the whole capacity does not fit after the promised reset: %+v", d)
 	}
 }
 
-// testStepBack steps the clock back a little and forward again: then a state is what it was before.
+// testStepBack steps the clock back a little and forward again, and checks that the state has not changed.
 func testStepBack(t *testing.T, s *timed, p *sluice.Plan) {
 	period := p.Limit.Period.Microseconds()
 	s.now = nextEdge(p, s.now+period)
@@ -132,27 +132,27 @@ func testStepBack(t *testing.T, s *timed, p *sluice.Plan) {
 	for _, back := range []int64{1, p.Tick, period / 2} {
 		s.now = start - back
 		if d := s.one(p, before.Remaining+1); d.Allowed {
-			t.Errorf("%d µs back, more fits than before: %+v", back, d)
+			t.Errorf("after a step of %d µs back, more units fit than before: %+v", back, d)
 		}
 		s.now = start
 		if d := s.one(p, 0); d != before {
-			t.Fatalf("%d µs back and forth have changed %+v to %+v", back, before, d)
+			t.Fatalf("a step of %d µs back and forth has changed %+v to %+v", back, before, d)
 		}
 	}
 }
 
-// testJumpBack moves the clock back by ten periods: no key waits longer than if its capacity had been used up at
-// that moment.
+// testJumpBack moves the clock back by ten periods. It checks that no key waits longer than if its capacity had
+// been used up at that moment.
 func testJumpBack(t *testing.T, s *timed, p *sluice.Plan) {
 	s.fill(p)
 	s.now -= 10*p.Limit.Period.Microseconds() + 1
 	d := s.one(p, p.Capacity)
 	if d.Allowed || d.RetryAfter > mostOwed(p) {
-		t.Errorf("after the jump: %+v, want a refusal for %v at most", d, mostOwed(p))
+		t.Errorf("after the jump: %+v, want a denial for at most %v", d, mostOwed(p))
 	}
 	s.now += d.RetryAfter.Microseconds()
 	if d := s.one(p, p.Capacity); !d.Allowed {
-		t.Errorf("after the wait that the refusal promised: %+v", d)
+		t.Errorf("after the wait that the denial promised: %+v", d)
 	}
 }
 
@@ -160,11 +160,11 @@ func testJumpForward(t *testing.T, s *timed, p *sluice.Plan) {
 	s.fill(p)
 	s.now += mostOwed(p).Microseconds() * 3
 	if d := s.one(p, p.Capacity); !d.Allowed || d.Remaining != 0 {
-		t.Errorf("a long time later: %+v, want all of the capacity and no more", d)
+		t.Errorf("a long time later: %+v, want exactly the whole capacity", d)
 	}
 }
 
-// mostOwed returns how long a limit that is used up takes to be empty again.
+// mostOwed returns the time in which a limit that is used up becomes empty again.
 func mostOwed(p *sluice.Plan) time.Duration {
 	switch {
 	case p.Limit.Algorithm == sluice.SlidingWindowCounter:

@@ -15,7 +15,7 @@ import (
 )
 
 // fleet is up to four processes that share a store, in virtual time. Some of the callers that wait in a queue leave
-// it. The processes run in a bubble of synctest. The store, which may be a real server, is outside.
+// it. The processes run in a synctest bubble. The store, which may be a real server, runs outside of the bubble.
 type fleet struct {
 	*testing.T
 	*rand.Rand
@@ -26,18 +26,18 @@ type fleet struct {
 	costs  int64     // the largest cost
 	inUse  []turn    // sorted by time
 	events departure // the waiting callers
-	passed int64     // units
+	passed int64     // the number of units that have passed
 	left   int
 }
 
-// turn is the turn of a caller that has passed or is waiting.
+// turn is the turn of a caller that has passed or waits.
 type turn struct{ at, cost int64 }
 
-// caller is a waiting caller, which passes or leaves at a time.
+// caller is a waiting caller. at is the time at which it passes or leaves.
 type caller struct {
 	at      int64
 	process int
-	told    turn
+	given   turn
 	leaves  bool
 	turn    turns.Turn
 }
@@ -55,23 +55,23 @@ func (d *departure) Pop() any {
 	return last
 }
 
-// Take implements [sluice.Store]. It takes some time.
+// Take implements [sluice.Store]. Each call lets some time pass.
 func (f *fleet) Take(_ context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	f.pass(f.Int64N(3_000))
 	return f.store(f.now, charges, receipts)
 }
 
-// pass lets time pass, and callers pass or leave.
+// pass lets time pass, in which waiting callers pass or leave.
 func (f *fleet) pass(micros int64) {
 	until := f.now + micros
 	for len(f.events) > 0 && f.events[0].at <= until {
 		c := heap.Pop(&f.events).(caller)
 		if f.advance(max(f.now, c.at)); !c.leaves {
-			f.passed += c.told.cost
+			f.passed += c.given.cost
 			continue
 		}
 		f.left++
-		at := slices.Index(f.inUse, c.told)
+		at := slices.Index(f.inUse, c.given)
 		f.inUse = slices.Delete(f.inUse, at, at+1)
 		f.turns[c.process].Leave(c.turn)
 	}
@@ -84,8 +84,8 @@ func (f *fleet) advance(now int64) {
 	f.now = now
 }
 
-// ask makes a request of a new caller to one of the processes.
-func (f *fleet) ask(key string, others ...sluice.Charge) {
+// request lets a new caller make a request to one of the processes.
+func (f *fleet) request(key string, others ...sluice.Charge) {
 	charges := append([]sluice.Charge{{Key: key, Plan: f.queue, Cost: 1 + f.Int64N(f.costs)}}, others...)
 	f.Shuffle(len(charges), func(i, j int) { charges[i], charges[j] = charges[j], charges[i] })
 	receipts := make([]sluice.Receipt, len(charges))
@@ -98,23 +98,23 @@ func (f *fleet) ask(key string, others ...sluice.Charge) {
 	}
 	i := slices.IndexFunc(charges, func(c sluice.Charge) bool { return c.Plan == f.queue })
 	d := f.queue.Decide(charges[i].Cost, receipts[i])
-	c.told = turn{d.Now + d.Delay.Microseconds(), charges[i].Cost}
-	f.use(c.told)
+	c.given = turn{d.Now + d.Delay.Microseconds(), charges[i].Cost}
+	f.use(c.given)
 	waits := false
 	if c.turn, waits = charges[i].Turn(&receipts[i]); waits != (d.Delay > 0) {
-		f.Fatalf("a turn in %v: %t", d.Delay, waits)
+		f.Fatalf("the turn is in %v, but waiting is %t", d.Delay, waits)
 	}
-	c.at = c.told.at
-	if f.Float64() < 0.4 { // the caller waits only for a fraction of the time of a full queue
-		if gives := f.now + f.Int64N(f.queue.Size/f.queue.Drain*f.queue.Tick); gives < c.told.at {
+	c.at = c.given.at
+	if f.Float64() < 0.4 { // the caller waits only for a fraction of the time that a full queue takes
+		if gives := f.now + f.Int64N(f.queue.Size/f.queue.Drain*f.queue.Tick); gives < c.given.at {
 			c.leaves, c.at = true, gives
 		}
 	}
 	heap.Push(&f.events, c)
 }
 
-// use records a turn, and checks its distance to its neighbours against the limit, except for the tick to which
-// turns are rounded up.
+// use records a turn, and checks that its distance to the turns before and after it keeps to the limit. A tick less
+// is accepted, because turns are rounded up to ticks.
 func (f *fleet) use(t turn) {
 	l := f.queue.Limit
 	apart := func(a, b turn) bool {
@@ -122,7 +122,7 @@ func (f *fleet) use(t turn) {
 	}
 	i, _ := slices.BinarySearchFunc(f.inUse, t, func(a, b turn) int { return int(a.at - b.at) })
 	if i > 0 && !apart(f.inUse[i-1], t) || i < len(f.inUse) && !apart(t, f.inUse[i]) {
-		f.Fatalf("at %d, by %v: the turn %+v is given beside %+v", f.now, l, t, f.inUse[max(0, i-1):min(len(f.inUse), i+1)])
+		f.Fatalf("at %d, limit %v: the turn %+v is too close to one of %+v", f.now, l, t, f.inUse[max(0, i-1):min(len(f.inUse), i+1)])
 	}
 	f.inUse = slices.Insert(f.inUse, i, t)
 }
@@ -163,7 +163,7 @@ func holdTurns(t *testing.T, store func(int64, []sluice.Charge, []sluice.Receipt
 			}
 			key := t.Name() + text + string(rune('1'+processes))
 			beside := sluice.Charge{Key: key, Plan: plan(t, sluice.Limit{Algorithm: sluice.FixedWindow, Count: l.Count, Period: l.Period / 10}), Cost: 1}
-			gap := l.Period.Microseconds() / l.Count // several times as many requests are made as pass
+			gap := l.Period.Microseconds() / l.Count // several times more requests are made than can pass
 			var begun, counted int64
 			for step := range 1500 {
 				var others []sluice.Charge
@@ -172,17 +172,17 @@ func holdTurns(t *testing.T, store func(int64, []sluice.Charge, []sluice.Receipt
 				} else if begun == 0 {
 					begun, counted = f.now, f.passed
 				}
-				f.ask(key, others...)
+				f.request(key, others...)
 				f.pass(r.Int64N(gap/4 + 1))
 			}
 			share := float64(f.passed-counted) * float64(l.Period.Microseconds()) / float64(l.Count) / float64(f.now-begun)
-			t.Logf("%v, %d processes, costs up to %d: %d left, and %.3f of the limit has passed", l, processes+1, f.costs, f.left, share)
+			t.Logf("%v, %d processes, costs up to %d: %d callers left, and %.3f of the limit passed", l, processes+1, f.costs, f.left, share)
 			least := 0.95
-			if f.costs > 1 { // then some abandoned turns are too short to be used
+			if f.costs > 1 { // with different costs, some abandoned turns are too short to be used
 				least = 0.9
 			}
 			if f.left < 50 || share < least || share > 1.03 {
-				t.Errorf("%v, %d processes: %d left, and %.3f of the limit has passed", l, processes+1, f.left, share)
+				t.Errorf("%v, %d processes: %d callers left, and %.3f of the limit passed", l, processes+1, f.left, share)
 			}
 			start = f.now + 100*l.Period.Microseconds()
 		}

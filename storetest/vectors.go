@@ -11,8 +11,9 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Vector is a file of testdata/vectors: the answers that any implementation has to give to Takes of one charge
-// under one key, or of two charges with a penalty. The README there describes the fields.
+// Vector is a file of testdata/vectors. It has the answers that any implementation has to give to Takes of one
+// charge under one key, or of two charges if there is a penalty. The README in testdata/vectors describes the
+// fields.
 type Vector struct {
 	Name    string        `json:"-"` // the name of the file
 	What    string        `json:"what"`
@@ -52,13 +53,13 @@ type VectorPlan struct {
 	Capacity int64 `json:"capacity"`
 }
 
-// VectorStep is a Take and its answer: the fields of a [sluice.Receipt] and of the [sluice.Decision] that follows
-// from it. Times are in microseconds. A RetryAfter of -1 means never.
+// VectorStep is a Take and its answer: the fields of a [sluice.Receipt] and of the [sluice.Decision] that the
+// receipt leads to. Times are in microseconds. A RetryAfter of -1 means never.
 type VectorStep struct {
 	Now  int64 `json:"now"`
 	Cost int64 `json:"cost"`
 	Owe  bool  `json:"owe,omitempty"`
-	// Count and Burst replace those of the limit, if they are not 0.
+	// Count and Burst replace the limit's Count and Burst, if they are not 0.
 	Count int64 `json:"count,omitempty"`
 	Burst int64 `json:"burst,omitempty"`
 	// Place and Until are the Permit and the Until of the charge.
@@ -74,7 +75,8 @@ type VectorStep struct {
 	RetryAfter int64  `json:"retry_after,omitempty"`
 	ResetAfter int64  `json:"reset_after,omitempty"`
 	Delay      int64  `json:"delay,omitempty"`
-	// Lock is the answer to the charge of the penalty. That charge costs 1 if Cost is above 0, and otherwise Cost.
+	// Lock is the answer to the charge of the penalty. The cost of that charge is 1 if Cost is above 0, and
+	// otherwise Cost.
 	Lock VectorLock `json:"lock,omitzero"`
 }
 
@@ -130,7 +132,7 @@ func (v Vector) Compile(t testing.TB) *sluice.Plan {
 	return p
 }
 
-// Compile returns the plan of a step of the vector v with the limit's plan p.
+// Compile returns the plan of a step of the vector v. p is the plan of the vector's limit.
 func (s VectorStep) Compile(t testing.TB, v Vector, p *sluice.Plan) *sluice.Plan {
 	t.Helper()
 	if s.Count == 0 && s.Burst == 0 {
@@ -140,7 +142,7 @@ func (s VectorStep) Compile(t testing.TB, v Vector, p *sluice.Plan) *sluice.Plan
 	return v.Compile(t)
 }
 
-// charges returns the charges of a step under a key: for the limit and, if it is not nil, for the lock.
+// charges returns the charges of a step under a key: one for the limit and, if lock is not nil, one for the lock.
 func (s VectorStep) charges(key string, p, lock *sluice.Plan) []sluice.Charge {
 	charges := []sluice.Charge{{Key: key, Plan: p, Cost: s.Cost, Owe: s.Owe, Permit: s.Place, Until: s.Until}}
 	if lock != nil {
@@ -193,7 +195,7 @@ func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore
 	}
 }
 
-// answer returns the step with the answer of a receipt and its decision.
+// answer returns a copy of s with the answer filled in from a receipt and its decision.
 func (s VectorStep) answer(r sluice.Receipt, d sluice.Decision) VectorStep {
 	s = VectorStep{
 		Now: r.Now, Cost: s.Cost, Owe: s.Owe, Count: s.Count, Burst: s.Burst, Place: s.Place, Until: s.Until,
@@ -206,7 +208,7 @@ func (s VectorStep) answer(r sluice.Receipt, d sluice.Decision) VectorStep {
 	return s
 }
 
-// lockAnswer is answer for a lock.
+// lockAnswer returns the answer for a lock from a receipt and its decision.
 func lockAnswer(r sluice.Receipt, d sluice.Decision) VectorLock {
 	return VectorLock{
 		Fits: r.Fits, Penalties: r.Used, Until: r.Tick, Forgotten: r.Prev,

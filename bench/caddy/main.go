@@ -1,5 +1,5 @@
-// Command caddy is Caddy with nothing but its reverse proxy and the rate limits that are
-// made for it. It is a module of its own, for it brings a hundred others.
+// Command caddy is Caddy with only its reverse proxy and the rate limits that exist for it. It is a separate Go
+// module, because it depends on a hundred others.
 package main
 
 import (

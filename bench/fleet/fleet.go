@@ -1,6 +1,6 @@
-// Package fleet simulates processes that share a limit by package lease: its own code, in virtual time. A
-// few gateways over one Redis are asked for the same beside it. "make simulation" writes what comes out to
-// ../RESULTS-fleet.md, with pictures.
+// Package fleet simulates processes that share a limit by package lease. It runs the package's own code in virtual
+// time. For comparison, it also measures a few real gateways over one Redis. "make simulation" writes the results
+// to ../RESULTS-fleet.md, with pictures.
 package fleet
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	trip  = 500 * time.Microsecond // to the shared store and back
+	trip  = 500 * time.Microsecond // the time of a call to the shared store and back
 	rate  = 10_000                 // units a second
 	lasts = 4 * time.Second
 )
@@ -50,18 +50,19 @@ func (*server) Shard(string) int { return 0 }
 
 func (*server) Heartbeat(context.Context, string) (int, error) { return 1, nil }
 
-// fleet is so many processes, which are asked for one key at random times, demand times as often as
-// the limit lets pass.
+// fleet is a number of processes, which get requests for one key at random times. demand is the ratio of the
+// requested rate to the limit.
 type fleet struct {
 	nodes   int
 	rate    int64 // units a second
 	horizon time.Duration
 	demand  float64
-	// lasts is how long it is watched, after it has had as long to use up the burst.
+	// lasts is how long the fleet is measured. Before, it runs for the same time to use up the burst.
 	lasts time.Duration
 }
 
-// burst is four times what passes within the horizon, which makes that the horizon.
+// burst returns the burst with which package lease chooses f.horizon as the horizon: four times the units of a
+// horizon.
 func (f fleet) burst() int64 { return int64(4 * float64(f.rate) * f.horizon.Seconds()) }
 
 func (f fleet) plan() *sluice.Plan {
@@ -72,20 +73,20 @@ func (f fleet) plan() *sluice.Plan {
 	return plan
 }
 
-// outcome is what was seen of a fleet: all of it, and from the time on that the burst was used up.
+// outcome has the measured counts of a fleet.
 type outcome struct {
 	asked, calls, admitted int
-	exact                  int // that one bucket would have admitted
-	over                   int // of those that were admitted, how many the exact bucket refuses
+	exact                  int // the number of requests that one exact bucket would have admitted
+	over                   int // the number of admitted requests that the exact bucket denies
 }
 
 func (o outcome) callsADecision() float64 { return float64(o.calls) / float64(o.asked) }
 
-// under is the share of what one bucket admits that the fleet does not, in percent.
+// under returns how many fewer requests the fleet admits than one exact bucket, in percent.
 func (o outcome) under() float64 { return 100 * float64(o.exact-o.admitted) / float64(o.exact) }
 
-// watch sends requests to the nodes of a fleet, which return whether they admit one and at which microsecond. The
-// times of the requests are the same for all fleets.
+// watch sends requests to the nodes of a fleet. ask returns whether the node admits a request, and at which
+// microsecond. The requests have the same times in all fleets.
 func (f fleet) watch(plan *sluice.Plan, ask func(node int) (at int64, ok bool), calls func() int64) (o outcome) {
 	var mu sync.Mutex
 	var asked, admitted []int64
@@ -120,13 +121,13 @@ func (f fleet) watch(plan *sluice.Plan, ask func(node int) (at int64, ok bool), 
 	return o
 }
 
-// since counts the times from one on.
+// since returns the number of times that are not before from.
 func since(times []int64, from int64) int {
 	at, _ := slices.BinarySearch(times, from)
 	return len(times) - at
 }
 
-// bucket puts a unit at each of the times, in order, through one exact bucket.
+// bucket charges one exact bucket with a unit at each of the times, in order.
 func bucket(plan *sluice.Plan, times []int64) (admitted, refused []int64) {
 	var state kernel.State
 	for _, at := range times {

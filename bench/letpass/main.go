@@ -1,7 +1,7 @@
-// Command letpass plays six minutes of demand to each algorithm and draws what it lets pass, for
+// Command letpass sends six minutes of demand to each algorithm, and draws the requests that pass, for
 // docs/algorithms.md: go run ./letpass ../docs
 //
-// The decisions are those of the memory store, on a clock that is set.
+// The decisions are made by the memory store, with a simulated clock.
 package main
 
 import (
@@ -31,8 +31,8 @@ const (
 // start is the beginning of a minute.
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// demand is what a client asks for: a burst at both sides of the end of the first minute, then little,
-// then twice the limit for two minutes, and then half of it.
+// demand returns the times of a client's requests: a burst before and after the end of the first minute, then few
+// requests, then twice the limit for two minutes, and then half the limit.
 func demand() (at []time.Duration) {
 	steady := func(from, to, every time.Duration) {
 		for t := from; t < to; t += every {
@@ -46,11 +46,11 @@ func demand() (at []time.Duration) {
 	return at
 }
 
-// passage is what became of a demand.
+// passage has the results of a demand under one algorithm.
 type passage struct {
-	passed  []time.Duration // when requests went on, in order
+	passed  []time.Duration // when requests passed, in order
 	refused int
-	longest time.Duration // that one was held
+	longest time.Duration // the longest time that a request waited
 }
 
 func play(l sluice.Limit, asked []time.Duration) (p passage, err error) {
@@ -75,7 +75,7 @@ func play(l sluice.Limit, asked []time.Duration) (p passage, err error) {
 	return p, nil
 }
 
-// most is the largest number of requests that passed within any time of a length.
+// most returns the largest number of requests that passed within any time of the given length.
 func (p passage) most(within time.Duration) (most int) {
 	first := 0
 	for i, at := range p.passed {
@@ -87,7 +87,7 @@ func (p passage) most(within time.Duration) (most int) {
 	return most
 }
 
-// row is a line of the table.
+// row returns a line of the table.
 func (p passage) row(a sluice.Algorithm) string {
 	held := "–"
 	if p.longest > 0 {
@@ -96,7 +96,7 @@ func (p passage) row(a sluice.Algorithm) string {
 	return fmt.Sprintf("| `%v` | %d | %d | %d | %s |\n", a, len(p.passed), p.most(period), p.most(time.Second), held)
 }
 
-// bars counts moments in fives of seconds.
+// bars counts the times in intervals of five seconds.
 func bars(at []time.Duration) plotter.Values {
 	const each = 5 * time.Second
 	v := make(plotter.Values, lasts/each)
@@ -154,7 +154,7 @@ func run(dir string) error {
 		if err != nil {
 			return fmt.Errorf("%v: %w", a, err)
 		}
-		// One is drawn where two look the same.
+		// These algorithms have no picture, because it would look the same as another one.
 		if a == sluice.GCRA || a == sluice.SlidingWindowLogExact {
 			fmt.Fprint(&table, p.row(a))
 			continue
@@ -167,7 +167,7 @@ func run(dir string) error {
 	return written(filepath.Join(dir, "algorithms.md"), table.String())
 }
 
-// written puts a table in place of the one in a document, between two comments.
+// written replaces the table between two comments in a document.
 func written(file, table string) error {
 	const begin, end = "<!-- letpass -->\n", "<!-- /letpass -->"
 	text, err := os.ReadFile(file)
@@ -177,7 +177,7 @@ func written(file, table string) error {
 	before, rest, found := strings.Cut(string(text), begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		return fmt.Errorf("%s: nothing between %q and %q to replace", file, begin, end)
+		return fmt.Errorf("%s: found no table between %q and %q", file, begin, end)
 	}
 	return os.WriteFile(file, []byte(before+begin+table+end+after), 0o644)
 }

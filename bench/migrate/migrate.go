@@ -1,5 +1,5 @@
-// Package migrate has the code of README.md beside it, before and after, so that it is compiled
-// and run.
+// Package migrate has the code of its README.md, before and after each migration, so that it is compiled and
+// tested.
 package migrate
 
 import (

@@ -1,5 +1,5 @@
-// Command ratelimit is envoyproxy/ratelimit as it is. It is a module of its own, for it pins
-// versions that the others do not.
+// Command ratelimit is envoyproxy/ratelimit, unchanged. It is a separate Go module, because it needs other versions
+// of dependencies.
 package main
 
 import (

@@ -9,17 +9,17 @@ export interface SluiceOptions {
   url?: string;
   /** One of the service's --door-tokens. */
   token?: string;
-  /** For an https URL: its CA and a client certificate, with the names of https.request's options. */
+  /** For an https URL: the CA and a client certificate. The options are named as in https.request. */
   tls?: SecureContextOptions;
-  /** How long a check may take, in milliseconds, including its repetition: 500 by default. */
+  /** The longest time of a check, including its repetition, in milliseconds: 500 by default. */
   deadline?: number;
   /** The decision while the service does not answer: "allow" by default. */
   onError?: "allow" | "deny";
-  /** Gets a line when the service stops answering, and when it answers again: console.warn by default. */
+  /** Is called with a line when the service stops answering, and when it answers again: console.warn by default. */
   log?: (line: string) => void;
 }
 
-/** A check of a request by all rules that match it, or of a key by one rule. */
+/** A check: either of a request, by all rules that match it, or of a key, by one rule. */
 export type Check = { cost?: number; id?: string; place?: boolean } & (
   | { request: RequestDescription; rule?: never; key?: never }
   | { rule: string; key?: Record<string, string>; request?: never }
@@ -28,7 +28,7 @@ export type Check = { cost?: number; id?: string; place?: boolean } & (
 export interface RequestDescription {
   method?: string;
   host?: string;
-  /** Path and query, escaped as received. */
+  /** The path and query, escaped as received. */
   path: string;
   headers?: Record<string, string | string[]>;
   /** The address of the connection's other end. */
@@ -38,7 +38,7 @@ export interface RequestDescription {
   body_base64?: string;
 }
 
-/** The answer of the service: docs/ask.md and its /v1/openapi.json explain it. */
+/** The answer of the service. docs/ask.md and /v1/openapi.json of the service explain it. */
 export interface Answer {
   allowed: boolean;
   /** 200, or the status of the denial. */
@@ -62,7 +62,7 @@ export interface Answer {
   body?: string;
 }
 
-/** What one limit decided. */
+/** The result of one limit. */
 export interface Result {
   rule: string;
   name: string;
@@ -93,26 +93,26 @@ export interface Outcome {
 export interface LimitOptions<Req = any, Res = any> {
   /** The only rule to apply, together with key. Without it, all rules that match the request apply. */
   rule?: string;
-  /** The parts of the rule's key by their names, as in { api_key: "k-42" }. */
+  /** Returns the parts of the rule's key by their names, such as { api_key: "k-42" }. */
   key?: (req: Req) => Maybe<Record<string, string | undefined>>;
   /** The cost of the request: 1 by default. */
   cost?: number | ((req: Req) => Maybe<number>);
   /** Returns true for requests that pass without a check. */
   skip?: (req: Req) => Maybe<boolean>;
-  /** Values for the key parts attr:NAME. */
+  /** Returns the values of the key parts attr:NAME. */
   attributes?: (req: Req) => Maybe<Record<string, unknown>>;
-  /** The body, for rules that read it: text, bytes, or the value that a parser returned. */
+  /** Returns the body, for rules that read it: text, bytes, or the value that a parser returned. */
   body?: (req: Req) => unknown;
-  /** Overrides onError of the Sluice, for all requests or for each. */
+  /** Overrides onError of the Sluice. A function decides for each request. */
   onError?: "allow" | "deny" | ((req: Req) => Maybe<"allow" | "deny">);
   /** Answers a denied request. Status and header fields are already set. In Fastify, next is missing. */
   handler?: (req: Req, res: Res, answer: Answer, next: (error?: any) => void) => unknown;
 }
 
-/** The decision about a request, for its handler: req.sluice, or in Fastify request.raw.sluice. */
+/** The decision on a request, for the request's handler: req.sluice, or in Fastify request.raw.sluice. */
 export interface Passage {
   answer: Answer;
-  /** Adds to the outcome that is reported after the response. */
+  /** Adds members to the outcome that is reported after the response. */
   settle(outcome: Outcome): void;
 }
 
@@ -140,19 +140,19 @@ export class Sluice {
   /** A hook for Fastify: onRequest, or preHandler if it needs the body. */
   fastify<Request = any, Reply = any>(options?: LimitOptions<Request, Reply>): (request: Request, reply: Reply) => Promise<any>;
 
-  /** Checks, and charges if allowed. Without an answer, onError decides. Rejects only if the check is invalid. */
+  /** Makes a check, and charges it if it is allowed. If the service does not answer, onError decides. Rejects only if the check is invalid. */
   check(check: Check, options?: { onError?: "allow" | "deny" }): Promise<Answer>;
-  /** Returns the answer to a check, and charges nothing. Unlike check, it and the calls below reject if the service does not answer. */
+  /** Returns the answer to a check, but charges nothing. Unlike check, peek and the calls below reject if the service does not answer. */
   peek(check: Check): Promise<Answer>;
   /** Gives back the charge of a check. */
   refund(check: Check): Promise<Answer>;
-  /** Reports the outcome of a check. The check needs its id, and at is that of its answer. */
+  /** Reports the outcome of a check. The check must have its id. at is the member "at" of its answer. */
   settle(check: Check, outcome: Outcome, at?: string): Promise<{ settled: boolean }>;
-  /** Holds a place in flight, by a call every three seconds, until it is released. */
+  /** Holds a permit in flight, with a call every three seconds, until it is released. */
   hold(place: string): void;
-  /** Releases a place in flight, or in a queue. */
+  /** Releases a permit in flight, or a position in a queue. */
   release(place: string): Promise<{ released: boolean }>;
 
-  /** Closes idle connections. Open ones do not keep the process running. */
+  /** Closes idle connections. Open connections do not keep the process running. */
   close(): void;
 }

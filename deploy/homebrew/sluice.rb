@@ -1,4 +1,4 @@
-# scripts/formula fills in the version and the checksums.
+# scripts/formula replaces VERSION and SHA256.
 class Sluice < Formula
   desc "Rate limiter: gateway and decision service for proxies and programs"
   homepage "https://github.com/sluicehq/sluice"

@@ -14,8 +14,8 @@ import (
 )
 
 // Limits behind authentication: a middleware of the framework identifies the user, and a rule with key: [attr:user]
-// counts by the user. A request without valid credentials is answered before the limit, which does not count it. A
-// rule by client_ip in front of the authentication limits guesses.
+// counts by the user. A request without valid credentials is answered before it reaches the limit, and not counted.
+// A rule by client_ip in front of the authentication limits guesses.
 
 type userKey struct{}
 
@@ -55,8 +55,8 @@ func ChiAuthenticated(limit Middleware, check func(user, password string) bool) 
 	return r
 }
 
-// EchoLimit returns the limit as echo middleware. Middleware before it must set "user". An error that a handler returns
-// is answered inside the limit, so that the limit sees its status.
+// EchoLimit returns the limit as echo middleware. Middleware before it must set "user". If a handler returns an
+// error, echo writes the response inside the limit, so that the limit sees its status.
 func EchoLimit(limit Middleware) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		limited := echo.WrapMiddleware(limit)(func(c echo.Context) error {
@@ -111,7 +111,7 @@ func GinLimit(limit Middleware) gin.HandlerFunc {
 	}
 }
 
-// ginWriter writes the answers of gin's handlers through a limit, for rules that count by the outcome.
+// ginWriter writes the responses of gin's handlers through a limit, for rules that count by the response.
 type ginWriter struct {
 	gin.ResponseWriter
 	limited http.ResponseWriter
@@ -132,7 +132,7 @@ func (w ginWriter) WriteString(text string) (int, error) { return w.Write([]byte
 
 func (w ginWriter) Flush() {
 	w.WriteHeaderNow()
-	_ = http.NewResponseController(w.limited).Flush() // as gin does, without the error
+	_ = http.NewResponseController(w.limited).Flush() // gin ignores the error, too
 }
 
 // GinAuthenticated puts the limit behind gin's own authentication.

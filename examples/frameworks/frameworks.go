@@ -1,5 +1,5 @@
-// Package frameworks puts limits before the handlers of chi, gin, echo and gRPC-Gateway. It is a
-// module of its own, so that Sluice itself needs none of them.
+// Package frameworks puts limits before the handlers of chi, gin, echo and gRPC-Gateway. It is a separate module,
+// so that Sluice itself does not depend on these frameworks.
 package frameworks
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/sluicehq/sluice/httplimit"
 )
 
-// Middleware is what httplimit.Policy, Limit and LimitBy return.
+// Middleware is the type of the values that httplimit.Policy, Limit and LimitBy return.
 type Middleware = func(http.Handler) http.Handler
 
-// Chi takes the middleware as it is, for all routes or for some.
+// Chi uses the middleware unchanged, for all routes or for some.
 func Chi(limit Middleware) http.Handler {
 	r := chi.NewRouter()
 	r.Get("/free", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "free") })
@@ -29,8 +29,9 @@ func Chi(limit Middleware) http.Handler {
 	return r
 }
 
-// Echo is an http.Handler, so the limits can wrap all of it. To put them behind other middleware, see [EchoLimit]:
-// echo.WrapMiddleware alone takes each error that a handler returns for a 200, because echo writes the error outside it.
+// Echo puts the limits around echo, which is an http.Handler. To put them behind other middleware, see [EchoLimit]:
+// with echo.WrapMiddleware alone, the limits would see the status 200 for each error that a handler returns,
+// because echo writes the response to an error outside of the middleware.
 func Echo(limit Middleware) http.Handler {
 	e := echo.New()
 	e.GET("/free", func(c echo.Context) error { return c.String(http.StatusOK, "free") })
@@ -41,7 +42,7 @@ func Echo(limit Middleware) http.Handler {
 	return limit(e)
 }
 
-// Gin is an http.Handler, too. The policy selects the paths of the limits.
+// Gin puts the limits around gin, which is an http.Handler, too. The policy selects the paths of the limits.
 func Gin(limit Middleware) http.Handler {
 	g := gin.New()
 	g.GET("/free", func(c *gin.Context) { c.String(http.StatusOK, "free") })
@@ -55,7 +56,8 @@ func Gin(limit Middleware) http.Handler {
 	return limit(g)
 }
 
-// Gateway is an http.Handler, too, and the limits are before requests become calls of gRPC.
+// Gateway puts the limits around gRPC-Gateway, which is an http.Handler, too: requests are limited before they
+// become gRPC calls.
 func Gateway(limit Middleware) (http.Handler, error) {
 	mux := runtime.NewServeMux()
 	login := func(w http.ResponseWriter, r *http.Request, _ map[string]string) { unauthorized(w, r) }
@@ -74,11 +76,11 @@ func Gateway(limit Middleware) (http.Handler, error) {
 	return limit(mux), err
 }
 
-// unauthorized is a login with a wrong password.
+// unauthorized answers a login with a wrong password.
 func unauthorized(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
 
-// left returns what remains of the limit of a request, from the decision that the middleware keeps with
-// httplimit.Config.KeepDecision.
+// left returns how many units of the request's limit remain, from the decision that httplimit.Config.KeepDecision
+// keeps in the request's context.
 func left(r *http.Request) string {
 	d, found := httplimit.DecisionFrom(r.Context())
 	if !found || len(d.Results) == 0 {

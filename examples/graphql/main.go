@@ -1,5 +1,5 @@
-// Command graphql charges each query by what it costs: a field is a unit, and what is beneath a list
-// counts as often as the list is long at most.
+// Command graphql charges each query by its cost: one unit for each field. The fields of a list's elements are
+// multiplied by the maximum length of the list.
 //
 //	go run ./examples/graphql
 //	curl -i -H 'X-API-Key: k-42' --json '{"query": "{ users(first: 20) { name } }"}' localhost:8080/graphql
@@ -29,18 +29,18 @@ func main() {
 	log.Fatal(http.ListenAndServe("localhost:8080", graphQL(limiter, cost, server)))
 }
 
-// What cost knows of a query: how long lists may be, where a selection begins and ends, and names, of
-// which those with a colon behind them are arguments or aliases.
+// tokens matches the parts of a query that matter to cost: the lengths of lists, the beginnings and ends of
+// selections, and names. A name with a colon behind it is an argument or an alias.
 var tokens = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|#.*|\(|\)|\{|\}|\b(?:first|last|limit)\s*:\s*(\d+)|[A-Za-z_]\w*(\s*:)?`)
 
-// cost is a rough one, which a server's own library for GraphQL knows better.
+// cost estimates the cost of a query roughly. The GraphQL library of a server can compute it better.
 func cost(query string) int64 {
 	const most = 1 << 20
 	total, times, next, arguments := int64(0), []int64{1}, int64(1), 0
 	for _, m := range tokens.FindAllStringSubmatch(query, -1) {
 		switch {
 		case m[1] != "":
-			n, _ := strconv.ParseInt(m[1], 10, 32) // what does not fit is the server's to refuse
+			n, _ := strconv.ParseInt(m[1], 10, 32) // on overflow, the largest number; the server refuses such a query
 			next = max(1, n)
 		case m[0] == "(":
 			arguments++
@@ -52,7 +52,7 @@ func cost(query string) int64 {
 			next = 1
 		case m[0] == "}":
 			times = times[:max(1, len(times)-1)]
-		case len(times) > 1: // a field, and not the name of the query
+		case len(times) > 1: // a field, not the name of the query
 			total = min(most, total+times[len(times)-1])
 			next = 1
 		}
@@ -71,7 +71,7 @@ func graphQL(limiter *sluice.Limiter, cost func(query string) int64, next http.H
 			err = json.Unmarshal(body, &asked)
 		}
 		if err != nil {
-			http.Error(w, "the body is no GraphQL request: "+err.Error(), http.StatusBadRequest)
+			http.Error(w, "the body is not a GraphQL request: "+err.Error(), http.StatusBadRequest)
 			return
 		}
 		d, err := limiter.Take(r.Context(), r.Header.Get("X-API-Key"), min(cost(asked.Query), 100))
@@ -80,7 +80,7 @@ func graphQL(limiter *sluice.Limiter, cost func(query string) int64, next http.H
 			return
 		}
 		if !d.Allowed {
-			if seconds, ok := d.RetryAfterSeconds(); ok { // else it never fits
+			if seconds, ok := d.RetryAfterSeconds(); ok { // otherwise the cost never fits
 				w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 			}
 			http.Error(w, "this query costs more than you have left", http.StatusTooManyRequests)

@@ -1,4 +1,4 @@
-// Command library takes six units of a limit, of which five fit.
+// Command library takes six units, one by one, of a limit that allows five.
 package main
 
 import (

@@ -29,7 +29,7 @@ func main() {
 	log.Fatal(http.ListenAndServe("localhost:8080", h))
 }
 
-// handler is the API behind its limits. The answer to a login decides whether that counts.
+// handler is the API behind its limits. The response to a login decides whether the login counts.
 func handler(store sluice.Store) (http.Handler, error) {
 	rules, err := policyfile.Parse("api.yaml", api)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command middleware limits its own handlers by a policy.
+// Command middleware limits the requests to its own handlers by a policy.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command outgoing calls an API with limits, and waits as the API requires.
+// Command outgoing calls an API that has limits, and waits as long as the API requires.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		log.Fatal("name the URLs to get")
+		log.Fatal("usage: outgoing URL...")
 	}
 	api := &http.Client{Transport: &client.Transport{}, Timeout: time.Minute}
 	for _, url := range os.Args[1:] {

@@ -1,4 +1,4 @@
-// Package recipes has the code of docs/recipes.md, which is compiled and run.
+// Package recipes has the code of docs/recipes.md, so that it is compiled and tested.
 package recipes
 
 import (
@@ -16,7 +16,7 @@ import (
 func send(ctx context.Context, limiter *sluice.Limiter, messages []string, one func(string) error) error {
 	for _, m := range messages {
 		if err := limiter.Wait(ctx, "mail", 1); err != nil {
-			return fmt.Errorf("%q is not sent: %w", m, err)
+			return fmt.Errorf("sending %q: %w", m, err)
 		}
 		if err := one(m); err != nil {
 			return err
@@ -36,7 +36,7 @@ func byUser(engine *policy.Engine) func(http.Handler) http.Handler {
 	}.Policy(engine)
 }
 
-// logins counts failed attempts, and locks out a name after five.
+// logins counts failed logins, and locks out a name after five.
 type logins struct {
 	failures *sluice.Limiter
 	check    func(name, password string) bool
@@ -58,8 +58,8 @@ func newLogins(store sluice.Store, check func(name, password string) bool) (*log
 
 var errTooManyFailures = errors.New("too many failed logins")
 
-// login takes the unit before it checks the password, and refunds it if the password is right: of many attempts at
-// once, no more than five are checked.
+// login takes a unit before it checks the password, and refunds it if the password is right. So of many
+// simultaneous attempts, at most five are checked.
 func (l *logins) login(ctx context.Context, name, password string) (ok bool, err error) {
 	d, err := l.failures.Take(ctx, name, 1)
 	if err != nil {

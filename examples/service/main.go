@@ -1,5 +1,6 @@
-// Command service limits its own handlers by a policy file, and loads the file again when it changes. All instances
-// share their counts in Redis. Denied requests get the program's own text.
+// Command service limits the requests to its own handlers by a policy file, and loads the file again when it
+// changes. All instances share their counts in Redis. The response to a denied request has a text of the program's
+// own.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command worker reads jobs from its standard input, a line each, and posts them to an API that allows
-// five in a second. However many workers run, they keep to that together, if they share a store:
+// Command worker reads jobs from its standard input, one on each line, and posts them to an API that allows five
+// requests a second. Any number of workers keep to this limit together, if they share a store:
 //
 //	seq 100 | STORE=redis://localhost:6379 go run ./examples/worker http://localhost:8080/jobs
 package main
@@ -24,7 +24,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		log.Fatal("name the URL to post to")
+		log.Fatal("usage: worker URL")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -43,13 +43,13 @@ func run(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	// Requests that are denied all the same, because of other users of the API, are sent again when the API
+	// The API may still deny requests, because it has other users. The transport sends these again when the API
 	// permits.
 	api := &http.Client{Transport: &client.Transport{}, Timeout: time.Minute}
 	return work(ctx, limiter, api, url, os.Stdin)
 }
 
-// work posts each line when it is its turn.
+// work posts each line of jobs as soon as the limit allows it.
 func work(ctx context.Context, limiter *sluice.Limiter, api *http.Client, url string, jobs io.Reader) error {
 	for lines := bufio.NewScanner(jobs); lines.Scan(); {
 		if err := limiter.Wait(ctx, "the API", 1); err != nil {
@@ -67,7 +67,7 @@ func post(ctx context.Context, api *http.Client, url, job string) error {
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Idempotency-Key", job) // so that it may be sent again
+	request.Header.Set("Idempotency-Key", job) // the key makes it safe to send the request again
 	response, err := api.Do(request)
 	if err != nil {
 		return err

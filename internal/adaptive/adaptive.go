@@ -1,35 +1,37 @@
 // Package adaptive limits the requests under way to an upstream. The limit is high enough to keep the upstream busy,
 // and low enough to avoid a long queue. It follows the latency of the upstream, and needs no configuration.
 //
-// Time is an argument, and a limit changes only in calls of its methods: a Limiter has no goroutine and no
-// clock, and draws nothing at random. The same calls give the same results.
+// Time is an argument, and a limit changes only in calls of its methods. A Limiter has no goroutine and no clock,
+// and uses no random numbers, so the same calls give the same results.
 //
 // # The method
 //
-// Answers are measured in windows of 250 ms or longer: the requests under way N, the answers a second X, and the
-// typical latency R, which is the mean of the fastest four fifths. The base is R without a queue. By Little's law,
-// X·(R−base) requests wait in the upstream, and N−X·(R−base) are worked on. While requests are refused, the limit
-// moves toward 3/2 of the requests that are worked on, plus √limit. Nothing changes while all requests fit.
+// In windows of 250 ms or longer, a Limiter measures the number N of requests under way, the number X of answers
+// per second, and the typical latency R, which is the mean of the fastest four fifths. The base is the typical
+// latency without a queue. By Little's law, X·(R−base) requests wait in the upstream, which works on the other
+// N−X·(R−base). While requests are refused, the limit moves toward 3/2 of the number of requests that the upstream
+// works on, plus √limit. The limit does not change while all requests fit.
 //
-// The first base is the latency of the first requests. While all requests fit, the base follows the latency slowly. In
-// an overload it rises only on evidence: if the latency does not fall when the requests under way are halved, there was
-// no queue. A probe tries this: every 20 s, and when an overload starts, it halves the limit of normal and sheddable
-// requests for 500 ms, or for 8 latencies. If half the limit has a queue, too, the probe halves it again. A probe by
-// one of many limiters would hardly change the upstream's latency. So probes start at multiples of their length, and
-// all limiters of an upstream probe together.
+// The first base is the latency of the first requests. While all requests fit, the base follows the latency slowly.
+// In an overload the base rises only on evidence: if the latency does not fall when the number of requests under
+// way is halved, there was no queue. A probe finds this out. When an overload starts, and every 20 s, a probe
+// halves the limit of normal and sheddable requests for 500 ms, or for 8 times the latency. If requests queue under
+// half the limit, too, the probe halves the limit again. If only one of many limiters probed, the upstream's
+// latency would hardly change. So probes start at multiples of their length, and all limiters of an upstream probe
+// together.
 //
-// The limit stays above the number of requests that were lately served without a queue. Failures lower it only if there
-// are more of them than usual. A fraction of failures counts as usual if half the limit did not reduce it, unless more
-// than half of the requests fail.
+// The limit stays above the number of requests that were recently served without a queue. Failures lower the limit
+// only if they are more than the usual fraction. A higher fraction becomes the usual one if it does not fall by
+// half when the limit is halved, unless more than half of the requests fail.
 //
 // After a client leaves, its request still counts for as long as the client waited, because the upstream may still work
 // on it.
 //
 // # Classes
 //
-// The limit applies to normal requests. Sheddable requests have √limit less, and critical requests 2·√limit more.
-// When the limit falls, the limit of critical requests falls one window later, because other requests have ended by
-// then. Probes do not change the limit of critical requests.
+// The limit applies to normal requests. The limit of sheddable requests is √limit lower, and the limit of critical
+// requests is 2·√limit higher. When the limit falls, the limit of critical requests falls one window later, because
+// by then other requests have ended. Probes do not change the limit of critical requests.
 package adaptive
 
 import (
@@ -48,18 +50,19 @@ const (
 	Critical
 )
 
-// Outcome is the result of a request to the upstream, known when the head of the response arrives or the request fails.
+// Outcome is the result of a request to the upstream. It is known when the head of the response arrives or the
+// request fails.
 type Outcome uint8
 
 const (
 	OK        Outcome = iota
-	Failed            // status 502, 503, 504 or 529, or no answer; a fast failure says nothing about the latency
-	Abandoned         // the client left before the head: the latency would have been longer
+	Failed            // status 502, 503, 504 or 529, or no answer; the time of a failure is not a latency
+	Abandoned         // the client left before the head came: the latency would have been longer
 )
 
-// Config has bounds of the limit. Zero values are defaults.
+// Config has the bounds of a limit. Zero means the default.
 type Config struct {
-	Least int64 // default 4: with fewer requests under way, none is denied
+	Least int64 // default 4; no request is denied while fewer are under way
 	Most  int64 // default 2000
 }
 
@@ -73,28 +76,29 @@ const (
 type Limiter struct {
 	inFlight atomic.Int64
 	least    atomic.Int64
-	caps     [Critical + 1]atomic.Int64 // the number of requests under way at which a class is refused
+	caps     [Critical + 1]atomic.Int64 // by class: the number of requests under way from which on requests of the class are refused
 	denied   [Critical + 1]atomic.Int64
-	since    atomic.Int64 // first refusal of the episode, in ns
-	last     atomic.Int64 // latest refusal, in ns
+	since    atomic.Int64 // the first refusal of the episode, in ns
+	last     atomic.Int64 // the latest refusal, in ns
 
 	mu      sync.Mutex
 	orphans orphans
 	knee    knee
 	win     window
-	count   int64 // refusals before the window
+	count   int64 // the number of refusals before the window
 	latest  answer
 	stepped int64 // µs: time of the latest step
 
-	pioneers  atomic.Int64 // number of requests since the start, counted up to 2·few
+	pioneers  atomic.Int64 // the number of requests since the start, counted up to 2·few
 	pioneered atomic.Int64 // when the last of these requests came, in µs
-	skipped   int          // answers to later requests before there was a base
+	skipped   int          // the number of answers to later requests while there was no base
 }
 
-// answer is the time and the latency of one response. State has the latest one while there are too few for a window.
+// answer has the time and the latency of one response. State reports the latest one while there are too few for a
+// window.
 type answer struct{ at, took int64 } // µs
 
-// New returns a limiter that knows nothing of its upstream.
+// New returns a limiter in its initial state, in which it has no measurements of the upstream.
 func New(c Config) *Limiter {
 	l := &Limiter{}
 	l.last.Store(math.MinInt64 / 2)
@@ -103,7 +107,7 @@ func New(c Config) *Limiter {
 	return l
 }
 
-// SetConfig changes the bounds. The limit keeps what it has learnt.
+// SetConfig changes the bounds of the limit. The limiter keeps its measurements.
 func (l *Limiter) SetConfig(c Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,9 +133,9 @@ func (l *Limiter) publish() (changed bool) {
 }
 
 // Enter takes a permit if a request of this class fits, and reports whether it fits. With force, it takes a permit
-// in any case. now is the time since a fixed instant, the same for all calls. With Unix times, limiters in
-// different processes probe a shared upstream together. With other times, two limiters of an upstream still find
-// good limits, but many do not.
+// in any case. now is the time since a fixed instant, the same for all calls. If now is Unix time, limiters in
+// different processes probe a shared upstream together. Otherwise, two limiters of an upstream still find good
+// limits, but many limiters do not.
 func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
 	for {
 		n := l.inFlight.Load()
@@ -143,7 +147,7 @@ func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) 
 			break
 		}
 	}
-	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // few answers to these requests are enough for a base
+	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // the base needs only few answers to these requests
 		l.pioneered.Store(now.Microseconds())
 	}
 	if !fits {
@@ -152,7 +156,7 @@ func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) 
 	return fits
 }
 
-// refused counts a refusal, and starts an episode after a minute without one.
+// refused counts a refusal. After a minute without a refusal, it starts an episode.
 func (l *Limiter) refused(now time.Duration, class Class) {
 	l.denied[class].Add(1)
 	if last := l.last.Swap(int64(now)); int64(now)-last > int64(episode) {
@@ -181,11 +185,11 @@ func (l *Limiter) fits(now time.Duration, n int64, class Class) bool {
 	return n+l.orphans.n.Load() < limit
 }
 
-// Leave returns a permit.
+// Leave gives a permit back.
 func (l *Limiter) Leave() { l.inFlight.Add(-1) }
 
-// Answered reports the head of a response. The request was sent to the upstream at sent, which is later than its Enter
-// if the request waited before.
+// Answered records that the head of a response has arrived. sent is the time at which the request was sent to the
+// upstream. It is later than the request's Enter if the request had to wait.
 func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	n, at := l.inFlight.Load(), now.Microseconds()
 	l.mu.Lock()
@@ -215,9 +219,9 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	}
 }
 
-// isLate reports whether a request came after the first ones, which set the first base. The base is not the latency of
-// the first answers, because these are the fastest of many requests. If too few of the first requests are answered,
-// later ones count, too.
+// isLate reports whether a request is not one of the first requests, whose latencies set the first base. The first
+// answers would not do instead, because these come from the fastest of many requests. If too few of the first
+// requests are answered, later requests count, too.
 func (l *Limiter) isLate(sent time.Duration) bool {
 	if last := l.pioneered.Load(); last == 0 || sent.Microseconds() <= last || l.skipped == enough {
 		return false
@@ -247,12 +251,13 @@ func (l *Limiter) refusals() (n int64) {
 
 // State is a snapshot of a limiter, for display.
 type State struct {
-	Limit    int64 // of normal requests
+	Limit    int64 // the limit of normal requests
 	InFlight int64
-	Base     time.Duration       // typical latency without a queue, 0 if unknown
-	Latency  time.Duration       // latest typical latency, or with few answers the latest one; 0 if unknown
-	Denied   [Critical + 1]int64 // requests that did not fit, by class
-	// Overloaded reports that requests were refused in the last minute, and Since when the first of them was.
+	Base     time.Duration       // the typical latency without a queue; 0 if unknown
+	Latency  time.Duration       // the latest typical latency or, if there are few answers, the latest latency; 0 if unknown
+	Denied   [Critical + 1]int64 // by class: the number of requests that did not fit
+	// Overloaded reports whether requests were refused in the last minute. Since is then the time of the first
+	// refusal of this overload.
 	Overloaded bool
 	Since      time.Duration
 }

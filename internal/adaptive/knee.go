@@ -6,42 +6,43 @@ const (
 	milli      = 1000
 	probeEvery = 20_000_000 // µs
 	checkAfter = 2_000_000  // µs
-	patience   = 4          // slots after which a probe without a result ends
-	tolerated  = 50         // failures in addition to the usual ones, in thousandths of the answers
-	deep       = 3          // if requests wait longer than this multiple of the base, the limit falls fast
+	patience   = 4          // a probe without a result ends after this number of slots
+	tolerated  = 50         // failures above the usual fraction that do not lower the limit, in thousandths of the answers
+	deep       = 3          // the limit falls fast if requests wait longer than this multiple of the base
 )
 
-// A knee finds the limit. Numbers of requests are in thousandths, times in µs.
+// knee finds the limit. Numbers of requests are in thousandths, and times are in µs.
 type knee struct {
 	least, most int64
 	limit       int64
-	critical    int64 // limit of critical requests
+	critical    int64 // the limit of critical requests
 	base        int64
-	rough       bool  // base is the latency of few requests
-	latency     int64 // of the latest window
+	rough       bool  // base was measured with few requests
+	latency     int64 // the typical latency of the latest window
 	probing     bool
-	up          bool    // the probe doubles the limit; others halve it
-	vain        int     // consecutive probes without a result
-	probed      int64   // base before the probe
-	next        int64   // time of the next probe
-	usual       int64   // failures that half the limit does not reduce, in thousandths of the answers
-	failed      int64   // failures when they exceeded the usual ones, or 0
-	from        int64   // limit when failed was set
-	served      int64   // requests under way without a refusal or a queue, in thousandths
-	before      measure // the window with which later ones are compared, if it has a latency
-	half        measure // the windows of the present probe so far, and of earlier probes without a result
+	up          bool    // the probe doubles the limit; other probes halve it
+	vain        int     // the number of consecutive probes without a result
+	probed      int64   // the base before the probe
+	next        int64   // the time of the next probe
+	usual       int64   // the usual failures, in thousandths of the answers
+	failed      int64   // the failures at the time when they began to exceed the usual ones, in thousandths of the answers; or 0
+	from        int64   // the limit when failed was set
+	served      int64   // the recent number of requests under way without refusals and without a queue
+	before      measure // the window with which later windows are compared, if it has a latency
+	half        measure // the windows of the present probe and of earlier probes without a result, together
 }
 
-// sqrt returns the root of n, rounded down.
+// sqrt returns the square root of n, rounded down.
 func sqrt(n int64) int64 { return int64(math.Sqrt(float64(max(n, 0)))) }
 
-// root returns the root of a number of thousandths, in thousandths.
+// root returns the square root of a number; both are in thousandths.
 func root(n int64) int64 { return sqrt(n * milli) }
 
-// headroom returns the root of the limit, rounded up: requests by which the limits of classes differ.
+// headroom returns the number of requests by which the limits of classes differ: the square root of the limit,
+// rounded up.
 func (k *knee) headroom() int64 { return (root(k.limit) + milli - 1) / milli }
 
-// limitOf returns the number of requests under way at which requests of a class are refused.
+// limitOf returns the number of requests under way from which on requests of a class are refused.
 func (k *knee) limitOf(c Class) int64 {
 	least, limit := k.least/milli, k.limit/milli
 	switch c {
@@ -76,9 +77,9 @@ func (k *knee) slot() int64 {
 	return d
 }
 
-// due returns the time from which few samples are enough for a window. For the first window, that is any time,
-// before a queue grows. For later windows, it is the time of the next probe, or never without a window to compare
-// them with.
+// due returns the time from which on few samples are enough for a window. The first window always needs only few
+// samples, so that it ends before a queue grows. Later windows need only few samples from the time of the next
+// probe on, if there is a window to compare them with.
 func (k *knee) due() int64 {
 	switch {
 	case k.base == 0:
@@ -92,7 +93,7 @@ func (k *knee) due() int64 {
 // schedule sets the time of the next probe to the first multiple of period after from.
 func (k *knee) schedule(from, period int64) { k.next = (from/period + 1) * period }
 
-// step learns from a window that ends at a time.
+// step adapts the limit to a window that ends at a time.
 func (k *knee) step(m measure, at int64) {
 	first := k.base == 0
 	if m.answers >= few && m.latency > 0 {
@@ -108,9 +109,9 @@ func (k *knee) step(m measure, at int64) {
 		k.conclude(m, failing, at)
 		return
 	}
-	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
-	// Near the least limit, a long latency that does not fall with fewer requests is not caused by a queue. With
-	// larger limits, it may be caused by a queue of other gateways' requests.
+	steady := k.before.full && m.full // in the first full window, the latency lags behind the number of requests under way
+	// Near the least limit, a long latency that does not fall with fewer requests is not caused by a queue, so it
+	// becomes the base. With larger limits, the requests of other gateways may queue.
 	if steady && !failing && k.limit <= 2*k.least && m.latency > (deep+1)*k.base && k.compare(m) == free {
 		k.base = max(k.base, min(m.latency, k.before.latency))
 	}
@@ -136,8 +137,8 @@ func (k *knee) step(m measure, at int64) {
 }
 
 // learn updates the base. In a probe, a lower latency becomes the base at once. In a full window, the base falls by
-// half at most. While all requests fit, it changes slowly, because these requests may cost less or more than those
-// of an overload.
+// half at most. While all requests fit, the base changes slowly, because these requests may cost less or more than
+// the requests of an overload.
 func (k *knee) learn(m measure) {
 	switch low := m.latency + 2*m.err; {
 	case k.base == 0:
@@ -156,22 +157,22 @@ func (k *knee) learn(m measure) {
 	}
 }
 
-// lowest reports that the limit cannot be halved.
+// lowest reports whether the limit is too low to be halved.
 func (k *knee) lowest() bool { return k.limit < k.least+milli }
 
-// probe begins a probe. The lowest limit cannot be halved, and is doubled.
+// probe begins a probe. If the limit is too low to be halved, the probe doubles it.
 func (k *knee) probe(at, slot int64) {
 	k.probing, k.probed = true, k.base
 	k.up = k.lowest()
 	k.schedule(at, slot)
 }
 
-// forget ends a probe without a result.
+// forget ends a probe that has no result.
 func (k *knee) forget() {
 	k.probing, k.before, k.half = false, measure{}, measure{}
 }
 
-// remember keeps a window for the next probe.
+// remember keeps a window, with which the next probe is compared.
 func (k *knee) remember(m measure, steady bool) {
 	if steady && k.compare(m) == alike && k.before.latency > 0 {
 		k.before = k.before.and(m)
@@ -183,14 +184,14 @@ func (k *knee) remember(m measure, steady bool) {
 	}
 }
 
-// A verdict is the result of comparing two windows.
+// verdict is the result of a comparison of two windows.
 type verdict int
 
 const (
-	alike   verdict = iota // both have about the same number of requests under way
-	unclear                // the samples are too few
-	waiting                // the one with more requests has the longer latency: they waited
-	free                   // both have the same latency: no requests waited
+	alike   verdict = iota // both windows have about the same number of requests under way
+	unclear                // there are too few samples
+	waiting                // the window with more requests has the longer latency: requests waited
+	free                   // both windows have the same latency: no requests waited
 )
 
 // compare compares a window with k.before.
@@ -203,7 +204,7 @@ func (k *knee) compare(m measure) verdict {
 	if a.latency == 0 || b.latency == 0 || apart*20 < a.inFlight*3 {
 		return alike
 	}
-	third := apart * 1_000_000 / max(a.rate, 1) / 3 // a third of the difference in latency that waiting would make
+	third := apart * 1_000_000 / max(a.rate, 1) / 3 // a third of the difference in latency that a queue would make
 	err := sqrt(a.err*a.err+b.err*b.err) * 3 / 2
 	switch longer := a.latency - b.latency; {
 	case longer > third:
@@ -215,7 +216,7 @@ func (k *knee) compare(m measure) verdict {
 }
 
 // conclude ends a probe. A latency that does not fall with fewer requests under way is a lower bound of the base.
-// If there is still a queue at half the limit, or was one by the old base, another probe halves the limit again.
+// If half the limit has a queue, or had one according to the old base, another probe halves the limit again.
 func (k *knee) conclude(m measure, failing bool, at int64) {
 	old, slot := k.probed, k.slot()
 	if m.cut || failing {
@@ -259,11 +260,12 @@ func (k *knee) conclude(m measure, failing bool, at int64) {
 	}
 }
 
-// floor returns the limit that is enough for the requests that were lately served without a queue.
+// floor returns the limit that is enough for the number of requests that were recently served without a queue.
 func (k *knee) floor() int64 { return k.served*3/2 + root(k.served) }
 
-// failing reports that the limit should fall because the upstream answers more requests with an error than usual.
-// Errors that half the limit does not reduce are usual, unless they are more than half of the answers.
+// failing reports whether the limit should fall because the upstream fails more than usual. A fraction of failures
+// becomes the usual one if it does not fall by half when the limit is halved, unless more than half of the answers
+// are failures.
 func (k *knee) failing(m measure) bool {
 	switch {
 	case m.failed*2 > milli:
@@ -282,7 +284,7 @@ func (k *knee) failing(m measure) bool {
 	return true
 }
 
-// move moves the limit to where it keeps the upstream busy.
+// move moves the limit toward the number of requests that keeps the upstream busy.
 func (k *knee) move(m measure, failing bool) {
 	wait := max(m.latency-k.base, 0)
 	busy := max(m.inFlight-m.rate*wait/1_000_000, 0)
@@ -290,7 +292,7 @@ func (k *knee) move(m measure, failing bool) {
 	switch {
 	case failing:
 		limit = min(want, limit*9/10)
-	case m.vain: // clients give up, and the upstream may work for none of them
+	case m.vain: // most clients give up, so the upstream may work for clients that have left
 		limit = min(want, limit/2)
 	case wait*4 < m.latency:
 		limit = max(limit+root(limit)/2, min(want, limit*3/2))

@@ -10,7 +10,8 @@ const (
 	buckets = 29 << fine
 )
 
-// bucket returns the bucket of a latency in µs: exact below 32 µs, then 16 an octave, up to 71 minutes.
+// bucket returns the bucket of a latency in µs. Below 32 µs, each microsecond has a bucket; above, each octave has
+// 16 buckets, up to 71 minutes.
 func bucket(us int64) int {
 	u := uint64(min(max(us, 0), 1<<32-1))
 	shift := max(bits.Len64(u)-fine-1, 0)
@@ -23,24 +24,24 @@ func middle(b int) int64 {
 	return int64(b-shift<<fine)<<shift + int64(1)<<shift>>1
 }
 
-// A window collects the answers between two steps of the limit.
+// window collects the answers between two steps of the limit.
 type window struct {
-	from     int64 // µs: requests sent before this time do not count, because the limit was different
+	from     int64 // µs: requests sent before this time do not count, because the limit was different then
 	open     int64 // µs: answers before this time do not count, because most answers to requests sent since from are still missing
 	end      int64 // µs
-	seen     int64 // µs: latest answer
-	exact    bool  // the window ends at end, however few samples it has
+	seen     int64 // µs: the time of the latest answer
+	exact    bool  // whether the window ends at the time of the field end, even with few samples
 	answers  int64
 	failed   int64
-	lost     int64 // samples that would have been longer
+	lost     int64 // samples of requests that were abandoned: the latency would have been longer
 	late     int64 // samples that show a long queue
-	inFlight int64 // sum over the answers
-	n        int64 // samples of latency
+	inFlight int64 // the sum over the answers
+	n        int64 // the number of samples of latency
 	hist     [buckets]uint32
 }
 
 const (
-	grid    = 250_000   // µs: windows end at multiples of it, so that those of several limiters end together
+	grid    = 250_000   // µs: windows end at multiples of this time, so that the windows of several limiters end together
 	longest = 3_000_000 // µs: after this time, few samples are enough
 	enough  = 100
 	few     = 10
@@ -74,8 +75,8 @@ func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, l
 	}
 }
 
-// complete reports that a window has enough samples. Fewer are enough if most show a long queue, if a probe is due,
-// or after a long time.
+// complete reports whether a window has enough samples. Fewer samples are enough if most of them show a long queue,
+// if a probe is due, or after a long time.
 func (w *window) complete(at, due, latency int64) bool {
 	n := max(w.n, w.failed)
 	switch {
@@ -87,10 +88,12 @@ func (w *window) complete(at, due, latency int64) bool {
 	return n >= few && (at >= due || at-w.open >= max(longest, latency))
 }
 
-// stale reports a long time without answers. The first answers after it are from the fastest requests, and not typical.
+// stale reports whether there was no answer for a long time. The first answers after such a time come from the
+// fastest requests, and are not typical.
 func (w *window) stale(at, latency int64) bool { return at-max(w.seen, w.open) > max(longest, latency) }
 
-// start begins another window. If the limit has changed, the window opens only when answers have the new latency.
+// start begins another window. If the limit has changed, the window opens only when the latency of the answers
+// reflects the new limit.
 func (w *window) start(at int64, changed bool, base, latency int64) {
 	*w = window{from: w.from, open: at, seen: at}
 	if changed {
@@ -100,15 +103,15 @@ func (w *window) start(at int64, changed bool, base, latency int64) {
 	w.end = (w.open/grid + 1) * grid
 }
 
-// A measure is the result of a window.
+// measure is the result of a window.
 type measure struct {
 	span     int64 // µs
 	answers  int64
-	failed   int64 // of the answers, in thousandths
-	full     bool  // something was refused
-	vain     bool  // most requests would have taken longer
+	failed   int64 // failed answers, in thousandths of the answers
+	full     bool  // requests were refused
+	vain     bool  // most requests were abandoned or would have taken longer
 	cut      bool  // many requests would have taken longer: latency is only a lower bound
-	inFlight int64 // mean, in thousandths
+	inFlight int64 // the mean number of requests under way, in thousandths
 	rate     int64 // answers a second, in thousandths
 	latency  int64 // µs, 0 without samples
 	err      int64 // µs: standard error of latency
@@ -122,7 +125,7 @@ func (w *window) measure(at int64, full bool) measure {
 	return m
 }
 
-// and returns the measure of two windows together. It bounds the weight of the first one.
+// and returns the measure of two windows together. The weight of the first window is bounded.
 func (m measure) and(n measure) measure {
 	a, b := min(m.answers, 6*enough), max(n.answers, 1)
 	mean := func(x, y int64) int64 { return (x*a + y*b) / (a + b) }
@@ -133,7 +136,8 @@ func (m measure) and(n measure) measure {
 	}
 }
 
-// typical returns the mean of the fastest four fifths and its standard error, computed from the winsorized samples.
+// typical returns the mean of the fastest four fifths of the samples, and its standard error, which is computed
+// from the winsorized samples.
 func (w *window) typical() (mean, err int64) {
 	keep := (w.n*4 + 4) / 5
 	if keep == 0 {
@@ -149,7 +153,7 @@ func (w *window) typical() (mean, err int64) {
 		}
 	}
 	mean = sum / keep
-	center, unit := (sum+(w.n-keep)*last)/w.n, last>>12+1 // the unit of deviations; their squares fit into an int64
+	center, unit := (sum+(w.n-keep)*last)/w.n, last>>12+1 // in this unit, the squares of deviations fit into an int64
 	n = 0
 	for b := 0; n < keep; b++ {
 		c := min(int64(w.hist[b]), keep-n)

@@ -36,5 +36,5 @@ func Parse(s string) (int64, error) {
 		}
 		return n * u.bytes, nil
 	}
-	return 0, errors.New("write it as in 64KiB or 10MiB")
+	return 0, errors.New("write a size such as 64KiB or 10MiB")
 }

@@ -1,8 +1,8 @@
 // Package clientip finds the address of a request's client behind trusted proxies. Middleware and package policy
 // import it.
 //
-// Nothing that a client can write counts: a list of addresses is read from its end, for as long as the
-// writer of an entry is trusted.
+// Addresses that a client can forge do not count: a list of addresses is read from its end, as long as the proxy
+// that wrote the entry is trusted.
 package clientip
 
 import (
@@ -17,10 +17,10 @@ const (
 	maxHops       = 100
 )
 
-// Resolve returns the client of a request that came over a connection from peer. If that is
-// trusted, it is the first address that is not, from the end of the list in the header of that
-// name: X-Forwarded-For if it is empty. An entry that is no address ends the way at the trusted
-// proxy that has passed it on, and so does the hundredth.
+// Resolve returns the address of the client of a request that came over a connection from peer. If peer is not a
+// trusted proxy, peer is the client. Otherwise, Resolve reads the list of addresses in the named header from its
+// end, and returns the first address that is not trusted. If name is empty, the header is X-Forwarded-For. If an
+// entry is not an address, or after a hundred entries, Resolve returns the last trusted address.
 func Resolve(peer netip.Addr, header http.Header, trusted []netip.Prefix, name string) netip.Addr {
 	if !Contains(trusted, peer) {
 		return peer
@@ -41,8 +41,8 @@ func Resolve(peer netip.Addr, header http.Header, trusted []netip.Prefix, name s
 	return addr
 }
 
-// Peer reads the address of a connection's other end, with or without a port. It returns IPv4 as
-// IPv4 also where it is written as IPv6, and no zone.
+// Peer reads the address of a connection's other end, with or without a port. It returns an IPv4 address that is
+// written as IPv6 as IPv4, and leaves out zones.
 func Peer(remote string) (netip.Addr, bool) {
 	if addr, host := Plain4(remote); host != "" {
 		return netip.AddrFrom4(addr), true
@@ -53,7 +53,8 @@ func Peer(remote string) (netip.Addr, bool) {
 // Local stands for peers without an address: processes at the other end of a Unix socket.
 var Local = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// Key returns the address as the key of a limit: IPv4 as it is, and so many bits of IPv6.
+// Key returns the key of a limit for an address: an IPv4 address in full, and the first ipv6Prefix bits of an IPv6
+// address.
 func Key(addr netip.Addr, ipv6Prefix int) string {
 	switch {
 	case !addr.IsValid():
@@ -68,9 +69,8 @@ func Key(addr netip.Addr, ipv6Prefix int) string {
 	return network.String()
 }
 
-// Plain4 reads "192.0.2.1:80": an IPv4 address as [netip.Addr.String] writes it, and a
-// port. Most peers look like that, and need no other way to be read. The host is empty if
-// this one does not.
+// Plain4 reads a peer such as "192.0.2.1:80": an IPv4 address as [netip.Addr.String] writes it, and a port. It is a
+// fast path, because most peers have this form. If the peer has another form, host is empty.
 func Plain4(peer string) (addr [4]byte, host string) {
 	field, start, n := 0, 0, 0
 	for i := range len(peer) {
@@ -94,8 +94,8 @@ func Plain4(peer string) (addr [4]byte, host string) {
 	return addr, host
 }
 
-// Contains reports whether one of the prefixes has the address. IPv4 may be written as IPv6 in
-// both.
+// Contains reports whether one of the prefixes contains the address. IPv4 may be written as IPv6, both in prefixes
+// and in the address.
 func Contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	addr = addr.Unmap()
 	for _, p := range prefixes {
@@ -109,15 +109,16 @@ func Contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// hops reads a chain of addresses from its end: several lines of a header are one list.
+// hops reads a chain of addresses from its end. If the header has several lines, they are one list.
 type hops struct {
 	lines     []string
-	line      string // what is left of the line being read
-	open      bool   // there is such a line
-	forwarded bool   // RFC 7239, else bare addresses
+	line      string // the unread rest of the present line
+	open      bool   // whether there is a present line
+	forwarded bool   // whether the entries are elements of RFC 7239; otherwise they are bare addresses
 }
 
-// last takes the last entry off the chain. It is not ok if the chain is empty, or if the entry is not an address.
+// last takes the last entry off the chain. It returns false if the chain is empty, or if the entry is not an
+// address.
 func (h *hops) last() (netip.Addr, bool) {
 	if !h.open {
 		n := len(h.lines)
@@ -141,9 +142,9 @@ func (h *hops) last() (netip.Addr, bool) {
 	return parseHop(entry)
 }
 
-// lastComma returns the index of the last comma, or -1; with quotes, of the last one
-// outside of quoted strings. It looks from the end, so that an open quote that a client
-// has sent does not swallow what a proxy has appended.
+// lastComma returns the index of the last comma, or -1. If quotes is true, commas in quoted strings do not count.
+// lastComma searches from the end, so that an unclosed quote from a client cannot hide an entry that a proxy has
+// appended.
 func lastComma(s string, quotes bool) int {
 	if !quotes {
 		return strings.LastIndexByte(s, ',')
@@ -163,8 +164,8 @@ func lastComma(s string, quotes bool) int {
 	return -1
 }
 
-// forwardedFor returns the value of the one "for" in an element such as
-// for="[2001:db8::1]:4711";proto=https, without its quotes.
+// forwardedFor returns the value of the only "for" in an element such as for="[2001:db8::1]:4711";proto=https,
+// without its quotes.
 func forwardedFor(element string) (value string, ok bool) {
 	found := 0
 	for rest := element; strings.Trim(rest, " \t") != ""; {
@@ -182,7 +183,7 @@ func forwardedFor(element string) (value string, ok bool) {
 	return value, found == 1
 }
 
-// cutValue takes a token or a quoted string off s, and the semicolon behind it.
+// cutValue takes a token or a quoted string, and the semicolon after it, off the beginning of s.
 func cutValue(s string) (value, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		value, rest, _ = strings.Cut(s, ";")
@@ -209,7 +210,7 @@ func cutValue(s string) (value, rest string, ok bool) {
 func parseHop(s string) (netip.Addr, bool) {
 	host := TrimBlanks(s)
 	if len(host) > 100 {
-		return netip.Addr{}, false // do not copy a megabyte of zone
+		return netip.Addr{}, false // netip would copy the zone, which may be very long
 	}
 	bracketed := strings.HasPrefix(host, "[")
 	var after string
@@ -228,8 +229,8 @@ func parseHop(s string) (netip.Addr, bool) {
 	return addr.WithZone("").Unmap(), true
 }
 
-// isPort reports whether s is nothing, a colon and a number, or a colon and one of the
-// made-up names that RFC 7239 allows, such as :_gateway.
+// isPort reports whether s is empty, a colon and a number, or a colon and an obfuscated port of RFC 7239, such as
+// :_gateway.
 func isPort(s string) bool {
 	if s == "" {
 		return true
@@ -249,7 +250,7 @@ func isPort(s string) bool {
 	return len(port) <= 5
 }
 
-// TrimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
+// TrimBlanks is strings.Trim(s, " \t"), but faster for the usual text that has no blanks at its ends.
 func TrimBlanks(s string) string {
 	for s != "" && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]

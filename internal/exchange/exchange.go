@@ -1,9 +1,9 @@
-// Package exchange has the data that the handlers of one HTTP request share: the writer of its response, and what
-// the first handler has found out about the request. Package httplimit, the gateway, auth requests and tracing
-// import it. It imports only internal/clientip and the standard library.
+// Package exchange has the data that the handlers of one HTTP request share: the writer of its response, and facts
+// about the request that the first handler has determined. Package httplimit, the gateway, auth requests and
+// tracing import it. It imports only internal/clientip and the standard library.
 //
-// However many handlers change or read a response, a single [Exchange] wraps the server's ResponseWriter. Each
-// handler adds a [Layer] to it.
+// A single [Exchange] wraps the server's ResponseWriter, however many handlers change or read the response. Each of
+// them adds a [Layer] to it.
 package exchange
 
 import (
@@ -18,26 +18,27 @@ import (
 
 // Layer lets a handler change the status of a response, or withhold the response.
 type Layer interface {
-	// Head is called before the head of the response is sent, and before each informational one, and returns the
-	// status to send. If it returns 0, nothing is sent, and the layer, which must be a [Taker], gets the body.
+	// Head is called with the status of the response, and of each informational response, before the head is sent.
+	// It returns the status to send. If it returns 0, nothing is sent, and the layer, which must be a [Taker], gets
+	// the body.
 	Head(status int) int
 }
 
-// Taker is a [Layer] that withholds the response of the handler and may answer in its place.
+// Taker is a [Layer] that can withhold the response of the handler, and answer in its place.
 type Taker interface {
 	Take(body []byte)
 }
 
 // Bound bounds the time that a client may take to read.
 type Bound interface {
-	Begin() error // called before each write or flush; an error prevents it
-	End() error   // called after it; returns an error if the handler took too long
+	Begin() error // called before each write or flush; if it returns an error, nothing is written
+	End() error   // called after each write or flush; returns an error if the client took too long to read
 }
 
 // Exchange is the writer of a response. It wraps the server's writer, and like it is not safe for concurrent use.
 type Exchange struct {
 	http.ResponseWriter
-	Request *http.Request // as the first handler got it
+	Request *http.Request // the request as the first handler got it
 
 	// Default is the status if the handler sets none. Zero means 200.
 	Default int
@@ -45,22 +46,23 @@ type Exchange struct {
 	// server's buffer until the handler has returned.
 	Length int64
 	Bytes  int64 // the bytes of the body that were written
-	Bound  Bound // nil: none
+	Bound  Bound // nil means no bound
 
 	// The gateway sets the following fields. In other programs, Client is invalid.
 	Client    netip.Addr
 	Peer      netip.Addr
 	Trusted   bool      // the peer is a trusted proxy
 	Forwarded [3]string // memory for the X-Forwarded fields
-	// Cleaned reports that the fields named by Connection were removed, and Fault is the reason if they could not
-	// be.
+	// Cleaned reports whether the fields that Connection lists were removed. If they could not be, Fault is the
+	// reason.
 	Cleaned bool
 	Fault   string
 	Passed  bool // the request was passed to the upstream
-	// Lost is set if the upstream has received the request, and its response was not awaited: the body is the
-	// gateway's own.
+	// Lost is set if the upstream has received the request, but the gateway did not wait for its response. The body
+	// is then the gateway's.
 	Lost bool
-	// Own is set if the gateway answers for reasons that are not the upstream's, such as a body that broke off.
+	// Own is set if the gateway itself answers, and the upstream is not the reason, for example if the body of the
+	// request broke off.
 	Own bool
 
 	watched *watched // nil without watchers
@@ -70,8 +72,8 @@ type Exchange struct {
 	taker   Taker // the layer that withholds the response, or nil
 }
 
-// Join returns w if it is an Exchange. Otherwise it makes own, or a new Exchange if own is nil, wrap w, and returns
-// that. It adds l to the layers, unless l is nil.
+// Join returns w if it is an Exchange. Otherwise, it makes own wrap w and returns own; if own is nil, it uses a new
+// Exchange. If l is not nil, Join adds it to the layers.
 func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Exchange {
 	x, joined := w.(*Exchange)
 	if !joined {
@@ -87,8 +89,9 @@ func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Excha
 	return x
 }
 
-// Leave passes the rest of the body to the watchers, and removes the layer that was added last. If x is own, the
-// layer stays, and still sees a head that is written later.
+// Leave passes the rest of the body to the watchers, and removes the layer that was added last. The argument must be
+// the same own as that of [Join]. If Join returned own, the layer stays, and can still change a head that is written
+// later.
 func (x *Exchange) Leave(own *Exchange) {
 	x.watched.sent()
 	if x != own {
@@ -96,8 +99,8 @@ func (x *Exchange) Leave(own *Exchange) {
 	}
 }
 
-// Watch passes the body to w, each piece after it was sent, and several small pieces at a time. The last piece is
-// passed before the layer leaves.
+// Watch passes the body to w. Pieces are passed after they were sent, several small ones at a time, and the last
+// one before the layer leaves.
 func (x *Exchange) Watch(w io.Writer) {
 	if x.watched == nil {
 		x.watched = new(watched)
@@ -106,16 +109,16 @@ func (x *Exchange) Watch(w io.Writer) {
 	x.watched.by = append(x.watched.by, w)
 }
 
-// watched has the watchers of a body, and buffers the bytes that they have not read. Work after the flush of an
-// event may take processor time from the client, so watchers read several events at a time.
+// watched has the watchers of a body, and buffers the bytes that they have not read. Watchers read several events
+// at a time, because their work after each flush may take processor time from the client.
 type watched struct {
 	by    []io.Writer
 	room  [2]io.Writer
 	waits int
-	buf   [4 << 10]byte // twice as long as the server's
+	buf   [4 << 10]byte // twice as long as the server's buffer
 }
 
-// written passes p to the watchers: at a later flush if it is small, and otherwise now.
+// written passes p to the watchers: immediately, or at a later flush if p is small.
 func (w *watched) written(p []byte) {
 	if w == nil {
 		return
@@ -137,7 +140,7 @@ func (w *watched) flushed() {
 	}
 }
 
-// sent passes the buffered bytes to the watchers.
+// sent passes all buffered bytes to the watchers.
 func (w *watched) sent() {
 	if w != nil && w.waits > 0 {
 		w.read(w.buf[:w.waits])
@@ -151,7 +154,8 @@ func (w *watched) read(p []byte) {
 	}
 }
 
-// Final reports whether a status is the status of the response itself, and not of an informational one before it.
+// Final reports whether a status is the status of the response itself, and not of an informational response before
+// it.
 func Final(status int) bool { return status >= 200 || status == http.StatusSwitchingProtocols }
 
 // head passes a status through the layers, the innermost first, and returns the status to send.
@@ -165,18 +169,18 @@ func (x *Exchange) head(status int) int {
 	return status
 }
 
-// Begin settles the head of the response, if that has not been done.
+// Begin determines the status of the response and writes the head, unless this has been done.
 func (x *Exchange) Begin() {
 	if x.begun {
 		return
 	}
 	status := x.head(cmp.Or(x.Default, http.StatusOK))
-	if status != 0 && status != http.StatusOK { // the server sends 200 by itself
+	if status != 0 && status != http.StatusOK { // the server sends 200 if no status is set
 		x.ResponseWriter.WriteHeader(status)
 	}
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap is used by http.ResponseController.
 func (x *Exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 // WriteHeader sends the head.
@@ -189,7 +193,7 @@ func (x *Exchange) WriteHeader(status int) {
 	}
 }
 
-// bounded calls write, within the bound.
+// bounded calls write between Begin and End of the bound.
 func (x *Exchange) bounded(write func() error) error {
 	if x.Bound == nil {
 		return write()
@@ -229,13 +233,13 @@ func (x *Exchange) Write(p []byte) (int, error) {
 	return n + wrote, err
 }
 
-// whole reports whether writes may go to the server as they are.
+// whole reports whether writes may go to the server unchanged.
 func (x *Exchange) whole() bool { return x.Length <= 0 && x.plain() }
 
-// plain reports whether nothing in the exchange reads, takes or times the body.
+// plain reports whether nothing reads, takes or times the body.
 func (x *Exchange) plain() bool { return x.Bound == nil && x.taker == nil && x.watched == nil }
 
-// WriteString is for io.WriteString.
+// WriteString is used by io.WriteString.
 func (x *Exchange) WriteString(text string) (int, error) {
 	x.Begin()
 	if !x.whole() {
@@ -246,7 +250,7 @@ func (x *Exchange) WriteString(text string) (int, error) {
 	return n, err
 }
 
-// ReadFrom is for io.Copy, which lets the system copy a file.
+// ReadFrom is used by io.Copy, so that the system can copy a file.
 func (x *Exchange) ReadFrom(r io.Reader) (n int64, err error) {
 	x.Begin()
 	if x.whole() {
@@ -266,7 +270,7 @@ func (x *Exchange) ReadFrom(r io.Reader) (n int64, err error) {
 	return n + rest, err
 }
 
-// FlushError sends what has been written.
+// FlushError sends the buffered bytes.
 func (x *Exchange) FlushError() error {
 	x.Begin()
 	if x.taker != nil {
@@ -277,17 +281,17 @@ func (x *Exchange) FlushError() error {
 	return err
 }
 
-// Flush is for handlers that ask for an http.Flusher.
+// Flush is used by handlers that need an http.Flusher.
 func (x *Exchange) Flush() { _ = x.FlushError() }
 
-// CloseNotify is for gin: its Context.Stream panics without it.
+// CloseNotify is used by gin, whose Context.Stream panics without it.
 func (x *Exchange) CloseNotify() <-chan bool {
 	left := make(chan bool, 1)
 	context.AfterFunc(x.Request.Context(), func() { left <- true })
 	return left
 }
 
-// Hijack is for WebSockets: the caller takes over the connection, and the exchange sees nothing more of it.
+// Hijack is used for WebSockets: the caller takes over the connection, and the exchange no longer sees its data.
 func (x *Exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
 	if err == nil && !x.begun {

@@ -10,12 +10,12 @@ import (
 // maxConnection bounds the bytes of the Connection fields, and so the number of names in them.
 const maxConnection = 1000
 
-// DropNominated removes the fields that Connection names. A proxy behind this one would remove them, too, and a
+// DropNominated removes the fields that Connection lists. A proxy behind this one would remove them, too, and a
 // field that no server reads must not be a key of a limit.
 //
-// Fields about this connection stay. The fields that proxies in front of this one write also stay, because the
-// limits read them and a client must not be able to remove them. forwarded is the name of another such field, or
-// "".
+// Fields about this connection stay. The fields that proxies in front of this one write stay, too, because the
+// limits read them, and a client must not be able to remove them. forwarded is the name of an additional such
+// field, or "".
 //
 // If Connection is too long, DropNominated removes nothing, and returns the reason.
 func DropNominated(h http.Header, forwarded string) (fault string) {

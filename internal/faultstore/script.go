@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Subject is what a history is played to.
+// Subject is the tested store, on which a history is played.
 type Subject struct {
 	// Takes has the Take of each process.
 	Takes []func(wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
@@ -28,37 +28,38 @@ type Subject struct {
 	Close  func()
 }
 
-// Play plays the histories in a file, each in virtual time from midnight on, over a shared store of its own in memory.
-// Open is called before the first Take, with the settings of the history.
+// Play plays the histories in a file. Each is played in virtual time, which starts at midnight, with a new shared
+// store in memory. Before the first Take, open is called with the settings of the history.
 //
 //	== title
-//	with NAME VALUE…              the history is played with each value in place of $NAME; "NAME,NAME VALUE,VALUE…";
-//	                              no name begins with another, and ~ is a space
+//	with NAME VALUE…              plays the history once for each value, in place of $NAME; or "NAME,NAME VALUE,VALUE…";
+//	                              no name may begin with another name; ~ stands for a space
 //	NAME = VALUE                  a setting for open
 //	limit NAME LIMIT [ALGORITHM] [owe N]    or: limit NAME in_flight N, limit NAME penalty DURATION
-//	fault NAME [times N] [one_in N] [for KEY…]    refused, unsent, frozen, mute, odd, writes (refused), late DURATION,
-//	                              telling THERE BACK, none; as often, as rarely, and for these keys only
-//	cut NAME, mend                starts or ends a fault, and waits until the store is no longer used, or is used again with
-//	                              nothing owed
-//	wait DURATION, at DURATION    from now, from midnight
-//	close                         of the subject
-//	restart                       of the shared store, which forgets all
+//	fault NAME [times N] [one_in N] [for KEY…]    sets refused, unsent, frozen, mute, odd, writes (only writes are refused), late DURATION,
+//	                              telling THERE BACK or none: for N calls, for one of N calls, and only for these keys
+//	cut NAME, mend                starts or ends a fault, and waits until the store is unavailable, or is used again and
+//	                              nothing is owed
+//	wait DURATION, at DURATION    waits for a time from now, or until a time from midnight
+//	close                         closes the subject
+//	restart                       restarts the shared store, which loses all counts
 //	clock DURATION                sets the clock of the shared store back
-//	others N, silent BOOL         heartbeats of other instances; whether heartbeats fail
-//	used KEY LIMIT N              units that the shared store has counted
-//	calls N                       of the shared store, since the last such line
-//	probes N                      as calls
-//	admitted KEY N                Takes of one charge that were admitted, since the last such line
-//	status NAME=N…
-//	until NAME=N [within D]       waits for a status, and fails if that takes longer, or not in the range D..D
-//	traffic DURATION CHARGE…      starts Takes at that interval, without waiting for them; "traffic none" ends them
-//	repeat N [every D] … end      plays the lines in between as often, with their number in place of $i
+//	others N, silent BOOL         sets the number of other instances with heartbeats; sets whether heartbeats fail
+//	used KEY LIMIT N              expects the number of units that the shared store has counted
+//	calls N                       expects the number of calls to the shared store since the last such line
+//	probes N                      expects the number of probes since the last such line
+//	admitted KEY N                expects the number of admitted Takes of one charge since the last such line
+//	status NAME=N…                expects numbers of the subject's status
+//	until NAME=N [within D]       waits for a status, and fails if that takes longer than D, or a time outside of the range D..D
+//	traffic DURATION CHARGE…      starts a Take at each interval, without waiting for the results; "traffic none" ends this
+//	repeat N [every D] … end      plays the lines in between N times, with the number of the repetition in place of $i
 //	[Nx [every DURATION]] [@PROCESS] CHARGE [+ CHARGE…] [-> RECEIPT [+ RECEIPT…][, admitted|refused] | N admitted]
 //
-// A charge is "KEY LIMIT" and, in any order, its cost (1) or "all", allow, deny or local, leased or synced, shadow, owe,
-// place=N and nowait. It may begin with "shared", to be charged to the shared store itself. A receipt is yes or no
-// (whether it fits), the origin, and "left", "used", "wait" and "delay" with values; or "unsent" or "odd" for an error that
-// has charged nothing, or of charges that cannot be read. Numbers may be ranges, N..M.
+// A charge is "KEY LIMIT", followed in any order by its cost (by default 1, or "all"), allow, deny or local, leased
+// or synced, shadow, owe, place=N and nowait. A charge that begins with "shared" is charged to the shared store
+// itself. A receipt is yes or no (whether it fits), the origin, and "left", "used", "wait" and "delay" with values;
+// or "unsent" or "odd" for an error that reports that nothing was charged, or that values cannot be read. Numbers
+// may be ranges, N..M.
 func Play(t *testing.T, path string, memory func() TakerAt, open func(t *testing.T, sv *Store, settings map[string]string) Subject) {
 	histories := testkit.Sections(t, path)
 	for _, history := range histories {
@@ -123,12 +124,12 @@ type play struct {
 	calls    int64
 	probes   int64
 	admitted map[string]int64
-	now      string // the line that is played
+	now      string // the present line
 	traffic  chan struct{}
 	running  sync.WaitGroup
 }
 
-// lines plays lines, and those of a repetition as often.
+// lines plays lines, and repeats the lines of repetitions.
 func (p *play) lines(lines []string) {
 	p.t.Helper()
 	for i := 0; i < len(lines); i++ {
@@ -158,7 +159,7 @@ func (p *play) start(every time.Duration, line string) {
 	p.ready()
 	stop := make(chan struct{})
 	p.traffic = stop
-	asked, _, _, _ := p.parse(line)
+	charges, _, _, _ := p.parse(line)
 	p.running.Go(func() {
 		for {
 			select {
@@ -167,13 +168,13 @@ func (p *play) start(every time.Duration, line string) {
 			case <-time.After(every):
 			}
 			p.running.Go(func() {
-				_ = p.subject.Takes[0](time.Minute, slices.Clone(asked), make([]sluice.Receipt, len(asked)))
+				_ = p.subject.Takes[0](time.Minute, slices.Clone(charges), make([]sluice.Receipt, len(charges)))
 			})
 		}
 	})
 }
 
-// stop ends them.
+// stop ends the Takes of start.
 func (p *play) stop() {
 	if p.traffic != nil {
 		close(p.traffic)
@@ -202,7 +203,7 @@ func (p *play) line(line string) {
 		p.sv.Set(p.fault(words[1:]))
 	case "cut":
 		p.sv.Set(p.fault(words[1:]))
-		p.until("the store is away", func() bool {
+		p.until("the store is unavailable", func() bool {
 			_ = p.do(Call{[]sluice.Charge{{Key: "cut", Plan: p.cutPlan(), Cost: 1, OnError: sluice.Deny}}, make([]sluice.Receipt, 1), nil}, 0, time.Minute)
 			time.Sleep(9 * time.Millisecond)
 			return p.status()["away"] > 0
@@ -253,7 +254,7 @@ func (p *play) line(line string) {
 			if !strings.Contains(within, "..") {
 				within = "0s.." + within
 			}
-			p.times("it took", time.Since(began), within)
+			p.times("the time until then", time.Since(began), within)
 		}
 	case "status":
 		for _, word := range words[1:] {
@@ -295,7 +296,7 @@ func (p *play) number(text string) int64 {
 	return n
 }
 
-// within fails unless a number is another, or in a range.
+// within fails unless a number is the wanted one, or in the wanted range.
 func (p *play) within(what string, got int64, want string) {
 	least, most, ok := strings.Cut(want, "..")
 	if !ok {
@@ -308,7 +309,7 @@ func (p *play) within(what string, got int64, want string) {
 
 func (p *play) limit(name string) *sluice.Plan {
 	if p.plans[name] == nil {
-		p.fatal("there is no limit %q", name)
+		p.fatal("unknown limit %q", name)
 	}
 	return p.plans[name]
 }
@@ -328,7 +329,7 @@ func (p *play) plan(words []string) *sluice.Plan {
 	return plan
 }
 
-// Plan makes a plan of a limit as the histories of [Play] have it, such as "100/day fixed_window".
+// Plan returns the plan of a limit in the form that the histories of [Play] use, such as "100/day fixed_window".
 func Plan(t testing.TB, limit string) *sluice.Plan {
 	t.Helper()
 	plan, err := parse(strings.Fields(limit))
@@ -444,14 +445,14 @@ func (p *play) faultOf(words []string) Fault {
 	case "none":
 		return nil
 	}
-	p.fatal("there is no such fault")
+	p.fatal("unknown fault")
 	return nil
 }
 
 func (p *play) status() map[string]int {
 	p.ready()
 	if p.subject.Status == nil {
-		p.fatal("there is no status")
+		p.fatal("the subject has no status")
 	}
 	return p.subject.Status()
 }
@@ -476,10 +477,11 @@ func (p *play) do(c Call, process int, wait time.Duration) error {
 	return p.subject.Takes[process](wait, c.Charges, c.Receipts)
 }
 
-// parse reads the charges of a line, and to which process they go, unless it is the shared store itself.
-func (p *play) parse(asked string) (charges []sluice.Charge, process int, wait time.Duration, shared bool) {
+// parse reads the charges of a line, and the process that makes them. shared reports whether the shared store
+// itself is charged instead.
+func (p *play) parse(line string) (charges []sluice.Charge, process int, wait time.Duration, shared bool) {
 	wait = time.Minute
-	words := strings.Fields(asked)
+	words := strings.Fields(line)
 	if words[0] == "shared" {
 		shared, words = true, words[1:]
 	}
@@ -498,8 +500,8 @@ func (p *play) parse(asked string) (charges []sluice.Charge, process int, wait t
 // take plays a line of charges.
 func (p *play) take(line string) {
 	p.t.Helper()
-	asked, want, _ := strings.Cut(line, "->")
-	words := strings.Fields(asked)
+	request, want, _ := strings.Cut(line, "->")
+	words := strings.Fields(request)
 	times, every := int64(1), time.Duration(0)
 	if n, ok := strings.CutSuffix(words[0], "x"); ok && n != "" && strings.Trim(n, "0123456789") == "" {
 		times, words = p.number(n), words[1:]
@@ -532,7 +534,7 @@ func (p *play) take(line string) {
 	}
 }
 
-// counts reports whether it is expected how many Takes are admitted.
+// counts reports whether the expectation is a number of admitted Takes.
 func counts(want string) bool {
 	words := strings.Fields(want)
 	return len(words) == 2 && words[1] == "admitted"
@@ -541,7 +543,7 @@ func counts(want string) bool {
 func (p *play) charge(words []string) sluice.Charge {
 	c := sluice.Charge{Key: words[0], Plan: p.limit(words[1]), Cost: 1}
 	for _, word := range words[2:] {
-		place, isPlace := strings.CutPrefix(word, "place=")
+		permit, isPermit := strings.CutPrefix(word, "place=")
 		switch {
 		case word == "allow":
 			c.OnError = sluice.Allow
@@ -560,8 +562,8 @@ func (p *play) charge(words []string) sluice.Charge {
 		case word == "nowait":
 		case word == "all":
 			c.Cost = sluice.All
-		case isPlace:
-			c.Permit = uint64(p.number(place))
+		case isPermit:
+			c.Permit = uint64(p.number(permit))
 		default:
 			c.Cost = p.number(word)
 		}
@@ -582,7 +584,7 @@ func (p *play) receipts(c Call, err error, admitted bool, want string) {
 			error
 			NotCharged() bool
 		}](err); !ok || !e.NotCharged() || e.Error() == "" {
-			p.t.Errorf("%q: error %v, want one that has charged nothing", p.now, err)
+			p.t.Errorf("%q: error %v, want an error that reports that nothing was charged", p.now, err)
 		}
 		return
 	}
@@ -591,7 +593,7 @@ func (p *play) receipts(c Call, err error, admitted bool, want string) {
 			error
 			Unreadable() []int
 		}](err); !ok || len(e.Unreadable()) == 0 || e.Error() == "" {
-			p.t.Errorf("%q: error %v, want one of charges that cannot be read", p.now, err)
+			p.t.Errorf("%q: error %v, want an error that reports unreadable keys", p.now, err)
 		}
 		return
 	}
@@ -600,7 +602,7 @@ func (p *play) receipts(c Call, err error, admitted bool, want string) {
 		return
 	}
 	if whole = strings.TrimSpace(whole); whole != "" && (whole == "admitted") != admitted {
-		p.t.Errorf("%q: %+v, want it %s", p.now, c.Receipts, whole)
+		p.t.Errorf("%q: the receipts are %+v, want the Take %s", p.now, c.Receipts, whole)
 	}
 	for i, text := range strings.Split(want, " + ") {
 		p.receipt(c.Charges[i], c.Receipts[i], strings.Fields(text))
@@ -620,12 +622,12 @@ func (p *play) receipt(c sluice.Charge, r sluice.Receipt, words []string) {
 		}
 		if o, ok := origins[word]; ok {
 			if r.Origin != o {
-				p.t.Errorf("%q: %s is decided by %v", p.now, c.Key, r.Origin)
+				p.t.Errorf("%q: %s was decided by %v", p.now, c.Key, r.Origin)
 			}
 			continue
 		}
 		if i++; i == len(words) {
-			p.fatal("there is no value of %q", word)
+			p.fatal("%q has no value", word)
 		}
 		switch word {
 		case "left":
@@ -637,12 +639,12 @@ func (p *play) receipt(c sluice.Charge, r sluice.Receipt, words []string) {
 		case "delay":
 			p.times(c.Key+" delay", d.Delay, words[i])
 		default:
-			p.fatal("a receipt has no %q", word)
+			p.fatal("unknown property %q of a receipt", word)
 		}
 	}
 }
 
-// times is within for durations.
+// times is like within, for durations.
 func (p *play) times(what string, got time.Duration, want string) {
 	least, most, ok := strings.Cut(want, "..")
 	if !ok {

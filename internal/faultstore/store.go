@@ -1,5 +1,5 @@
-// Package faultstore is a shared store for tests that fails, hangs or is slow on command. It implements
-// what failover, lease and synced need of a shared store.
+// Package faultstore is a shared store for tests that fails, hangs or is slow on command. It has the methods that
+// packages failover, lease and synced need.
 package faultstore
 
 import (
@@ -16,12 +16,13 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Store passes calls on to a backing store that never fails, through the fault that is set. Its methods
-// and settings are safe for concurrent use.
+// Store passes calls to a backing store that never fails. If a fault is set, the fault handles the calls instead.
+// Its methods and fields are safe for concurrent use.
 type Store struct {
-	// Calls counts the calls that have reached the store, and Probes those of probes of a failover.Store.
+	// Calls counts the calls that have reached the store, without probes. Probes counts the probes of a
+	// failover.Store.
 	Calls, Probes atomic.Int64
-	// Others is how many instances are alive besides those that send heartbeats here.
+	// Others is the number of further instances that are alive, but do not send heartbeats to this store.
 	Others atomic.Int64
 	// Silent makes heartbeats fail.
 	Silent atomic.Bool
@@ -40,7 +41,7 @@ func New(backing sluice.Store) *Store {
 	return s
 }
 
-// Restart replaces the backing store: all that was counted is forgotten.
+// Restart replaces the backing store. The counts of the previous one are lost.
 func (s *Store) Restart(backing sluice.Store) { s.backing.Store(&backing) }
 
 // Set sets the fault of all later calls. Nil ends it.
@@ -52,10 +53,10 @@ func (s *Store) Set(f Fault) {
 	s.fault.Store(&f)
 }
 
-// Know sets a function that decides calls locally. TakeWithin asks the backing store only where it returns false.
+// Know sets a function that decides calls locally. TakeWithin calls the backing store only if f returns false.
 func (s *Store) Know(f func(c Call) bool) { s.known.Store(&f) }
 
-// Split divides the keys among parts.
+// Split divides the keys among shards: part returns the shard of a key.
 func (s *Store) Split(part func(key string) int) { s.parts.Store(&part) }
 
 // Take implements [sluice.Store].
@@ -72,7 +73,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return c.Take()
 }
 
-// TakeWithin is Take with a deadline. Without a wait, only what is known is decided.
+// TakeWithin is Take with a deadline. With a wait of 0, it decides only calls that the function of Know decides.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if f := s.known.Load(); f != nil && (*f)(Call{charges, receipts, *s.backing.Load()}) {
 		return nil
@@ -85,14 +86,14 @@ func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sl
 	return s.Take(ctx, charges, receipts)
 }
 
-// TakeEach is Take of each call in turn.
+// TakeEach makes each call in turn.
 func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	for i := range calls {
 		calls[i].Err = s.Take(ctx, calls[i].Charges, calls[i].Receipts)
 	}
 }
 
-// TakeEachWithin is TakeWithin of each call in turn, with one deadline.
+// TakeEachWithin makes each call in turn, within one deadline.
 func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	until := time.Now().Add(wait)
 	for i := range calls {
@@ -100,7 +101,7 @@ func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []
 	}
 }
 
-// Shard returns the part of a key.
+// Shard returns the shard of a key.
 func (s *Store) Shard(key string) int {
 	if f := s.parts.Load(); f != nil {
 		return (*f)(key)
@@ -108,7 +109,7 @@ func (s *Store) Shard(key string) int {
 	return 0
 }
 
-// Heartbeat returns how many instances have sent heartbeats, and the others.
+// Heartbeat returns how many instances have sent heartbeats, plus Others.
 func (s *Store) Heartbeat(_ context.Context, id string) (int, error) {
 	if s.Silent.Load() {
 		return 0, errRefused
@@ -119,8 +120,7 @@ func (s *Store) Heartbeat(_ context.Context, id string) (int, error) {
 	return n, nil
 }
 
-// Used returns how many units are counted under a key, what is owed above the limit included. It asks the
-// backing store.
+// Used returns how many units are counted under a key in the backing store, including units owed above the limit.
 func (s *Store) Used(t testing.TB, key string, plan *sluice.Plan) int64 {
 	t.Helper()
 	var r [1]sluice.Receipt
@@ -130,14 +130,14 @@ func (s *Store) Used(t testing.TB, key string, plan *sluice.Plan) int64 {
 	return plan.Capacity - plan.Decide(0, r[0]).Remaining + plan.Owed(&r[0].Receipt)
 }
 
-// Call is one Take on its way to the backing store.
+// Call is a Take that a fault handles on its way to the backing store.
 type Call struct {
 	Charges  []sluice.Charge
 	Receipts []sluice.Receipt
 	backing  sluice.Store
 }
 
-// Take has the backing store decide, even if the caller has gone.
+// Take lets the backing store decide, even if the caller has left.
 func (c Call) Take() error { return c.backing.Take(context.Background(), c.Charges, c.Receipts) }
 
 // Fault handles a call in place of the store.
@@ -151,10 +151,10 @@ type NotSent struct{}
 func (NotSent) Error() string    { return "not sent" }
 func (NotSent) NotCharged() bool { return true }
 
-// Refused fails at once. Whether it has charged is not known.
+// Refused fails at once. The caller cannot know whether anything was charged.
 func Refused(context.Context, Call) error { return errRefused }
 
-// Unsent fails at once, and has certainly not charged.
+// Unsent fails at once. The caller knows that nothing was charged.
 func Unsent(context.Context, Call) error { return NotSent{} }
 
 // Frozen neither answers nor charges.
@@ -163,7 +163,7 @@ func Frozen(ctx context.Context, _ Call) error {
 	return ctx.Err()
 }
 
-// Mute charges and does not answer.
+// Mute charges, but does not answer.
 func Mute(ctx context.Context, c Call) error {
 	if err := c.Take(); err != nil {
 		return err
@@ -177,7 +177,7 @@ func Deaf(context.Context, Call) error {
 	return errRefused
 }
 
-// Late charges and answers after the time that f returns.
+// Late returns a fault that charges, and answers after the time that f returns.
 func Late(f func() time.Duration) Fault {
 	return func(ctx context.Context, c Call) error {
 		select {
@@ -189,8 +189,8 @@ func Late(f func() time.Duration) Fault {
 	}
 }
 
-// Far is the fault of a distant store. The call and the answer each take the time that way returns. If lost is not nil
-// and returns true, the answer never arrives.
+// Far is the fault of a distant store. way is called for the time that the call takes, and again for the time that
+// the answer takes. If lost is not nil and returns true, the answer never arrives.
 func Far(way func() time.Duration, lost func() bool) Fault {
 	return func(ctx context.Context, c Call) error {
 		if err := travel(ctx, way()); err != nil {
@@ -229,15 +229,15 @@ type Clocked struct {
 	behind atomic.Int64
 }
 
-// TakerAt is a store with the time as an argument, such as a memory store.
+// TakerAt is a store that gets the time as an argument, such as a memory store.
 type TakerAt interface {
 	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 
-// NewClocked returns a store over one with the time as an argument.
+// NewClocked returns a store that calls store with the time of its clock.
 func NewClocked(store TakerAt) *Clocked { return &Clocked{TakerAt: store} }
 
-// SetBack sets the clock back, further each time.
+// SetBack sets the clock back by d, in addition to earlier calls.
 func (c *Clocked) SetBack(d time.Duration) { c.behind.Add(d.Microseconds()) }
 
 // Take implements [sluice.Store].
@@ -245,18 +245,18 @@ func (c *Clocked) Take(ctx context.Context, charges []sluice.Charge, receipts []
 	return c.TakeAt(ctx, time.Now().UnixMicro()-c.behind.Load(), charges, receipts)
 }
 
-// Odd is the error of a store that cannot read what it has under some keys.
+// Odd is the error of a store that cannot read the values of some keys.
 type Odd struct {
 	Keys    []string
-	Indexes []int // of their charges
+	Indexes []int // the indexes of the charges of these keys
 }
 
 func (o *Odd) Error() string     { return fmt.Sprintf("cannot read %v", o.Keys) }
 func (o *Odd) Unreadable() []int { return o.Indexes }
 func (o *Odd) NotCharged() bool  { return true }
 
-// Spoil is the fault of a store that cannot read the given keys, or any key if none is given. Calls without such keys
-// get the fault rest, unless it is nil.
+// Spoil is the fault of a store that cannot read the given keys, or cannot read any key if none is given. Calls
+// without such keys are handled by the fault rest, unless it is nil.
 func Spoil(rest Fault, keys ...string) Fault {
 	return func(ctx context.Context, c Call) error {
 		o := &Odd{}
@@ -275,7 +275,8 @@ func Spoil(rest Fault, keys ...string) Fault {
 	}
 }
 
-// Telling is the fault of a store to which calls that cost something take so long, there and back.
+// Telling is the fault of a store that is slow for calls with a cost. there is the time that a call takes to
+// arrive, and back is the time that its answer takes.
 func Telling(there, back time.Duration) Fault {
 	return func(_ context.Context, c Call) error {
 		if c.Charges[0].Cost == 0 {

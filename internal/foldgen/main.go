@@ -1,10 +1,10 @@
-// Command foldgen writes the table by which package fold folds names, on its standard
-// output, from the rules of Unicode and from what databases were measured to take for the
-// same (testdata/collations.txt of policy/internal/fold, on its standard input).
+// Command foldgen writes the table with which package fold folds names to its standard output. It derives the table
+// from the rules of Unicode, and from measurements of which characters databases treat as equal
+// (testdata/collations.txt of policy/internal/fold), which it reads from its standard input.
 //
-// Each line has a word and the characters that become it, in hexadecimal: "61+65 C6 E6" for
-// æ. The word "-" is nothing, and "!" marks the characters that servers read differently. A
-// character of the basic plane that is not there stays as it is; any other becomes nothing.
+// Each line of the table has a word and the characters that become this word, in hexadecimal, such as "61+65 C6 E6"
+// for æ. The word "-" is the empty word, and "!" marks the characters that servers read differently. A character of
+// the basic plane that is not in the table is not changed. Any other character is dropped.
 package main
 
 import (
@@ -35,13 +35,13 @@ func main() {
 	t.print(os.Stdout)
 }
 
-// table has what characters become.
+// table has the words that characters become.
 type table struct {
 	measured []equality
-	// words has what characters become, as yet; each word is made of characters that may
-	// become something else in turn. A character that is not there stays as it is.
+	// words has the words that characters become so far. The characters of a word may have words, too. A character
+	// without a word is not changed.
 	words map[rune]string
-	// garbled are the characters of which some servers make one thing, and some another.
+	// garbled has the characters that servers read differently.
 	garbled map[rune]bool
 }
 
@@ -92,43 +92,43 @@ func hex(s string) rune {
 // maxBasic is the last character of the basic plane.
 const maxBasic = 0xFFFF
 
-// addRules adds what follows from Unicode's properties of characters.
+// addRules adds the words that follow from Unicode's properties of characters.
 func (t *table) addRules() {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		switch word := compatible(r); {
 		case unreadable(r):
 			t.garbled[r] = true
 		case r > maxBasic:
-			// To some databases all of these are one character, to others nothing. What
-			// is a letter of the basic plane in disguise is that letter to the others.
+			// Some databases treat all these characters as equal, and others ignore them. But a variant of a letter
+			// of the basic plane is that letter to other databases.
 			t.garbled[r] = strings.ContainsFunc(word, basic)
 		case word != string(r):
 			t.words[r] = word
 		}
 	}
-	// The only characters of ASCII that databases make equal, beside those that differ in
-	// case. ß is "s" to some and "ss" to others, ü is "u" to some and "y" to others: so
-	// is every y, and one s stands for any number of them (see trim).
+	// These are the only characters of ASCII that become equal, in addition to letters that differ in case. Some
+	// databases treat ß as "s", and others as "ss"; so one s stands for any number of them (see trim). Some treat ü
+	// as "u", and others as "y"; so u and y are equal.
 	t.words['y'] = "u"
-	// ŀ is "l" to some, and "l·" to others.
+	// Some databases treat ŀ as "l", and others as "l·".
 	t.words['·'] = ""
-	// A small iota below a letter is nothing to some, and a letter to others.
+	// Some databases ignore a small iota below a letter, and others treat it as a letter.
 	t.garbled['\u0345'], t.garbled['\u037A'] = true, true
 }
 
 func basic(r rune) bool { return r <= maxBasic }
 
-// unreadable reports whether a character cannot be relied upon: it is not assigned, for
-// private use, a control character, or has replaced bytes that are not UTF-8.
+// unreadable reports whether servers may read a character differently, because it is not assigned, for private use,
+// a control character, or the replacement for bytes that are not UTF-8.
 func unreadable(r rune) bool {
 	return !unicode.IsPrint(r) && !unicode.IsSpace(r) && !unicode.Is(unicode.Cf, r) || r == utf8.RuneError
 }
 
-// There and back, so that what is one letter in either case is one: σ and ς, i and ı.
+// A conversion to upper case and back makes letters equal that share an upper case, such as σ and ς, or i and ı.
 var upper, lower = cases.Upper(language.Und), cases.Lower(language.Und)
 
-// compatible returns a character in its decomposed form, with neither case nor marks nor
-// width, with spaces that are plain and digits that are Arabic.
+// compatible returns a character in its decomposed form: in lower case, without marks and width, with plain spaces
+// and ASCII digits.
 func compatible(r rune) string {
 	if space(r) {
 		return " "
@@ -143,12 +143,13 @@ func compatible(r rune) string {
 	}
 }
 
-// space reports whether something takes a character for a space.
+// space reports whether some server treats a character as a space.
 func space(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Zs, r) }
 
-// plain returns a character, a digit instead, or -1 for what is nothing: marks, what does
-// not show, what is beyond the basic plane, and the vowels that Thai and its kind write
-// before what they are spoken after, of which collations change the order.
+// plain returns the ASCII digit for a digit, and -1 for characters that are dropped: marks, invisible characters,
+// characters outside of the basic plane, and the vowels of Thai and similar scripts that are written before the
+// consonant after which they are spoken, because collations change their order. It returns any other character
+// unchanged.
 func plain(r rune) rune {
 	switch {
 	case unicode.In(r, unicode.M, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Logical_Order_Exception):
@@ -161,7 +162,7 @@ func plain(r rune) rune {
 	return r
 }
 
-// digit returns the value of a decimal digit, which come ten in a row, in order.
+// digit returns the value of a decimal digit. Unicode has the ten digits of a script in a row, in order.
 func digit(r rune) rune {
 	start := r
 	for unicode.Is(unicode.Nd, start-1) {
@@ -170,7 +171,7 @@ func digit(r rune) rune {
 	return (r - start) % 10
 }
 
-// trim makes one of every row of the letter s, and of spaces.
+// trim reduces each row of the letter s, and each row of spaces, to one.
 func trim(s string) string {
 	var b strings.Builder
 	last := rune(-1)
@@ -183,7 +184,7 @@ func trim(s string) string {
 	return b.String()
 }
 
-// become returns what a text becomes.
+// become returns the text that a text becomes.
 func (t *table) become(s string) string {
 	for {
 		var b strings.Builder
@@ -201,21 +202,21 @@ func (t *table) become(s string) string {
 	}
 }
 
-// addMeasured adds what was measured. What cannot be added, since it would make other
-// characters the same that are not, is left to be garbled.
+// addMeasured adds the measured equalities. If an equality cannot be added, because it would make other characters
+// equal, its character becomes garbled.
 func (t *table) addMeasured() {
 	for _, e := range t.measured {
 		if t.disagree(e) {
 			t.garbled[e.char] = true
 		}
 	}
-	for t.equateAll(nil) > 0 { // what a word becomes may have changed
+	for t.equateAll(nil) > 0 { // the last round may have changed the words of characters in other words
 	}
 	t.equateAll(func(e equality) { t.garbled[e.char] = true })
 }
 
-// disagree reports whether a database takes for a letter what is nothing to others: a mark,
-// or a character beyond the basic plane.
+// disagree reports whether an equality makes a letter of a character that other databases ignore: a mark, or a
+// character outside of the basic plane.
 func (t *table) disagree(e equality) bool {
 	word := t.become(e.word)
 	if e.char > maxBasic {
@@ -224,8 +225,8 @@ func (t *table) disagree(e equality) bool {
 	return word != "" && t.become(string(e.char)) == ""
 }
 
-// equateAll makes equal what is measured to be, where that can be. It returns how many
-// words it has changed.
+// equateAll applies the measured equalities, and calls otherwise for each that cannot be applied. It returns the
+// number of words that it has changed.
 func (t *table) equateAll(otherwise func(equality)) (changed int) {
 	for _, e := range t.measured {
 		if e.char > maxBasic || t.garbled[e.char] || strings.ContainsFunc(e.word, t.isGarbled) {
@@ -244,8 +245,8 @@ func (t *table) equateAll(otherwise func(equality)) (changed int) {
 
 func (t *table) isGarbled(r rune) bool { return t.garbled[r] }
 
-// equate makes the single character a the same as b, and reports whether that can be. ASCII
-// stays as it is.
+// equate makes a equal to b, if a is a single character, and reports whether it has done so. It does not change
+// ASCII characters.
 func (t *table) equate(a, b string) bool {
 	r, ok := single(a)
 	if !ok || r < utf8.RuneSelf || strings.ContainsRune(b, r) {
@@ -258,7 +259,7 @@ func (t *table) equate(a, b string) bool {
 	return true
 }
 
-// before reports whether of two characters the first one shall stay.
+// before reports whether, of two equal characters, the first one is kept.
 func before(r, s rune) bool {
 	if a, b := unicode.Is(unicode.Unified_Ideograph, r), unicode.Is(unicode.Unified_Ideograph, s); a != b {
 		return a
@@ -279,7 +280,7 @@ func (t *table) print(out *os.File) {
 		switch word := t.become(string(r)); {
 		case t.garbled[r]:
 			lines["!"] = append(lines["!"], r)
-		case r > maxBasic || '가' <= r && r <= '힣': // by rule
+		case r > maxBasic || '가' <= r && r <= '힣': // package fold handles these by rule
 		case word == "":
 			lines["-"] = append(lines["-"], r)
 		case word != string(r):

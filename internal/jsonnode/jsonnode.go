@@ -1,4 +1,4 @@
-// Package jsonnode reads JSON into the nodes of the YAML parser, with their lines. Packages policyfile and
+// Package jsonnode reads JSON into the nodes of the YAML parser, with line numbers. Packages policyfile and
 // cmd/internal/openapi import it.
 package jsonnode
 
@@ -17,7 +17,7 @@ import (
 // maxDepth bounds the nesting of JSON.
 const maxDepth = 100
 
-// Error is a mistake in a document, with its line and a hint for its repair.
+// Error is a mistake in a document, with its line and a hint how to correct it.
 type Error struct {
 	Line          int
 	Message, Hint string
@@ -25,7 +25,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("line %d: %s; %s", e.Line, e.Message, e.Hint) }
 
-// Read returns the one value in data, in which keys may occur twice. The error is an [*Error].
+// Read returns the only value in data. Keys may occur twice in an object. The error is an [*Error].
 func Read(data []byte) (*yaml.Node, error) {
 	r := reader{Decoder: json.NewDecoder(bytes.NewReader(data)), data: data}
 	r.UseNumber()
@@ -43,17 +43,17 @@ func Read(data []byte) (*yaml.Node, error) {
 		if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
 			line = r.lineAt(int(syntax.Offset))
 		}
-		return nil, &Error{line, fmt.Sprintf("this is not JSON: %.200s", err), "look for what is missing before it"}
+		return nil, &Error{line, fmt.Sprintf("this is not JSON: %.200s", err), "something may be missing before this line"}
 	}
 	return root, nil
 }
 
-// reader makes nodes of JSON.
+// reader makes nodes from JSON.
 type reader struct {
 	*json.Decoder
 	data []byte
-	at   int // up to where lines have been counted
-	ends int // of lines, before that
+	at   int // the offset up to which lines have been counted
+	ends int // the number of line ends before that offset
 }
 
 // line returns the current line.
@@ -77,7 +77,7 @@ func (r *reader) value(depth int) (*yaml.Node, error) {
 	switch v := token.(type) {
 	case json.Delim:
 		if depth == maxDepth {
-			return nil, fmt.Errorf("it is nested deeper than %d", maxDepth)
+			return nil, fmt.Errorf("its values are nested more than %d deep", maxDepth)
 		}
 		return n, r.content(n, v, depth)
 	case string:

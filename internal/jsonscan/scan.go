@@ -1,11 +1,11 @@
-// Package jsonscan finds where the values of a JSON text (RFC 8259) begin and end. It makes nothing of them and
-// allocates nothing, so that a reader of a few members pays for those alone.
+// Package jsonscan finds where the values of a JSON text (RFC 8259) begin and end. It does not decode the values,
+// and allocates nothing, so a caller that reads a few members pays only for these.
 //
 // The readers of request bodies, of checks and of access logs import it. It imports only the standard library.
 //
-// Functions take a text and an index, and return the index that follows what they have read. If the text is not
-// JSON there, or is nested deeper than MaxDepth, they return the complement of the index of the first wrong byte:
-// ^len(s) if s breaks off. Texts may hold bytes that are not UTF-8.
+// Functions take a text and an index, and return the index after the part that they have read. If that part is not
+// JSON, or is nested deeper than MaxDepth, they return the complement of the index of the first wrong byte, which
+// is ^len(s) if s breaks off. Texts may contain bytes that are not UTF-8.
 package jsonscan
 
 import (
@@ -15,13 +15,13 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth is how many objects and arrays may enclose each other.
+// MaxDepth is how deep objects and arrays may be nested.
 const MaxDepth = 100
 
-// Text is what is scanned.
+// Text is the type of a text that is scanned.
 type Text interface{ string | []byte }
 
-// Space returns the index behind white space.
+// Space returns the index after white space.
 func Space[T Text](s T, i int) int {
 	for i < len(s) && (s[i] == ' ' || s[i] == '\t' || s[i] == '\n' || s[i] == '\r') {
 		i++
@@ -29,8 +29,8 @@ func Space[T Text](s T, i int) int {
 	return i
 }
 
-// First returns the index of the first element or member of an array or object, where i follows what opens it. In
-// an empty one it returns the index behind what closes it, and false.
+// First returns the index of the first element or member of an array or object. i is the index after its opening
+// bracket. If the array or object is empty, First returns the index after the closing bracket, and false.
 func First[T Text](s T, i int, closing byte) (next int, more bool) {
 	i = Space(s, i)
 	if i < len(s) && s[i] == closing {
@@ -39,8 +39,9 @@ func First[T Text](s T, i int, closing byte) (next int, more bool) {
 	return i, true
 }
 
-// Next returns the index of the next element or member, where i follows another. Behind the last it returns the
-// index behind what closes the array or object, or the complement of that of a wrong byte, and false.
+// Next returns the index of the next element or member of an array or object. i is the index after the previous
+// one. After the last one, Next returns the index after the closing bracket, and false. At a wrong byte, it returns
+// the complement of its index, and false.
 func Next[T Text](s T, i int, closing byte) (next int, more bool) {
 	i = Space(s, i)
 	switch {
@@ -52,8 +53,8 @@ func Next[T Text](s T, i int, closing byte) (next int, more bool) {
 	return ^i, false
 }
 
-// Name reads the name of a member, which begins at i. It returns the index behind the name's quotes, and that of
-// the value.
+// Name reads the name of a member, which begins at i. It returns the index after the name's quotes, and the index
+// of the value.
 func Name[T Text](s T, i int) (end, value int) {
 	if end = String(s, i); end < 0 {
 		return end, end
@@ -65,7 +66,7 @@ func Name[T Text](s T, i int) (end, value int) {
 	return end, Space(s, i+1)
 }
 
-// Value reads the value that begins at i and is within depth objects and arrays.
+// Value reads the value that begins at i. depth is the number of objects and arrays that enclose the value.
 func Value[T Text](s T, i, depth int) int {
 	if i >= len(s) {
 		return ^i
@@ -90,7 +91,7 @@ func group[T Text](s T, i, depth int) int {
 	if depth >= MaxDepth {
 		return ^i
 	}
-	object, closing := s[i] == '{', s[i]+2 // in ASCII
+	object, closing := s[i] == '{', s[i]+2 // s[i]+2 is the closing bracket in ASCII
 	i, more := First(s, i+1, closing)
 	for more {
 		if object {
@@ -185,7 +186,7 @@ func Plain[T Text](s T, i int) int {
 		w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
 			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
 		quote, slash := w^'"'*ones, w^'\\'*ones
-		// A byte below n borrows into its highest bit. The lowest hit is right; those above it may not be.
+		// A byte below n borrows into its highest bit. The lowest hit is right; hits above it may be wrong.
 		hit := ((quote-ones)&^quote | (slash-ones)&^slash | (w-' '*ones)&^w) & (0x80 * ones)
 		if hit != 0 {
 			return i + bits.TrailingZeros64(hit)/8
@@ -197,13 +198,13 @@ func Plain[T Text](s T, i int) int {
 	return i
 }
 
-// The letters of escapes, and what they stand for.
+// letters has the letters of escapes, and meanings has the characters that they stand for, in the same order.
 const (
 	letters  = `"\/bfnrt`
 	meanings = "\"\\/\b\f\n\r\t"
 )
 
-// escape reads an escape behind its backslash.
+// escape reads the rest of an escape, after its backslash.
 func escape[T Text](s T, i int) int {
 	switch {
 	case i == len(s):
@@ -224,8 +225,8 @@ func escape[T Text](s T, i int) int {
 	}
 }
 
-// Unescape appends what is between the quotes of a string that has been read. Half of a surrogate pair, which each
-// reader takes for something else, becomes U+FFFD, and the text is not whole.
+// Unescape appends the text of a string that has been read, given without its quotes. An unpaired surrogate, which
+// every reader treats differently, becomes U+FFFD; then whole is false.
 func Unescape[T Text](dst []byte, s T) (text []byte, whole bool) {
 	whole = true
 	for i := 0; i < len(s); {
@@ -257,7 +258,7 @@ func Unescape[T Text](dst []byte, s T) (text []byte, whole bool) {
 	return dst, whole
 }
 
-// unit returns what the four digits of \uXXXX stand for.
+// unit returns the UTF-16 code unit of the four digits of \uXXXX.
 func unit[T Text](s T, i int) (r rune) {
 	for _, c := range [...]byte{s[i], s[i+1], s[i+2], s[i+3]} {
 		r = r<<4 | hex(c)
@@ -276,7 +277,7 @@ func hex(c byte) rune {
 	return -1
 }
 
-// Elements returns the elements of an array that has been read. It ends where the text is no array.
+// Elements returns the elements of an array that has been read. It stops where the text is not an array.
 func Elements[T Text](array T) func(yield func(T) bool) {
 	return func(yield func(T) bool) {
 		if len(array) == 0 || array[0] != '[' {
@@ -293,8 +294,8 @@ func Elements[T Text](array T) func(yield func(T) bool) {
 	}
 }
 
-// Members returns the names, between their quotes, and values of an object that has been read. It ends where the
-// text is no object.
+// Members returns the names, without their quotes, and the values of an object that has been read. It stops where
+// the text is not an object.
 func Members[T Text](object T) func(yield func(name, value T) bool) {
 	return func(yield func(name, value T) bool) {
 		if len(object) == 0 || object[0] != '{' {

@@ -1,11 +1,12 @@
-// Command mutants measures what the tests of a package notice. It changes one operator, condition or
-// statement of the package at a time, in an overlay that leaves the tree as it is, runs the tests, and
-// lists the changes that no test fails for.
+// Command mutants measures how many changes of a package its tests notice. It changes one operator, condition or
+// statement of the package at a time, in an overlay that leaves the files unchanged, runs the tests, and lists the
+// changes with which no test fails.
 //
 //	go run ./internal/mutants [-n 40] [-seed 1] [-tests PACKAGES] [-accepted FILE] PACKAGE
 //
-// It tries n changes drawn by the seed, since a package has thousands. A package of Go files has changes
-// by rule; with -substitutions, a file of lines "FILE: old => new" is tried as it stands, for what is not Go.
+// A package has thousands of possible changes; the command tries n of them, chosen at random by the seed. In Go
+// files, changes are made by rule. For other files, -substitutions names a file of changes, with lines "FILE: old
+// => new".
 package main
 
 import (
@@ -30,12 +31,12 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	n := flag.Int("n", 40, "changes to try; 0 tries all")
-	seed := flag.Uint64("seed", 1, "of the draw")
+	n := flag.Int("n", 40, "number of changes to try; 0 tries all")
+	seed := flag.Uint64("seed", 1, "seed of the random choice")
 	tests := flag.String("tests", "", "packages whose tests run, separated by spaces (default: the package's own)")
-	accepted := flag.String("accepted", "internal/mutants/accepted.txt", "lines \"PLACE: CHANGE  # reason\" of changes that no test has to notice")
-	substitutions := flag.String("substitutions", "", "file of changes by hand, in place of those by rule")
-	limit := flag.Duration("timeout", 5*time.Minute, "for the tests of one change; more counts as noticed")
+	accepted := flag.String("accepted", "internal/mutants/accepted.txt", "file with lines \"PLACE: CHANGE  # reason\": changes that no test has to notice")
+	substitutions := flag.String("substitutions", "", "file of changes to try in place of changes by rule")
+	limit := flag.Duration("timeout", 5*time.Minute, "time for the tests of one change; a change that takes longer counts as noticed")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		flag.Usage()
@@ -86,8 +87,8 @@ func main() {
 
 // mutant is a change of one file.
 type mutant struct {
-	file, place    string // place is the file, the function and the line's text, which outlive other changes
-	from, to       int    // offsets of what is replaced
+	file, place    string // place is the file, the function and the text of the line, so that it stays valid when other lines change
+	from, to       int    // offsets of the replaced text
 	old, replacing string
 }
 
@@ -104,7 +105,7 @@ type run struct {
 	limit time.Duration
 }
 
-// try returns what becomes of a change: killed, timeout, survived, or invalid if it does not compile.
+// try returns the result of a change: killed, timeout, survived, or invalid if it does not compile.
 func (r run) try(m mutant) (string, error) {
 	dir, err := os.MkdirTemp("", "mutant")
 	if err != nil {
@@ -169,8 +170,8 @@ func ofPackage(pkg string) (all []mutant, err error) {
 	return all, nil
 }
 
-// instead are the operators that take another's place: the boundary and the opposite of a comparison,
-// and the inverse of a calculation.
+// instead has the operators that replace an operator. A comparison is replaced by the one with the other boundary
+// and by its opposite, and a calculation by its inverse.
 var instead = map[token.Token][]token.Token{
 	token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR},
 	token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
@@ -254,7 +255,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// readAccepted reads which changes no test has to notice. Each has a reason.
+// readAccepted reads the changes that no test has to notice. Each needs a reason.
 func readAccepted(name string) (map[string]bool, error) {
 	text, err := os.ReadFile(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -276,7 +277,7 @@ func readAccepted(name string) (map[string]bool, error) {
 
 var substitution = regexp.MustCompile(`^(\S+): (.+) => (.*)$`)
 
-// readSubstitutions reads changes by hand. What each replaces has to be in its file once.
+// readSubstitutions reads a file of changes. The text that a change replaces must be in its file exactly once.
 func readSubstitutions(name string) (all []mutant, err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -299,7 +300,7 @@ func readSubstitutions(name string) (all []mutant, err error) {
 			return nil, err
 		}
 		if bytes.Count(in, []byte(m[2])) != 1 {
-			return nil, fmt.Errorf("%s has %q %d times", m[1], m[2], bytes.Count(in, []byte(m[2])))
+			return nil, fmt.Errorf("%s contains %q %d times, want once", m[1], m[2], bytes.Count(in, []byte(m[2])))
 		}
 		at := bytes.Index(in, []byte(m[2]))
 		all = append(all, mutant{file: path, place: m[1], from: at, to: at + len(m[2]), old: m[2], replacing: m[3]})

@@ -20,14 +20,15 @@ const (
 	// maxStates bounds the limits of one answer that are read.
 	maxStates = 16
 	// maxField is the largest field that is read, in bytes. It bounds the names that are kept, and the memory for
-	// parsing: net/http accepts heads of several megabytes, and a parsed list of that length would take hundreds.
+	// parsing: net/http accepts heads of several megabytes, and parsed lists of that length would take hundreds of
+	// megabytes.
 	maxField = 4 << 10
 )
 
 // States returns the states of limits that the header of an answer reports. It reads the most detailed dialect that
-// is present: the RateLimit fields of the drafts from 8 on, of draft 7, of drafts 3 to 6, or the common X-RateLimit
-// fields. It ignores fields of more than 4 KiB, and answers from a cache, which have an Age. The keys of h must be
-// in the canonical form of net/http.
+// is present: the RateLimit fields of the drafts from 8 on, of draft 7, or of drafts 3 to 6, or the common
+// X-RateLimit fields. It ignores fields of more than 4 KiB, and answers from a cache, which have an Age. The keys
+// of h must be in the canonical form of net/http.
 func States(h http.Header, now time.Time) []State {
 	if age := first(h, "Age"); age != "" && age != "0" {
 		return nil
@@ -48,7 +49,7 @@ func States(h http.Header, now time.Time) []State {
 	return nil
 }
 
-// named reads `"per-ip";r=42;t=26, "user-day";r=4100;t=70848`.
+// named reads a field such as `"per-ip";r=42;t=26, "user-day";r=4100;t=70848`.
 func named(field string, h http.Header) (states []State) {
 	list, _ := parseList(field)
 	policies, _ := parseList(joined(h, "Ratelimit-Policy"))
@@ -85,7 +86,7 @@ func find(policies []member, name string) *member {
 	return nil
 }
 
-// quota reads the quota of `"per-ip";q=100;w=60`, and reports whether it counts requests.
+// quota reads the quota of a policy such as `"per-ip";q=100;w=60`, and reports whether the quota counts requests.
 func (s *State) quota(p *member) bool {
 	q, _ := p.parameter("q").(int64)
 	w, _ := p.parameter("w").(int64)
@@ -103,7 +104,7 @@ func (s *State) quota(p *member) bool {
 	return false
 }
 
-// draft7 reads "limit=100, remaining=50, reset=5".
+// draft7 reads a field such as "limit=100, remaining=50, reset=5".
 func draft7(field string, h http.Header) (s State, ok bool) {
 	members, _ := parseDictionary(field)
 	var limit, remaining, reset any
@@ -130,7 +131,7 @@ func draft7(field string, h http.Header) (s State, ok bool) {
 	return s, true
 }
 
-// window looks for the window of a quota in a list such as "100;w=60, 5000;w=86400".
+// window finds the window of a quota in a list such as "100;w=60, 5000;w=86400".
 func (s *State) window(quota int64, policies string) {
 	list, _ := parseList(policies)
 	for i := range list {
@@ -145,11 +146,11 @@ func (s *State) window(quota int64, policies string) {
 // names has the names of the three fields of a dialect.
 type names struct{ limit, remaining, reset string }
 
-// triples are the dialects with separate fields for the limit, the remaining requests and the reset. The first one
-// present counts.
+// triples has the dialects with separate fields for the limit, the remaining requests and the reset. The first
+// dialect that is present counts.
 var triples = [...]names{
 	{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset"},
-	{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset-After"}, // Discord's time from now, preferred to its absolute time
+	{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset-After"}, // Discord sends both a relative and an absolute time; the relative one is preferred
 	{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"},
 	{"X-Rate-Limit-Limit", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset"},
 	{"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"},
@@ -195,16 +196,15 @@ func joined(h http.Header, name string) string {
 	return strings.Join(h[name], ",")
 }
 
-// A numeric reset is in seconds from now if it is less than mostDelta, which is about three years. Otherwise it is
-// in seconds since 1970 if it is less than mostUnix, which is in the year 5138, and in milliseconds since 1970 if
-// not.
+// A numeric reset below mostDelta, which is about three years, is in seconds from now. A larger one below mostUnix,
+// which is in the year 5138, is in seconds since 1970. All others are in milliseconds since 1970.
 const (
 	mostDelta = 1e8
 	mostUnix  = 1e11
 )
 
-// reset returns the time until a reset. The text is a number as above, which may have decimals, a duration such as
-// 6m0s, or a date of RFC 3339 or HTTP. For a date in the past, reset returns 0.
+// reset returns the time until a reset. The text is a number (see mostDelta) with or without decimals, a duration
+// such as 6m0s, or a date in the format of RFC 3339 or HTTP. For a date in the past, reset returns 0.
 func reset(text string, now time.Time) (d time.Duration, ok bool) {
 	n, isNumber := decimal(text)
 	switch {
@@ -252,7 +252,8 @@ func clock(h http.Header, now time.Time) time.Time {
 	return now
 }
 
-// parseDate reads a date of HTTP. It also accepts one that ends in UTC, which some servers in Go send by mistake.
+// parseDate reads a date of HTTP. It also accepts a date that ends in UTC, which some servers in Go send by
+// mistake.
 func parseDate(text string) (at time.Time, ok bool) {
 	if utc, found := strings.CutSuffix(text, " UTC"); found {
 		text = utc + " GMT"
@@ -271,7 +272,7 @@ func decimal(text string) (n float64, ok bool) {
 	return n, true
 }
 
-// longest is the upper bound of all times: no caller waits longer.
+// longest is the upper bound of all times, because no caller would wait longer.
 const longest = 100 * 365 * 24 * time.Hour
 
 func seconds(n int64) time.Duration { return fraction(float64(n)) }

@@ -7,24 +7,24 @@ import (
 
 // limit is the known state of a limit of a server.
 type limit struct {
-	left  int64         // the number of requests that may be sent before until
-	until time.Time     // from then on, one request may be sent in each interval, until the server reports more
-	each  time.Duration // that interval; 0: the constant each
+	left  int64         // how many requests may be sent before until
+	until time.Time     // from this time on, one request may be sent in each interval, until the server reports more
+	each  time.Duration // the length of that interval; 0 means the constant each
 	since time.Time     // when the limit became known
-	told  time.Time     // when the latest state or refusal was recorded
+	known time.Time     // when the latest state or refusal was recorded
 
-	width  int // after an unexplained refusal, how many requests are tried at a time; 0: any number
-	passed int // how many of these have been allowed
+	width  int // after an unexplained refusal, how many requests are tried at a time; 0 means any number
+	passed int // how many requests have been allowed with this width
 
-	always  bool   // every answer with states has contained this limit
+	always  bool   // whether every answer with states has contained this limit
 	route   uint64 // a route to which it applies
-	several bool   // it applies to other routes, too
+	several bool   // whether the limit applies to other routes, too
 }
 
 // each is the time between two requests if the server's rate is unknown.
 const each = time.Second
 
-// wait returns how long a request has to wait.
+// wait returns how long a request has to wait for the limit.
 func (l *limit) wait(now time.Time) time.Duration {
 	if l.left > 0 {
 		return 0
@@ -42,17 +42,17 @@ func (l *limit) take(now time.Time) {
 	}
 }
 
-// tell records the state in the answer to a request. uncounted is the number of other requests that the server may
-// not have counted by then. Answers may overtake each other: only the answer to a request that was sent after the
-// latest state was known can raise the number of remaining requests.
-func (l *limit) tell(s State, uncounted int64, sent, now time.Time) {
+// update records the state in the answer to a request. uncounted is the number of other requests that the server may
+// not have counted when it answered. Answers may overtake each other, so an answer can raise the number of
+// remaining requests only if its request was sent after the latest state was known.
+func (l *limit) update(s State, uncounted int64, sent, now time.Time) {
 	left := max(0, s.Left-uncounted)
-	newer := sent.After(l.told)
-	if !newer && left >= l.left && !l.told.IsZero() {
+	newer := sent.After(l.known)
+	if !newer && left >= l.left && !l.known.IsZero() {
 		return
 	}
-	if newer || l.told.IsZero() {
-		l.told = now
+	if newer || l.known.IsZero() {
+		l.known = now
 	}
 	l.left, l.until = left, now.Add(s.Reset)
 	if s.Quota > 0 {
@@ -60,22 +60,22 @@ func (l *limit) tell(s State, uncounted int64, sent, now time.Time) {
 	}
 }
 
-// refuse records a refusal that no state explains: no request is sent for the promised time, and then one as a
-// trial.
+// refuse records a refusal that no state explains. No request is sent for the promised time; then one request is
+// tried.
 func (l *limit) refuse(promise time.Duration, now time.Time) {
-	l.width, l.passed, l.left, l.told = 1, 0, 0, now
+	l.width, l.passed, l.left, l.known = 1, 0, 0, now
 	if until := now.Add(promise); until.After(l.until) {
 		l.until = until
 	}
 }
 
-// widest is the largest width. Above it, requests are no longer delayed.
+// widest is the largest width. At a larger width, requests are no longer delayed.
 const widest = 32
 
-// pass records that the server has allowed a request, which was sent at sent. After a refusal, this makes room for
-// another request, and for one more when as many requests as the width have been allowed.
+// pass records that the server has allowed a request. sent is when the request was sent. After a refusal, another
+// request may then be sent. When as many requests as the width have been allowed, the width grows by one.
 func (l *limit) pass(sent, now time.Time) {
-	if l.width == 0 || !sent.After(l.told) {
+	if l.width == 0 || !sent.After(l.known) {
 		return
 	}
 	l.left, l.until = l.left+1, now.Add(each)

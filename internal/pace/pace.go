@@ -1,10 +1,11 @@
 // Package pace decides how long a client waits for a server's limits, and whether and when it repeats a denied
-// request. Packages client and grpclimit import it. It does not use connections.
+// request. It does not send requests itself. Packages client and grpclimit import it.
 //
-// An answer reports the state of the limits that it names. A request waits for the limits in the last answer on its
-// route. On a route without an answer, it waits for the limits that every answer of the server has contained, if
-// these answers were on at least two routes. After the reset of a limit with nothing remaining, one request is sent
-// in each window/quota, and all others as soon as an answer shows that they fit.
+// An answer reports the states of limits. A request waits for the limits in the last answer on its route. On a
+// route that has had no answer, it waits for the limits that every answer of the server has contained, if these
+// answers were on at least two routes. After the reset of a limit with nothing remaining, requests are sent one by
+// one, an interval apart: the limit's window divided by its quota. As soon as an answer shows that more requests
+// fit, these are sent at once.
 package pace
 
 import (
@@ -19,16 +20,16 @@ import (
 
 // Pacer paces requests. The zero value is ready, and safe for concurrent use.
 type Pacer struct {
-	MaxWait    time.Duration                     // the longest wait for a limit, and the longest promise before a retry; zero: a minute
-	MaxRetries int                               // the retries of one request; zero: 4, negative: none
-	Random     func(time.Duration) time.Duration // returns a time from 0 to below its argument; nil: a random one
+	MaxWait    time.Duration                     // the longest wait for a limit, and the longest promised time after which a request is repeated; zero means a minute
+	MaxRetries int                               // how often one request may be repeated; zero means 4, and negative means never
+	Random     func(time.Duration) time.Duration // returns a time from 0 to below its argument; nil means a random time
 
 	mu    sync.Mutex
 	peers map[uint64]*peer
 	debt  int // the spent part of the budget of retries, in tenths of a retry
 }
 
-// Target is where a request goes.
+// Target identifies the destination of a request.
 type Target struct {
 	Peer  uint64 // requests to one peer may share limits
 	Route uint64 // requests on one route of a peer share all limits
@@ -36,7 +37,7 @@ type Target struct {
 
 var seed = maphash.MakeSeed()
 
-// Hash returns a hash for a field of a [Target], so that a pacer keeps no names and no secrets.
+// Hash returns a hash for a field of a [Target]. With hashes, a pacer keeps no names and no secrets.
 func Hash(parts ...string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -46,22 +47,22 @@ func Hash(parts ...string) uint64 {
 	return h.Sum64()
 }
 
-// Answer is the state of limits in the answer to a request.
+// Answer has the states of limits that the answer to a request reports.
 type Answer struct {
 	States  []State
 	Refused bool
-	Promise time.Duration // after a refusal, the time until another attempt may succeed; 0: unknown
+	Promise time.Duration // after a refusal, the time after which another attempt may succeed; 0 if unknown
 }
 
 // Pass is a request that may be sent.
 type Pass struct {
 	to     Target
 	at     time.Time
-	limits []*limit // the limits that were known to apply to it
+	limits []*limit // the limits that were known to apply to the request
 }
 
-// under reports whether a request counts under l, which applies to a route. l may not have been known when the
-// request was sent.
+// under reports whether a request counts under l, which applies to a route. When the request was sent, it may have
+// been unknown that l applies to the request.
 func (p *Pass) under(l *limit, route uint64) bool {
 	return slices.Contains(p.limits, l) || p.to.Route == route && !p.at.After(l.since)
 }
@@ -73,9 +74,9 @@ const (
 
 func (p *Pacer) maxWait() time.Duration { return cmp.Or(p.MaxWait, defaultMaxWait) }
 
-// Wait waits until the known limits have room for a request, at most for MaxWait. If the wait would end after the
-// deadline of ctx, Wait returns at once, because an answer of the server is better than none. The error is the
-// cause for which ctx has ended.
+// Wait waits until the known limits have room for a request, but at most for MaxWait. If the wait would end after
+// the deadline of ctx, Wait returns at once, because an answer of the server is better than no answer. The error is
+// the cause of the end of ctx.
 func (p *Pacer) Wait(ctx context.Context, to Target) (*Pass, error) {
 	latest := p.latest(ctx, time.Now())
 	for {
@@ -91,7 +92,7 @@ func (p *Pacer) Wait(ctx context.Context, to Target) (*Pass, error) {
 	}
 }
 
-// latest returns the time at which a request must be sent at the latest.
+// latest returns the latest time at which a request must be sent.
 func (p *Pacer) latest(ctx context.Context, now time.Time) time.Time {
 	latest := now.Add(p.maxWait())
 	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(latest) {
@@ -121,7 +122,7 @@ func (p *Pacer) take(to Target, now, latest time.Time) (pass *Pass, wait time.Du
 	return pass, 0, nil
 }
 
-// Tell records the answer to a request. Call it or Done for each request after Wait.
+// Tell records the answer to a request. After each Wait, call Tell or Done.
 func (p *Pacer) Tell(pass *Pass, a Answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,11 +130,11 @@ func (p *Pacer) Tell(pass *Pass, a Answer) {
 	peer := p.peer(pass.to.Peer, now)
 	delete(peer.underWay, pass)
 	if len(a.States) > 0 || a.Refused || len(pass.limits) > 0 {
-		peer.tell(pass, a, now)
+		peer.record(pass, a, now)
 	}
 }
 
-// Done ends a request that gets no answer, or no further one.
+// Done ends a request that gets no answer, or no further answer.
 func (p *Pacer) Done(pass *Pass) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,11 +143,11 @@ func (p *Pacer) Done(pass *Pass) {
 	}
 }
 
-// Again reports whether to repeat a request that was denied for the nth time, counted from 0. It returns the wait
-// before that: the promised time plus a random time, so that clients that were denied together do not return
-// together. The deadline of ctx has to leave time for the wait, and for another attempt as long as this one. All
-// requests of a pacer share a budget of retries: fifty, and one for each ten requests. So a server that denies
-// everything gets hardly more than a tenth more requests.
+// Again reports whether to repeat a request that was denied for the nth time, counted from 0. If so, it returns how
+// long to wait before: the promised time plus a random time, so that clients that were denied at the same time do
+// not all return at the same time. The deadline of ctx has to leave time for the wait, and for another attempt that
+// takes as long as this one. All requests of a pacer share a budget of retries: fifty, and one for every ten
+// requests. So a server that denies everything gets hardly more than a tenth more requests.
 func (p *Pacer) Again(ctx context.Context, pass *Pass, n int, promise time.Duration) (wait time.Duration, ok bool) {
 	retries := cmp.Or(p.MaxRetries, defaultMaxRetries)
 	if n >= retries || promise > p.maxWait() {
@@ -164,7 +165,7 @@ func (p *Pacer) Again(ctx context.Context, pass *Pass, n int, promise time.Durat
 	return promise + p.random(spread), p.spend()
 }
 
-// Sleep waits between two attempts. The error is the cause for which ctx has ended.
+// Sleep waits between two attempts. The error is the cause of the end of ctx.
 func Sleep(ctx context.Context, wait time.Duration) error { return sleep(ctx, wait, nil) }
 
 func sleep(ctx context.Context, wait time.Duration, news <-chan struct{}) error {

@@ -2,20 +2,20 @@ package pace
 
 import "time"
 
-// These bounds limit the remembered entries: a new entry replaces one that was not used for long.
+// These constants bound the remembered entries. A new entry replaces one that has not been used for a long time.
 const (
 	maxPeers  = 256
 	maxRoutes = 256
 	maxLimits = 64
 )
 
-// peer is the known state of a server, from the view of one client.
+// peer is the state of a server as far as one client knows it.
 type peer struct {
 	limits   map[string]*remembered
 	routes   map[uint64]*route
 	underWay map[*Pass]struct{}
 	answers  int           // the number of answers with states
-	changed  chan struct{} // closed when a limit has more room; nil without waiting requests
+	changed  chan struct{} // closed when a limit has more room; nil if no requests wait
 	used     time.Time
 }
 
@@ -28,7 +28,7 @@ type remembered struct {
 // route is the known state of a route.
 type route struct {
 	limits []*limit // the limits in the last answer with states
-	own    limit    // inferred from refusals that no state explains
+	own    limit    // a limit inferred from refusals that no state explains
 	used   time.Time
 }
 
@@ -57,8 +57,8 @@ func (p *peer) route(key uint64, now time.Time) *route {
 	return one
 }
 
-// forget makes room for an entry if there are already as many as most: it removes the least recently used of 16
-// random ones.
+// forget makes room in a map for a new entry. If the map has the maximum number of entries, most, forget removes
+// the least recently used of 16 random entries.
 func forget[K comparable, V any](all map[K]*V, most int, used func(*V) time.Time) {
 	if len(all) < most {
 		return
@@ -103,7 +103,7 @@ func (p *peer) news() <-chan struct{} {
 	return p.changed
 }
 
-func (p *peer) tell(pass *Pass, a Answer, now time.Time) {
+func (p *peer) record(pass *Pass, a Answer, now time.Time) {
 	r := p.route(pass.to.Route, now)
 	before := r.own.wait(now)
 	explained := false
@@ -118,7 +118,7 @@ func (p *peer) tell(pass *Pass, a Answer, now time.Time) {
 	}
 	more := r.own.wait(now) < before
 	if len(a.States) > 0 {
-		more = p.tellStates(r, pass, a.States, now) || more
+		more = p.recordStates(r, pass, a.States, now) || more
 	}
 	if more && p.changed != nil {
 		close(p.changed)
@@ -126,14 +126,14 @@ func (p *peer) tell(pass *Pass, a Answer, now time.Time) {
 	}
 }
 
-// tellStates records the states in an answer, and reports whether a limit has more room than before.
-func (p *peer) tellStates(r *route, pass *Pass, states []State, now time.Time) (more bool) {
+// recordStates records the states in an answer, and reports whether a limit has more room than before.
+func (p *peer) recordStates(r *route, pass *Pass, states []State, now time.Time) (more bool) {
 	p.answers++
 	r.limits = r.limits[:0]
 	for _, s := range states {
 		l := p.limit(s.Name, pass.to.Route, now)
 		before := l.wait(now)
-		l.tell(s, p.uncounted(l, pass, now), pass.at, now)
+		l.update(s, p.uncounted(l, pass, now), pass.at, now)
 		more = more || l.wait(now) < before
 		r.limits = append(r.limits, l)
 	}
@@ -143,9 +143,9 @@ func (p *peer) tellStates(r *route, pass *Pass, states []State, now time.Time) (
 	return more
 }
 
-// uncounted returns how many other requests under a limit the server may not have counted when it answered pass:
-// those under way, except the ones sent before pass by more than the time that its answer took, because they have
-// probably arrived.
+// uncounted returns how many other requests under a limit the server may not have counted when it answered pass.
+// These are the requests under way, except those that have probably arrived earlier, because they were sent before
+// pass by more than the time that the answer to pass took.
 func (p *peer) uncounted(l *limit, pass *Pass, now time.Time) (n int64) {
 	since := pass.at.Add(-now.Sub(pass.at))
 	for other := range p.underWay {

@@ -7,9 +7,9 @@ import (
 )
 
 // member is a member of a list or a dictionary in a structured field (RFC 9651). Fields about limits have no inner
-// lists, dates or display strings, so a field with one counts as malformed.
+// lists, dates or display strings, so a field that has one counts as malformed.
 type member struct {
-	key        string // in a dictionary
+	key        string // the key of a member of a dictionary
 	value      any    // int64, float64, string, token, []byte or bool
 	parameters []parameter
 }
@@ -39,8 +39,8 @@ func parseList(s string) (list []member, ok bool) {
 	})
 }
 
-// parseDictionary reads a dictionary. If several members have the same key, it returns all of them, and the last
-// one counts.
+// parseDictionary reads a dictionary. If several members have the same key, it returns all of them; the caller has
+// to use the last.
 func parseDictionary(s string) (dictionary []member, ok bool) {
 	return parseMembers(s, func(r *reader) (m member, ok bool) {
 		if m.key, ok = r.key(); !ok {
@@ -78,7 +78,7 @@ func parseMembers(s string, one func(*reader) (member, bool)) (all []member, ok 
 	return all, true
 }
 
-// reader reads a text.
+// reader reads a text from its beginning.
 type reader struct{ rest string }
 
 // next returns the next byte without reading it, or 0 at the end.
@@ -97,7 +97,7 @@ func (r *reader) skip(c byte) bool {
 	return true
 }
 
-// while reads the bytes up to the first one that is not of the kind.
+// while reads the bytes up to the first one for which kind is false.
 func (r *reader) while(kind func(byte) bool) string {
 	n := 0
 	for n < len(r.rest) && kind(r.rest[n]) {
@@ -155,7 +155,7 @@ func (r *reader) bare() (value any, ok bool) {
 	return nil, false
 }
 
-// number reads an integer of up to 15 digits, or a decimal of up to 12 and 3.
+// number reads an integer of up to 15 digits, or a decimal of up to 12 digits before and 3 digits after the point.
 func (r *reader) number() (value any, ok bool) {
 	sign := ""
 	if r.skip('-') {

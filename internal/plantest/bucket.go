@@ -11,20 +11,20 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Bucket is the state of one key, whatever the kernel.
+// Bucket is the state of one key under a plan of any kernel.
 type Bucket struct {
 	*sluice.Plan
 	State kernel.State
 	Log   kernel.Log
 }
 
-// Take asks for cost units, and keeps them if they fit.
+// Take charges cost units if they fit, and returns the decision.
 func (b *Bucket) Take(now, cost int64) sluice.Decision {
 	_, d := b.Receipt(now, cost)
 	return d
 }
 
-// Receipt is Take that returns the receipt as well.
+// Receipt is like Take, but also returns the receipt.
 func (b *Bucket) Receipt(now, cost int64) (r sluice.Receipt, d sluice.Decision) {
 	if b.Kernel.Log() {
 		r.Receipt = b.Log.Step(&b.Plan.Plan, now, cost)
@@ -34,7 +34,7 @@ func (b *Bucket) Receipt(now, cost int64) (r sluice.Receipt, d sluice.Decision) 
 	return r, b.Decide(cost, r)
 }
 
-// Ask returns the decision that cost would get, and changes nothing.
+// Ask returns the decision that Take would return, without changing the state.
 func (b *Bucket) Ask(now, cost int64) sluice.Decision {
 	var r sluice.Receipt
 	if b.Kernel.Log() {
@@ -45,7 +45,7 @@ func (b *Bucket) Ask(now, cost int64) sluice.Decision {
 	return b.Decide(cost, r)
 }
 
-// Empty returns when the state is empty.
+// Empty returns when the state will be empty.
 func (b *Bucket) Empty() int64 {
 	if b.Kernel.Log() {
 		return b.Log.EmptyAt(&b.Plan.Plan)
@@ -53,7 +53,7 @@ func (b *Bucket) Empty() int64 {
 	return b.EmptyAt(b.State)
 }
 
-// rates are limits of every size and shape, and of every tick.
+// rates has limits of all sizes, with and without bursts, and with all ticks.
 var rates = []sluice.Limit{
 	{Count: 7, Period: time.Second},
 	{Count: 7, Period: time.Second, Burst: 3},
@@ -65,20 +65,20 @@ var rates = []sluice.Limit{
 	{Count: 999_983, Period: time.Hour},
 	{Count: 1_000_000, Period: time.Second},
 	{Count: 1_000_000_007, Period: 24 * time.Hour},
-	{Count: 1025, Period: 32 * time.Second}, // by two, a log of it has other ticks
+	{Count: 1025, Period: 32 * time.Second}, // a half of it has a log with other ticks
 	{Count: 1, Period: 30 * 24 * time.Hour},
 	{Count: 1, Period: 60 * 365 * 24 * time.Hour},
 	{Count: 1, Period: 100 * 365 * 24 * time.Hour},
 }
 
-// months are limits by the calendar.
+// months has limits by the calendar.
 var months = []sluice.Limit{
 	{Count: 100, MonthDay: 1},
 	{Count: 1_000_000_007, MonthDay: 15},
 	{Count: 7, MonthDay: 31},
 }
 
-// Every runs a test for every algorithm at all rates that it can count.
+// Every runs a test for every algorithm, with each rate that the algorithm can count.
 func Every(t *testing.T, test func(t *testing.T, p *sluice.Plan, rng *rand.Rand)) {
 	for _, a := range sluice.Algorithms() {
 		for i, l := range slices.Concat(rates, months) {
@@ -88,7 +88,7 @@ func Every(t *testing.T, test func(t *testing.T, p *sluice.Plan, rng *rand.Rand)
 			}
 			p, err := sluice.NewPlan(l)
 			if err != nil {
-				continue // TestPlans has what these are
+				continue // the algorithm cannot count this rate: see TestPlans
 			}
 			t.Run(fmt.Sprintf("%v %v", a, l), func(t *testing.T) {
 				test(t, p, rand.New(rand.NewPCG(uint64(a), uint64(i))))
@@ -97,13 +97,13 @@ func Every(t *testing.T, test func(t *testing.T, p *sluice.Plan, rng *rand.Rand)
 	}
 }
 
-// Start is when histories start.
+// Start is the time at which histories start.
 const Start = 1_700_000_000_123_457
 
-// Histories lie between the years 2001 and 2096.
+// The times of histories are between Earliest and Latest, in the years 2001 to 2096.
 const Earliest, Latest = 1_000_000_000_000_000, 4_000_000_000_000_000
 
-// Pause returns a time in which some units come back.
+// Pause returns a random time in which some units drain or expire.
 func Pause(p *sluice.Plan, rng *rand.Rand) int64 {
 	period := p.Limit.Period.Microseconds()
 	switch rng.IntN(6) {

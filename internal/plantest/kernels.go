@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Kernels is the least that a store can be: the kernels, a map and a mutex.
+// Kernels is the smallest possible store: the kernels, a map and a mutex.
 type Kernels struct {
 	mu       sync.Mutex
 	state    map[id]*state
@@ -90,7 +90,8 @@ func (k *Kernels) open(c sluice.Charge) *state {
 	return s
 }
 
-// look returns the receipt for what c asks for, and commits no more than what a stepped clock asks for.
+// look returns the receipt of a charge without committing it. It changes the state only if the clock has stepped
+// back.
 func (s *state) look(c sluice.Charge, now int64) (r sluice.Receipt) {
 	p, cost := &c.Plan.Plan, c.CostAt(now)
 	switch {

@@ -15,14 +15,16 @@ import (
 // Linear checks that concurrent takes of a store look as if they had come one after the other, each at the time in
 // its receipts.
 type Linear struct {
-	// Ordered: the time in a receipt is no earlier than the last change of the state. That is so unless a
-	// state has become again what it was by a give-back.
+	// Ordered means that the time in a receipt is never before the last change of the state. Set it unless a refund
+	// can restore an earlier state.
 	Ordered bool
-	// MetersLate: it may be earlier where a meter admits.
+	// MetersLate is an exception to Ordered: the time in the receipt of a charge that a meter admits may be
+	// earlier.
 	MetersLate bool
-	// Remembers: a refusal may report a use that is a while old, and that was too much already.
+	// Remembers means that the receipt of a denial may show an older state, if that state denies the charge as
+	// well.
 	Remembers bool
-	// Least is the least cost: below 0 there are give-backs.
+	// Least is the lowest cost of a charge. If it is below 0, some charges give units back.
 	Least int64
 }
 
@@ -34,8 +36,9 @@ type taken struct {
 	receipt sluice.Receipt
 }
 
-// Check has clients take of one to three of at most four subjects at a time, and fails the test unless some
-// order of the takes explains the receipts. A log of the subjects has to be so long that nothing expires.
+// Check lets clients make takes, each of one to three of the subjects. There may be at most four subjects. It fails
+// the test unless some order of the takes explains the receipts. The periods of logs must be so long that no unit
+// expires.
 func (l Linear) Check(t *testing.T, store sluice.Store, subjects []sluice.Charge, clients, takes int, seed uint64) {
 	t.Helper()
 	history := l.record(t, store, subjects, clients, takes, seed)
@@ -51,7 +54,8 @@ func (l Linear) Check(t *testing.T, store sluice.Store, subjects []sluice.Charge
 	}
 }
 
-// replay makes the same takes of the states that it has.
+// replay makes the same takes from the states before. It returns false if the receipts differ, and otherwise the
+// states afterwards.
 func (l Linear) replay(before [linearSubjects]replayed, takes []taken) (ok bool, state any) {
 	after, admitted := before, true
 	for _, o := range takes {
@@ -98,7 +102,7 @@ func (r *replayed) step(c sluice.Charge, cost, now int64) (receipt sluice.Receip
 		r.state = c.Plan.Step(r.state, now, cost, &receipt.Receipt)
 		return receipt
 	}
-	// A log without expired units counts as a number, and its newest unit is of its last take.
+	// The state of a log without expired units is the number of its units and the time of its last take.
 	receipt = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: r.state.Used, Tick: r.state.Tick, Fits: true}}
 	if cost > 0 {
 		r.state = kernel.State{Used: r.state.Used + cost, Tick: now}

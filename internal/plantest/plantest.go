@@ -1,4 +1,4 @@
-// Package plantest helps the tests of stores: plans from texts, and Takes that must not fail.
+// Package plantest has functions for tests of stores: they make plans from texts, and Takes that must not fail.
 package plantest
 
 import (
@@ -30,7 +30,7 @@ func Plan(t testing.TB, text string) *sluice.Plan {
 	return Of(t, Limit(t, text))
 }
 
-// As compiles a limit of an algorithm.
+// As compiles a limit with the given algorithm.
 func As(t testing.TB, a sluice.Algorithm, text string) *sluice.Plan {
 	t.Helper()
 	l := Limit(t, text)
@@ -58,7 +58,7 @@ func InFlight(t testing.TB, permits int64) *sluice.Plan {
 	return p
 }
 
-// Distinct returns the plan of distinct values in a period, as in "5/hour".
+// Distinct returns the plan of a limit of distinct values, such as "5/hour".
 func Distinct(t testing.TB, text string) *sluice.Plan {
 	t.Helper()
 	l, err := sluice.ParseLimit(text)
@@ -82,7 +82,7 @@ func Lock(t testing.TB, p sluice.Penalty) *sluice.Plan {
 	return plan
 }
 
-// Take takes charges at once, and returns their receipts.
+// Take makes one Take of all charges, and returns their receipts.
 func Take(t testing.TB, s sluice.Store, charges ...sluice.Charge) []sluice.Receipt {
 	t.Helper()
 	receipts := make([]sluice.Receipt, len(charges))
@@ -92,7 +92,7 @@ func Take(t testing.TB, s sluice.Store, charges ...sluice.Charge) []sluice.Recei
 	return receipts
 }
 
-// One takes units of one key.
+// One makes a Take of one charge, and returns its receipt.
 func One(t testing.TB, s sluice.Store, key string, p *sluice.Plan, cost int64) sluice.Receipt {
 	t.Helper()
 	return Take(t, s, sluice.Charge{Key: key, Plan: p, Cost: cost})[0]
@@ -114,10 +114,10 @@ func OneAt(t testing.TB, s storetest.TimedStore, now int64, key string, p *sluic
 	return TakeAt(t, s, now, sluice.Charge{Key: key, Plan: p, Cost: cost})[0]
 }
 
-// Twins are a store and one that has to answer alike.
+// Twins has two stores that have to return the same receipts.
 type Twins struct{ Store, Like storetest.TimedStore }
 
-// At takes charges of both stores, and fails the test unless their receipts are equal.
+// At makes a Take of the same charges in both stores, and fails the test unless the receipts are equal.
 func (w Twins) At(t testing.TB, now int64, charges ...sluice.Charge) []sluice.Receipt {
 	t.Helper()
 	got, want := TakeAt(t, w.Store, now, charges...), TakeAt(t, w.Like, now, charges...)

@@ -13,7 +13,8 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// Parse returns the policy of a text, in which "version: 1" may be missing. Without a text it has no rules.
+// Parse returns the policy of a text, in which "version: 1" may be missing. The policy of an empty text has no
+// rules.
 func Parse(t testing.TB, text string) *policy.Policy {
 	t.Helper()
 	if strings.TrimSpace(text) == "" {
@@ -35,7 +36,7 @@ func Engine(t testing.TB, text string) *policy.Engine {
 	return policy.NewEngine(memory.New(), Parse(t, text))
 }
 
-// Remaining returns what the limit of a rule without a key has left.
+// Remaining returns how many units remain of the limit of a rule without a key.
 func Remaining(t testing.TB, e *policy.Engine, rule string) int64 {
 	t.Helper()
 	s, err := e.Subject(rule, nil)
@@ -54,7 +55,7 @@ func Load(t testing.TB, e *policy.Engine) policy.LoadState {
 	t.Helper()
 	all := e.Loads()
 	if len(all) != 1 {
-		t.Fatalf("%d automatic limits", len(all))
+		t.Fatalf("the engine has %d automatic limits, want one", len(all))
 	}
 	return all[0]
 }

@@ -1,6 +1,6 @@
-// Package postgrestest runs real PostgreSQL servers for tests, on free ports of the loopback interface.
-// [Database] is a database of one server for all tests of the process, which ends with it. [Start] is for
-// tests that kill or move their server, which ends with the test.
+// Package postgrestest runs real PostgreSQL servers for tests, on free ports of the loopback interface. All tests
+// of a process share the server of [Database], which ends with the process. [Start] starts a server for a test that
+// kills or moves it; this server ends with the test.
 package postgrestest
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// patience is how long a test waits for what a server does by itself.
+// patience is how long a test waits for a server.
 const patience = testkit.Patience
 
-// Server is a server process. Its only user is "sluice", and has no password.
+// Server is a server process. Its only user is "sluice", who has no password.
 type Server struct {
 	Addr string // 127.0.0.1:PORT
 	Dir  string
@@ -59,8 +59,7 @@ func Database(t testing.TB) string {
 	return view.Database()
 }
 
-// Start starts a server that keeps what it has committed through [Server.Kill], and not through
-// the loss of power.
+// Start starts a server. Committed data survives [Server.Kill], but would not survive a loss of power.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := prepare(t)
@@ -72,7 +71,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// prepare returns a server that has its files and has not been started.
+// prepare returns a server that has its files, but has not been started.
 func prepare(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, bin: binaries(t), as: account(t)}
@@ -99,13 +98,13 @@ func (s *Server) Database() string {
 	return s.URL(name)
 }
 
-// URL returns that of a database where the server is now.
+// URL returns the URL of a database at the present address of the server.
 func (s *Server) URL(name string) string {
 	return "postgres://sluice@" + s.Addr + "/" + name + "?sslmode=disable"
 }
 
-// Kill ends the server at once, as kill -9 does, and waits for its end. What it has started ends
-// by itself.
+// Kill ends the server at once, like kill -9, and waits for its end. The processes that the server has started end
+// by themselves.
 func (s *Server) Kill() {
 	if s.cmd != nil && s.cmd.Process != nil {
 		_ = s.cmd.Process.Kill()
@@ -122,13 +121,13 @@ func (s *Server) Restart() {
 	s.start()
 }
 
-// Move is Restart with another address, which is free.
+// Move ends the server, and starts it again at a free address.
 func (s *Server) Move() {
 	s.t.Helper()
 	s.MoveTo(testkit.Addr(s.t))
 }
 
-// MoveTo is Restart with an address.
+// MoveTo ends the server, and starts it again at the given address.
 func (s *Server) MoveTo(address string) {
 	s.t.Helper()
 	s.Addr = address
@@ -137,7 +136,7 @@ func (s *Server) MoveTo(address string) {
 
 func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
 
-// binaries returns the directory of the programs, which Debian keeps out of the path.
+// binaries returns the directory of the programs. On Debian, it is not in the PATH.
 func binaries(t testing.TB) string {
 	t.Helper()
 	if path, err := exec.LookPath("initdb"); err == nil {
@@ -152,7 +151,8 @@ func binaries(t testing.TB) string {
 	return filepath.Dir(found[len(found)-1])
 }
 
-// account is the user that runs the server, which refuses root. The server ends with the test binary.
+// account returns process attributes with which the server runs as a user other than root, because it refuses root,
+// and ends with the test binary.
 func account(t testing.TB) *syscall.SysProcAttr {
 	t.Helper()
 	as := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -163,7 +163,7 @@ func account(t testing.TB) *syscall.SysProcAttr {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uid, _ := strconv.ParseUint(u.Uid, 10, 32) // they are numbers here
+	uid, _ := strconv.ParseUint(u.Uid, 10, 32) // user IDs are numbers on Unix
 	gid, _ := strconv.ParseUint(u.Gid, 10, 32)
 	as.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	return as
@@ -182,7 +182,7 @@ func (s *Server) run(program string, args ...string) {
 	}
 }
 
-// start starts the server, and reports its end.
+// start starts the server.
 func (s *Server) start() {
 	s.t.Helper()
 	s.startWith(func(c *exec.Cmd) (func() bool, error) {
@@ -205,8 +205,8 @@ func (s *Server) start() {
 	})
 }
 
-// startWith starts the server by a function, again and again while what is left of a killed one holds
-// its memory.
+// startWith starts the server with a function. It repeats this while processes of a killed server still hold its
+// shared memory.
 func (s *Server) startWith(start func(*exec.Cmd) (ended func() bool, err error)) {
 	s.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -219,7 +219,7 @@ func (s *Server) startWith(start func(*exec.Cmd) (ended func() bool, err error))
 	}
 }
 
-// try reports whether the server has started, and not ended.
+// try starts the server, and reports whether it runs. It returns false if the server has ended.
 func (s *Server) try(start func(*exec.Cmd) (func() bool, error)) bool {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -234,16 +234,16 @@ func (s *Server) try(start func(*exec.Cmd) (func() bool, error)) bool {
 	if s.ended, err = start(s.cmd); err != nil {
 		s.t.Fatal(err)
 	}
-	var said []byte
+	var output []byte
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if said, err = s.command("psql", "-h", host, "-p", port, "-U", "sluice", "-d", "postgres", "-c", "SELECT 1").CombinedOutput(); err == nil {
+		if output, err = s.command("psql", "-h", host, "-p", port, "-U", "sluice", "-d", "postgres", "-c", "SELECT 1").CombinedOutput(); err == nil {
 			return true
 		}
 		if s.ended() {
 			return false
 		}
 	}
-	s.t.Fatalf("postgres does not answer: %v: %s\n%s", err, said, s.log())
+	s.t.Fatalf("postgres does not answer: %v: %s\n%s", err, output, s.log())
 	return false
 }
 

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// million is the number of micro-USD in a USD, and of the parts in which all decimals here are counted.
+// million is the number of micro-USD in a USD. All decimals of this package are counted in millionths.
 const million = 1_000_000
 
 // FormatMoney writes an amount in micro-USD for people: "50 USD", "0.50 USD", "0.000125 USD".
 func FormatMoney(micro int64) string { return FormatDecimal(micro) + " USD" }
 
-// FormatDecimal writes a number of millionths, as [ParseDecimal] reads it: with no point if it is whole, and else
-// with two digits after it or as many as it has.
+// FormatDecimal writes a number of millionths so that [ParseDecimal] can read it. A whole number has no point.
+// Other numbers have at least two digits after the point.
 func FormatDecimal(millionths int64) string {
 	sign, whole := "", uint64(millionths)
 	if millionths < 0 {
@@ -54,5 +54,5 @@ func ParseDecimal(s string) (millionths int64, err error) {
 	return n*million + fraction, err
 }
 
-// Digits reports whether s has digits and nothing else.
+// Digits reports whether s has digits only, and at least one.
 func Digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

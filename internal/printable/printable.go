@@ -10,25 +10,25 @@ import (
 	"unicode/utf8"
 )
 
-// cut stands for what is left out at the end.
+// cut is written at the end of a text that was shortened.
 const cut = "…"
 
-// maxMarks is how many marks, such as accents, are on top of one character: more reach into the
-// lines around it.
+// maxMarks is the most marks, such as accents, that Text keeps on one character: more marks would reach into the
+// lines above and below.
 const maxMarks = 2
 
-// Text returns s with "�" in place of every byte and character that does not print as itself:
-// invalid UTF-8, controls, ends of lines, spaces but the usual one, what changes the direction of
-// text, what cannot be seen, and marks on top of too many others. It has at most the given number of
-// bytes, which is at least 3: what is longer ends in "…". It shares no memory with s.
+// Text returns s with "�" in place of every byte and character that does not print as itself: invalid UTF-8,
+// control characters, line breaks, unusual spaces, characters that change the direction of text, invisible
+// characters, and marks on a character that has too many. The result has at most the given number of bytes, which
+// must be at least 3. If s is longer, the result ends in "…". It shares no memory with s.
 func Text(s string, most int) string {
 	if len(s) <= most && ASCII(s) {
 		return strings.Clone(s)
 	}
 	b := make([]byte, 0, min(len(s), most)+utf8.UTFMax)
-	room := 0             // the last length behind which there is room for cut
-	marks := maxMarks     // there is nothing yet that one could be on
-	for _, r := range s { // which is utf8.RuneError for what is no UTF-8
+	room := 0             // the last length that leaves room for cut
+	marks := maxMarks     // a mark at the beginning has no character to be on
+	for _, r := range s { // r is utf8.RuneError for invalid UTF-8
 		if marks++; !unicode.Is(unicode.M, r) {
 			marks = 0
 		}
@@ -45,10 +45,10 @@ func Text(s string, most int) string {
 	return string(b)
 }
 
-// Line does the same with a text of any length.
+// Line is [Text] without a limit of the length.
 func Line(s string) string { return Text(s, math.MaxInt) }
 
-// ASCII reports whether s has nothing but printable ASCII.
+// ASCII reports whether s has only printable ASCII characters.
 func ASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -58,13 +58,12 @@ func ASCII(s string) bool {
 	return true
 }
 
-// Shows reports whether r prints as a character of its own. Some letters, symbols and marks by their
-// category have no shape.
+// Shows reports whether r is visible. Some characters in the categories of letters, symbols and marks are not.
 func Shows(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\u2800'
 }
 
-// Percent returns s with %XX in place of each byte that bad reports.
+// Percent returns s with %XX in place of each byte for which bad is true.
 func Percent(s string, bad func(byte) bool) string {
 	const digits = "0123456789ABCDEF"
 	text := make([]byte, 0, len(s))

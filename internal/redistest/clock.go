@@ -17,8 +17,8 @@ import (
 //go:embed testdata/clock.c
 var clockSource string
 
-// StartMovable is [Start] of a server with a clock that [Server.SetClock] sets. It needs gcc, as the race detector
-// does. (faketime fails for servers with jemalloc, which reads the time before faketime is ready.)
+// StartMovable is like [Start], but starts a server with a clock that [Server.SetClock] can set. It needs gcc, like
+// the race detector. (faketime fails for servers with jemalloc, which reads the time before faketime is ready.)
 func StartMovable(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s := prepare(t, Binaries(t)[0], settings...)
@@ -31,8 +31,8 @@ func StartMovable(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// SetClock sets the clock of a server of [StartMovable] to the real time and d, which is
-// cut to seconds.
+// SetClock sets the clock of a server of [StartMovable] to the real time plus d, which is truncated to whole
+// seconds.
 func (s *Server) SetClock(d time.Duration) {
 	s.t.Helper()
 	f, err := os.OpenFile(filepath.Join(s.Dir, "clock"), os.O_WRONLY, 0)

@@ -15,19 +15,19 @@ import (
 
 // Cluster is a running Redis Cluster.
 type Cluster struct {
-	Nodes    []*Server // masters first, as they were at the start
+	Nodes    []*Server // all nodes; those that were masters at the start come first
 	Masters  []*Server
 	Replicas []*Server // Replicas[i] replicates Masters[i % len(Masters)]
-	// Prefix begins the keys of the test in a shared cluster, and is empty for others.
+	// Prefix is the prefix of the test's keys in a shared cluster. It is empty in other clusters.
 	Prefix string
 
-	elections map[*Server]time.Time // when FailOver last made a node hold an election
+	elections map[*Server]time.Time // by node: when FailOver last made the node hold an election
 }
 
-// nodeTimeout is so long that nodes of a busy machine do not take one another for failed.
+// nodeTimeout is so long that nodes on a busy machine do not consider each other failed.
 const nodeTimeout = 5 * time.Second
 
-// StartCluster starts a cluster of some masters, and as many replicas for each.
+// StartCluster starts a cluster of a number of masters, each with a number of replicas.
 func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Cluster {
 	t.Helper()
 	c := prepareCluster(t, masters, replicas, settings...)
@@ -36,12 +36,12 @@ func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Clus
 	}
 	c.waitOK(t)
 	for _, s := range c.Replicas {
-		testkit.Await(t, "the replica follows", func() bool { return s.Info("master_link_status") == "up" })
+		testkit.Await(t, "the replica is connected to its master", func() bool { return s.Info("master_link_status") == "up" })
 	}
 	return c
 }
 
-// prepareCluster returns a cluster that has not been started.
+// prepareCluster returns a cluster that has not yet been started.
 func prepareCluster(t testing.TB, masters, replicas int, settings ...string) *Cluster {
 	t.Helper()
 	c := new(Cluster)
@@ -52,15 +52,15 @@ func prepareCluster(t testing.TB, masters, replicas int, settings ...string) *Cl
 		}, settings...)...))
 	}
 	c.Masters, c.Replicas = c.Nodes[:masters], c.Nodes[masters:]
-	name := rand.Uint64() // so that no node takes one of another cluster for its own
+	name := rand.Uint64() // so that no node mistakes a node of another cluster for one of its own
 	for i, s := range c.Nodes {
 		s.write("nodes.conf", c.config(name, i))
 	}
 	return c
 }
 
-// config returns the configuration with which a node starts, with the whole cluster. Nodes that meet each other
-// learn it gradually, and meanwhile give their clients a part.
+// config returns the configuration with which a node starts. It contains the whole cluster. Nodes that had to meet
+// each other would learn the cluster gradually, and meanwhile give clients only a part of it.
 func (c *Cluster) config(name uint64, myself int) string {
 	masters, shards := len(c.Masters), c.Nodes[0].hasShards()
 	id := func(i int) string { return fmt.Sprintf("%016x%024x", name, i) }
@@ -85,8 +85,8 @@ func (c *Cluster) config(name uint64, myself int) string {
 	return b.String()
 }
 
-// hasShards reports whether the server keeps which shard a node belongs to: Redis since 7.2, and Valkey.
-// A node for which that is missing invents one, and then a replica has another than its master.
+// hasShards reports whether the server's configuration contains the shard of each node, as in Redis since 7.2 and
+// in Valkey. A node without this entry invents a shard, and then a replica is in a different shard than its master.
 func (s *Server) hasShards() bool {
 	s.t.Helper()
 	out, err := exec.Command(s.Binary, "--version").Output()
@@ -105,22 +105,22 @@ func busPort(s *Server) string {
 	return s.args[slices.Index(s.args, "--cluster-port")+1]
 }
 
-// waitOK waits until every node knows the owner of each slot and the replicas of each master, and reports that the
-// cluster is ok. Then every node gives clients the whole cluster.
+// waitOK waits until every node reports that the cluster is ok, and knows the owner of each slot and the replicas
+// of each master. Then every node gives clients the whole cluster.
 func (c *Cluster) waitOK(t testing.TB) {
 	t.Helper()
 	for _, s := range c.Nodes {
 		for _, want := range []string{
 			"cluster_state:ok", "cluster_slots_assigned:16384", "cluster_slots_ok:16384", fmt.Sprint("cluster_known_nodes:", len(c.Nodes)),
 		} {
-			testkit.Await(t, s.Addr+" says "+want, func() bool { return slices.Contains(strings.Fields(s.Do("CLUSTER", "INFO")), want) })
+			testkit.Await(t, s.Addr+" reports "+want, func() bool { return slices.Contains(strings.Fields(s.Do("CLUSTER", "INFO")), want) })
 		}
 	}
 	c.Settle(t)
 }
 
-// Settle waits until all nodes agree on the owners of slots, and on replicas. Changes that are faster than the
-// gossip of the nodes leave them in disagreement for long.
+// Settle waits until all nodes agree on the owners of slots, and on replicas. If changes are faster than the gossip
+// of the nodes, the nodes disagree for a long time.
 func (c *Cluster) Settle(t testing.TB) {
 	t.Helper()
 	testkit.Await(t, "the nodes agree", func() bool {
@@ -161,20 +161,20 @@ func (c *Cluster) URL() string {
 	return url
 }
 
-// Sentinel is a master with a replica and a Sentinel that watches them.
+// Sentinel is a Redis Sentinel, with the master and the replica that it watches.
 type Sentinel struct {
-	*Server // the Sentinel
+	*Server // the Sentinel itself
 	Master  *Server
 	Replica *Server
 }
 
-// StartSentinel starts a Sentinel that watches a master under a name. A master that is
-// silent for three seconds is replaced.
+// StartSentinel starts a master, a replica, and a Sentinel that watches the master under the given name. The
+// Sentinel replaces a master that does not answer for three seconds.
 func StartSentinel(t testing.TB, name string) *Sentinel {
 	t.Helper()
 	master := Start(t, "--repl-diskless-sync-delay", "0")
 	replica := Start(t, "--replicaof", master.Host+" "+strconv.Itoa(master.Port), "--repl-diskless-sync-delay", "0")
-	testkit.Await(t, "the replica follows", func() bool { return replica.Info("master_link_status") == "up" })
+	testkit.Await(t, "the replica is connected to its master", func() bool { return replica.Info("master_link_status") == "up" })
 	s := newServer(t, Binaries(t)[0])
 	config := fmt.Sprintf(`port %d
 bind %s

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// Proxy is a TCP proxy in front of a server that spoils its answers. At first it spoils
-// nothing.
+// Proxy is a TCP proxy in front of a server that can delay or lose the server's answers. At first it passes all
+// answers.
 type Proxy struct {
 	Addr string // host:port
 	// Opened counts the connections of clients.
 	Opened atomic.Int64
-	// Trickle lets answers through a byte a second.
+	// Trickle makes the proxy pass answers at a rate of one byte a second.
 	Trickle atomic.Bool
-	// Deaf closes new connections at once.
+	// Deaf makes the proxy close new connections at once.
 	Deaf atomic.Bool
 
 	target atomic.Pointer[string]
 	spoil  atomic.Pointer[func() (time.Duration, bool)]
 	mu     sync.Mutex
-	conns  map[net.Conn]*atomic.Bool // of clients, and whether they are mute
+	conns  map[net.Conn]*atomic.Bool // the connections of clients, and whether answers on them are dropped
 }
 
 // StartProxy starts a proxy in front of the address of a server. It ends with the test.
@@ -57,17 +57,17 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Spoil sets what is asked for each piece of an answer: for how long it is held up, and
-// whether the connection is reset instead.
+// Spoil sets a function that is called for each piece of an answer. It returns for how long the piece is held up,
+// and whether the connection is reset instead.
 func (p *Proxy) Spoil(f func() (delay time.Duration, reset bool)) { p.spoil.Store(&f) }
 
-// Delay holds up answers for d. They do not hold up each other.
+// Delay holds up each answer for d. Answers do not hold up each other.
 func (p *Proxy) Delay(d time.Duration) {
 	p.Spoil(func() (time.Duration, bool) { return d, false })
 }
 
-// Reset resets the connection instead of letting a piece of an answer through, for that
-// part of them: the same ones each time.
+// Reset resets the connection in place of a fraction of the pieces of answers. The choice of pieces is random, but
+// the same in each run.
 func (p *Proxy) Reset(part float64) {
 	rng, mu := rand.New(rand.NewPCG(1, 1)), sync.Mutex{}
 	p.Spoil(func() (time.Duration, bool) {
@@ -77,17 +77,17 @@ func (p *Proxy) Reset(part float64) {
 	})
 }
 
-// Heal lets everything through again.
+// Heal makes the proxy pass all answers again.
 func (p *Proxy) Heal() {
 	p.spoil.Store(nil)
 	p.Trickle.Store(false)
 	p.Deaf.Store(false)
 }
 
-// Target leads new connections to another server.
+// Target sets the server to which new connections lead.
 func (p *Proxy) Target(addr string) { p.target.Store(&addr) }
 
-// Mute lets no answers through on the connections that are there now.
+// Mute drops all answers on the present connections.
 func (p *Proxy) Mute() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +105,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// reset closes a connection without an orderly end.
+// reset closes a connection with a TCP reset.
 func reset(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -148,7 +148,7 @@ func (p *Proxy) serve(client net.Conn) {
 	up.Wait()
 }
 
-// piece is a part of an answer on its way.
+// piece is a part of an answer that the proxy holds up.
 type piece struct {
 	due   time.Time
 	reset bool

@@ -10,8 +10,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Tear is a slot on its way from a master to the next: some of its keys are here, and
-// some there.
+// Tear is a slot that is being moved from one master to another. Meanwhile, each master has some of its keys.
 type Tear struct {
 	cluster        *Cluster
 	slot           string
@@ -32,7 +31,7 @@ func (c *Cluster) Tear(t testing.TB, key string) *Tear {
 	return m
 }
 
-// Migrate moves so many keys, and reports whether there were any.
+// Migrate moves up to n keys, and reports whether there were any.
 func (m *Tear) Migrate(n int) bool {
 	keys := strings.Fields(m.source.Do("CLUSTER", "GETKEYSINSLOT", m.slot, strconv.Itoa(n)))
 	if len(keys) == 0 {
@@ -42,7 +41,7 @@ func (m *Tear) Migrate(n int) bool {
 	return true
 }
 
-// Finish moves what is left, and tells all masters.
+// Finish moves the remaining keys, and makes the new owner of the slot known to all masters.
 func (m *Tear) Finish() {
 	m.Migrate(1000)
 	id := m.target.Do("CLUSTER", "MYID")
@@ -51,19 +50,19 @@ func (m *Tear) Finish() {
 	}
 }
 
-// Move moves the slot of a key to the next master, a few keys at a time, and waits until
-// all nodes know.
+// Move moves the slot of a key to the next master, a few keys at a time, and waits until all nodes know the new
+// owner.
 func (c *Cluster) Move(t testing.TB, key string) {
 	t.Helper()
 	m := c.Tear(t, key)
 	for m.Migrate(10) {
-		time.Sleep(time.Millisecond) // leaves time for requests to the slot that is torn
+		time.Sleep(time.Millisecond) // leaves time for requests while the slot is being moved
 	}
 	m.Finish()
 	c.Settle(t)
 }
 
-// owns reports whether a node claims a slot.
+// owns reports whether a node considers itself the owner of a slot.
 func owns(s *Server, slot string) bool {
 	n, _ := strconv.Atoi(slot)
 	for line := range strings.Lines(s.Do("CLUSTER", "NODES")) {
@@ -86,13 +85,13 @@ func owns(s *Server, slot string) bool {
 	return false
 }
 
-// FailOver lets replica i take over from its master by plan, and waits until all nodes
-// know. They change places in c.
+// FailOver makes replica i take over from its master, and waits until all nodes know. Replica and master change
+// places in c.
 //
-// A node starts no election within four node timeouts of its last one, even of one that it has
-// won, and a master that is asked to step down pauses its clients in vain meanwhile. So FailOver
-// waits that long first. A server gives up a planned failover after five seconds, which a busy
-// machine may exceed: then FailOver asks again.
+// A node starts no election within four node timeouts of its last one, even if it has won that one; if its master
+// were asked to step down in that time, the master would pause its clients in vain. So FailOver first waits for
+// four node timeouts. A server gives up a planned failover after five seconds, which may be too short on a busy
+// machine; then FailOver tries again.
 func (c *Cluster) FailOver(t testing.TB, i int) {
 	t.Helper()
 	const givesUp = 5 * time.Second
@@ -107,7 +106,7 @@ func (c *Cluster) FailOver(t testing.TB, i int) {
 		}
 		if time.Since(asked) > givesUp+time.Second {
 			asked = time.Now()
-			if _, err := s.Try("CLUSTER", "FAILOVER"); err != nil { // it may have become master just now
+			if _, err := s.Try("CLUSTER", "FAILOVER"); err != nil { // it may just have become master
 				t.Logf("CLUSTER FAILOVER of %s: %v", s.Addr, err)
 			}
 		}
@@ -118,6 +117,6 @@ func (c *Cluster) FailOver(t testing.TB, i int) {
 	}
 	c.elections[s] = time.Now()
 	c.Masters[m], c.Replicas[i] = s, c.Masters[m]
-	testkit.Await(t, "the old master follows", func() bool { return c.Replicas[i].Info("master_link_status") == "up" })
+	testkit.Await(t, "the old master is connected to the new one", func() bool { return c.Replicas[i].Info("master_link_status") == "up" })
 	c.Settle(t)
 }

@@ -1,7 +1,7 @@
-// Package redistest runs real Redis or Valkey servers for tests, on free ports of the loopback interface.
-// [Shared] and [SharedCluster] are one server and one cluster for all tests of the process, which are
-// isolated by database number and by prefix, and end with it. [Start] and [StartCluster] are for tests that
-// kill, freeze or configure a server or count its commands: they end with the test.
+// Package redistest runs real Redis or Valkey servers for tests, on free ports of the loopback interface. All tests
+// of a process share the server of [Shared] and the cluster of [SharedCluster], which end with the process. Tests
+// are isolated by database number and by key prefix. [Start] and [StartCluster] are for tests that kill, freeze or
+// configure a server, or count its commands. Their servers end with the test.
 package redistest
 
 import (
@@ -20,9 +20,9 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Binaries returns the servers that are installed: redis-server, which tests need, and
-// valkey-server. The first is what tests start. The environment variable SLUICE_REDIS_SERVER names
-// another program to test with.
+// Binaries returns the servers that are installed: redis-server, which tests need, and valkey-server. Tests start
+// the first of them unless they choose another. The environment variable SLUICE_REDIS_SERVER names another program
+// to test with.
 func Binaries(t testing.TB) []string {
 	t.Helper()
 	if named := os.Getenv("SLUICE_REDIS_SERVER"); named != "" {
@@ -42,29 +42,29 @@ type Server struct {
 	Host   string // 127.0.0.1
 	Port   int
 	Addr   string // host:port
-	// TLSAddr is the host:port for TLS, if there is one.
+	// TLSAddr is the host:port for TLS, or "" without TLS.
 	TLSAddr string
-	Socket  string // path of the Unix socket
+	Socket  string // the path of the Unix socket
 	Dir     string
 	// DB is the number of the database that URL, Do and Try name.
 	DB int
 
 	t      testing.TB
 	args   []string
-	env    []string // besides that of the test
+	env    []string // the environment, in addition to the environment of the test
 	cmd    *exec.Cmd
 	down   chan struct{} // closed when the process has ended
 	shared bool
 }
 
-// Start starts a redis-server that keeps nothing on disk and takes the further settings
-// as on its command line: "--maxmemory", "1mb".
+// Start starts a redis-server without persistence. settings are further command-line arguments, such as
+// "--maxmemory", "1mb".
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	return StartBinary(t, Binaries(t)[0], settings...)
 }
 
-// StartBinary is Start for one of [Binaries].
+// StartBinary is like Start, but starts one of [Binaries].
 func StartBinary(t testing.TB, binary string, settings ...string) *Server {
 	t.Helper()
 	s := prepare(t, binary, settings...)
@@ -98,7 +98,7 @@ func (s *Server) write(name, text string) string {
 
 func newServer(t testing.TB, binary string) *Server {
 	t.Helper()
-	// Paths of Unix sockets are short, t.TempDir is not.
+	// The path of a Unix socket must be short, and t.TempDir is not.
 	dir, err := os.MkdirTemp("", "redistest")
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func newServer(t testing.TB, binary string) *Server {
 func (s *Server) start() {
 	s.t.Helper()
 	s.startWith(func(c *exec.Cmd) (func() bool, error) {
-		// A test binary that is killed takes its servers along.
+		// If the test binary is killed, its servers end, too.
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if err := c.Start(); err != nil {
 			return nil, err
@@ -138,7 +138,7 @@ func (s *Server) start() {
 	})
 }
 
-// startWith starts the server by a function, and waits until it listens.
+// startWith starts the server with a function, and waits until it listens.
 func (s *Server) startWith(start func(*exec.Cmd) (ended func() bool, err error)) {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -171,13 +171,13 @@ func (s *Server) waitUp(ended func() bool) {
 	})
 }
 
-// Log returns what the server has logged.
+// Log returns the log of the server.
 func (s *Server) Log() string {
 	log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
 	return string(log)
 }
 
-// Kill ends the server at once, as kill -9 does, and waits for its end.
+// Kill ends the server at once, like kill -9, and waits for its end.
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.notShared("kill")
@@ -187,8 +187,8 @@ func (s *Server) Kill() {
 	}
 }
 
-// Restart ends the server and starts it again, on the same ports, with the same settings
-// and further ones.
+// Restart ends the server and starts it again, on the same ports, and with the given settings in addition to the
+// previous ones.
 func (s *Server) Restart(settings ...string) {
 	s.t.Helper()
 	s.Kill()
@@ -197,7 +197,7 @@ func (s *Server) Restart(settings ...string) {
 	s.start()
 }
 
-// Freeze stops the process as SIGSTOP does: connections stay open, nothing is answered.
+// Freeze stops the process by SIGSTOP: its connections stay open, but it answers nothing.
 func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
 
 // Thaw lets a frozen process go on.
@@ -211,8 +211,8 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// Do sends a command and returns its reply, with the elements of arrays on lines of
-// their own. An error fails the test.
+// Do sends a command and returns its reply. The elements of an array are on separate lines. An error fails the
+// test.
 func (s *Server) Do(args ...string) string {
 	s.t.Helper()
 	reply, err := s.Try(args...)
@@ -222,7 +222,7 @@ func (s *Server) Do(args ...string) string {
 	return reply
 }
 
-// Try is Do with the error returned.
+// Try is like Do, but returns the error.
 func (s *Server) Try(args ...string) (string, error) {
 	s.t.Helper()
 	if s.shared && disturbs(args) {

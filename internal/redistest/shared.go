@@ -18,14 +18,14 @@ const databases = 256
 var shared struct {
 	sync.Mutex
 	server  *Server
-	free    []int // numbers of databases that no test holds
+	free    []int // the numbers of the databases that no test holds
 	cluster *Cluster
-	tests   int // that the cluster has served
+	tests   int // the number of tests that have used the cluster
 }
 
-// Shared returns a server that all tests of the process share, with an empty database for this test. It
-// starts at first use and ends with the process: see [testkit.StartGuarded]. Channels, scripts, INFO and
-// clients belong to all tests. Commands that would disturb the others fail the test: it needs [Start].
+// Shared returns a server that all tests of the process share, with an empty database for this test. It starts at
+// first use and ends with the process: see [testkit.StartGuarded]. Channels, scripts, INFO and clients belong to
+// all tests. Commands that would disturb other tests fail the test; a test that needs them has to use [Start].
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()
@@ -53,8 +53,8 @@ func Shared(t testing.TB) *Server {
 	return &s
 }
 
-// SharedCluster returns a cluster of three masters that all tests of the process share, with a prefix of
-// keys for this test, which is part of its URL.
+// SharedCluster returns a cluster of three masters that all tests of the process share. Its URL contains a prefix
+// for the keys of this test.
 func SharedCluster(t testing.TB) *Cluster {
 	t.Helper()
 	shared.Lock()
@@ -78,14 +78,14 @@ func SharedCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// startGuarded starts a server that lasts as long as the process.
+// startGuarded starts a server that runs until the process ends.
 func (s *Server) startGuarded() {
 	s.t.Helper()
 	s.startWith(func(c *exec.Cmd) (func() bool, error) { return testkit.StartGuarded(c, "KILL", s.Dir) })
 	s.shared = true
 }
 
-// notShared fails the test if the server is a shared one.
+// notShared fails the test if the server is shared.
 func (s *Server) notShared(what string) {
 	s.t.Helper()
 	if s.shared {

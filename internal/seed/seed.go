@@ -1,5 +1,5 @@
-// Package seed chooses the seeds of random tests: always the same unless set otherwise, so that a test
-// fails only because of a change.
+// Package seed chooses the seeds of random tests. The seed is always the same unless it is set, so that a test
+// starts to fail only because of a change.
 package seed
 
 import (
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Of returns SLUICE_SEED, or 1, and has a test that fails print it.
+// Of returns the value of SLUICE_SEED, or 1 if it is not set. If the test fails, it prints the seed.
 func Of(t testing.TB) uint64 {
 	t.Helper()
 	seed := uint64(1)

@@ -1,5 +1,5 @@
-// Package seldom bounds what is logged because of clients, which can cause it all the time. The doors and package
-// httplimit import it. It imports only the standard library.
+// Package seldom limits how often a log line is written that clients can cause at any time. The integrations and
+// package httplimit import it. It imports only the standard library.
 package seldom
 
 import (
@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// Gate opens at most once in a time. Its zero value opens at once, and is safe for concurrent use.
+// Gate opens at most once in a given time. The zero value opens at the first call. A Gate is safe for concurrent
+// use.
 type Gate struct {
-	last atomic.Int64 // when it opened, in nanoseconds since 1970
+	last atomic.Int64 // the time of the last opening, in nanoseconds since 1970
 }
 
-// Opens reports whether the gate opens now, because it has not in the last such time.
+// Opens reports whether the gate opens now. It opens if it has not opened within the time every.
 func (g *Gate) Opens(every time.Duration) bool {
 	now, last := time.Now().UnixNano(), g.last.Load()
 	return now-last >= int64(every) && g.last.CompareAndSwap(last, now)

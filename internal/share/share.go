@@ -1,5 +1,5 @@
-// Package share divides a limit among instances that cannot count together. Above it are package failover, for
-// outages, and package policy, for allocations; below it is package sluice.
+// Package share divides a limit among instances that cannot count together. Package failover imports it for
+// outages, and package policy for allocations. It imports package sluice.
 package share
 
 import (
@@ -10,19 +10,19 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Share is one instance's part of a limit that several instances divide while they cannot count together. It counts
-// with the limit's own algorithm, and a unit costs as many units as there are parts. This divides any rate exactly,
-// even 7 per second by two. A share is at least one unit.
+// Share is one instance's share of a limit that is divided among several instances while they cannot count
+// together. It counts with the algorithm of the limit, but charges n units for each unit if the limit is divided by
+// n. This divides any rate exactly, even 7 per second by two. A share is at least one unit.
 type Share struct {
 	// Plan counts the share.
 	Plan *sluice.Plan
 
 	limit *sluice.Plan
-	unit  int64 // the cost in Plan of a unit of limit
+	unit  int64 // the cost, in units of Plan, of a unit of limit
 }
 
-// Of returns one of n parts of the plan's limit; n must be at least 1. A penalty is not divided.
-// Permits and distinct values are divided by n and rounded down.
+// Of returns the share of one of n instances in the limit of p. n must be at least 1. A penalty is not divided. A
+// number of permits or of distinct values is divided by n and rounded down.
 func Of(p *sluice.Plan, n int64) Share {
 	if p.Kernel.Permits() {
 		part := *p
@@ -33,8 +33,8 @@ func Of(p *sluice.Plan, n int64) Share {
 	return Share{Plan: plan, limit: p, unit: min(n, plan.Capacity)}
 }
 
-// dividable returns the plan that counts a share of 1/n: p itself, unless n units do not fit at
-// once or the count is not a multiple of n.
+// dividable returns the plan that counts one of n shares. This is p itself, unless n units do not fit at once or
+// the count is not a multiple of n.
 func dividable(p *sluice.Plan, n int64) *sluice.Plan {
 	l := p.Limit
 	switch p.Kernel {
@@ -62,7 +62,7 @@ func dividable(p *sluice.Plan, n int64) *sluice.Plan {
 func (s Share) Cost(cost int64) int64 {
 	switch {
 	case s.limit.Kernel.Permits():
-		return cost // -2 gives back the one permit that the charge names, and not all of them
+		return cost // a negative cost gives back only the permit that the charge names
 	case cost > s.Plan.Most/s.unit:
 		return s.Plan.Most + 1 // never fits, and cannot overflow
 	case cost < -s.Plan.Most/s.unit:
@@ -71,29 +71,30 @@ func (s Share) Cost(cost int64) int64 {
 	return cost * s.unit
 }
 
-// Used returns the cost with which to charge an empty share, so that it keeps its part of the units that remain of
-// the whole limit.
+// Used returns the cost to charge to an empty share if the given number of units of the whole limit remains.
+// Afterwards, an nth of these units remains in the share.
 func (s Share) Used(remaining int64) int64 {
 	switch {
 	case s.limit.Capacity < s.unit:
-		remaining = 0 // the limit has fewer units than there are parts
+		remaining = 0 // the limit has fewer units than there are instances
 	case s.Plan.Kernel != kernel.Meter:
-		remaining -= remaining % s.unit // counts stay whole units of the share
+		remaining -= remaining % s.unit // the count stays a multiple of whole units of the share
 	}
 	return s.Plan.Capacity - remaining
 }
 
-// Ahead returns how many more units of the limit are used in r than in baseline, rounded up. Both are receipts of
-// the share for the same time. The result is at most the limit's capacity.
+// Ahead returns by how many units of the limit the use in r exceeds the use in baseline, rounded up. Both are
+// receipts of the share for the same time. The result is at most the limit's capacity.
 func (s Share) Ahead(r, baseline sluice.Receipt) int64 {
 	more := s.Plan.Decide(0, baseline).Remaining - s.Plan.Decide(0, r).Remaining
 	return min(max(0, (more+s.unit-1)/s.unit), s.limit.Capacity)
 }
 
 // Receipt turns the share's receipt of a charge into one from which the limit's own plan derives the share's
-// decision. Cost is in units of the limit. A receipt of the whole limit cannot express everything about a share, so
-// only one value is exact: the delay, for a request admitted to a queue; the wait, if less than the cost remains
-// (for a sliding window counter it may be slightly too long); otherwise the remaining units.
+// decision. cost is in units of the limit. A receipt of the whole limit cannot express the whole state of a share,
+// so only one value is exact. For a request that is admitted to a queue, this is the delay. If less than the cost
+// remains, it is the wait, which may be slightly too long for a sliding window counter. Otherwise it is the
+// remaining units.
 func (s Share) Receipt(cost int64, r sluice.Receipt) sluice.Receipt {
 	p, plan := s.limit, s.Plan
 	switch {
@@ -105,7 +106,7 @@ func (s Share) Receipt(cost int64, r sluice.Receipt) sluice.Receipt {
 	}
 	left := plan.Decide(0, r).Remaining / s.unit
 	need := int64(1)
-	if !r.Fits && cost <= p.Capacity { // a larger cost never fits, and has no wait
+	if !r.Fits && cost <= p.Capacity { // a larger cost never fits, so it has no wait
 		need = cost
 	}
 	switch {
@@ -127,19 +128,20 @@ func (s Share) Receipt(cost int64, r sluice.Receipt) sluice.Receipt {
 	return r
 }
 
-// slidingCounts returns counts of the whole limit with which need units fit at the same time as in the share.
+// slidingCounts returns counts of the windows of the whole limit with which need units fit at the same time as in
+// the share.
 func (s Share) slidingCounts(need int64, r *sluice.Receipt) (used, prev int64) {
 	p, plan, cost := s.limit, s.Plan, s.Cost(need)
 	room := plan.Capacity - r.Used - cost
 	switch {
 	case cost > plan.Capacity:
 		return p.Capacity, 0
-	case room >= 0: // once the previous window weighs less
+	case room >= 0: // they fit when the previous window counts less
 		return p.Capacity - need - room, r.Prev
-	case cost == plan.Capacity: // once both windows are over
+	case cost == plan.Capacity: // they fit when both windows are over
 		return (p.Capacity-need)*p.Span + 1, 0
 	}
-	// Once this window weighs less.
+	// They fit when the current window is the previous one, and counts less.
 	most := (p.Capacity-need)*p.Span + 1
 	hi, lo := bits.Mul64(uint64(p.Capacity-need), uint64(r.Used))
 	of := uint64(plan.Capacity - cost)
@@ -153,8 +155,8 @@ func (s Share) slidingCounts(need int64, r *sluice.Receipt) (used, prev int64) {
 	return int64(min(q, uint64(most))), 0
 }
 
-// wait returns how long it takes until units of the limit fit the share with receipt r. A cost that
-// never fits the share may fit once instances count together again, so it gets a wait too.
+// wait returns the time until units of the limit fit the share with receipt r. A cost that never fits the share
+// gets a wait, too, because it may fit when the instances count together again.
 func (s Share) wait(units int64, r sluice.Receipt) time.Duration {
 	r.Fits = false
 	d := s.Plan.Decide(s.Cost(units), r)
@@ -164,13 +166,12 @@ func (s Share) wait(units int64, r sluice.Receipt) time.Duration {
 	return d.RetryAfter
 }
 
-// ticksUntil returns how many ticks lie between the tick of now and the first tick that begins at or
-// after now + d.
+// ticksUntil returns the number of ticks from the tick of now to the first tick that begins at or after now + d.
 func ticksUntil(p *sluice.Plan, now int64, d time.Duration) int64 {
 	return ceilDiv(now+d.Microseconds(), p.Tick) - now/p.Tick
 }
 
-// Owes is like [Share.Cost] for units that are owed. It is not limited to the Most of the share's plan, so that a
+// Owes is [Share.Cost] for units that are owed. It is not limited to the Most of the share's plan, so that a
 // receipt shows how much was cut.
 func (s Share) Owes(units int64) int64 {
 	const most = 1 << 51 // more than any state contains

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Quote returns s in quotes, cut where it is long: a document may hold anything.
+// Quote returns s in quotes. It shortens long texts, because a document may contain anything.
 func Quote(s string) string {
 	const most = 60
 	if len(s) > most {
@@ -29,10 +29,10 @@ func OneOf(names []string) string {
 	return strings.Join(quoted[:last], ", ") + " or " + quoted[last]
 }
 
-// Suggest returns what to write in place of a name that is not one of names.
+// Suggest returns a hint for a name that is not one of names.
 func Suggest(name string, names []string) string {
 	if len(names) == 0 {
-		return "there are none"
+		return "none is defined"
 	}
 	if best := Nearest(name, names); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
@@ -40,12 +40,12 @@ func Suggest(name string, names []string) string {
 	return "use " + OneOf(names)
 }
 
-// opens are the words of policies that allow requests. No typing error of another word should be corrected to one
-// of them.
+// opens has the words of policies that allow requests. The correction of a typing error must not suggest such a
+// word.
 var opens = []string{"allow", "enforce", "exempt", "shadow", "skip"}
 
-// Nearest returns which of names was most probably meant, or "" if that is not clear. It is
-// never one that allows requests.
+// Nearest returns the name that was most probably meant, or "" if that is not clear. It never returns a word that
+// allows requests.
 func Nearest(name string, names []string) string {
 	if len(name) > 60 {
 		return ""
@@ -65,14 +65,13 @@ func Nearest(name string, names []string) string {
 	return best
 }
 
-// Fold returns the name without what people write in different ways: onError, on-error and
-// ON_ERROR are one.
+// Fold returns a form of the name that does not depend on case and separators: onError, on-error and ON_ERROR have
+// the same.
 func Fold(name string) string {
 	return strings.ToLower(strings.NewReplacer("-", "", "_", "", " ", "").Replace(name))
 }
 
-// editDistance counts the bytes to insert, delete, replace or swap with their
-// neighbour to make b of a.
+// editDistance returns the number of bytes to insert, delete, replace, or swap with the next byte to turn a into b.
 func editDistance(a, b string) int {
 	var before, last []int
 	row := make([]int, len(b)+1)

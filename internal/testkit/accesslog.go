@@ -16,8 +16,8 @@ type Access struct {
 	Address, Method, Target string
 }
 
-// AccessLog returns 10,000 requests to a public web site in the order of their log, which is nearly that of their
-// times: see testdata/README.md.
+// AccessLog returns 10,000 requests to a public web site, in the order of their log, which is nearly the order of
+// their times: see testdata/README.md.
 func AccessLog(t testing.TB) (all []Access) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(Root(), "internal/testkit/testdata/access.log.gz"))

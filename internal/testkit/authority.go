@@ -18,7 +18,7 @@ import (
 
 // Authority signs certificates.
 type Authority struct {
-	CA  string // its file, in Dir
+	CA  string // the path of its certificate, a file in Dir
 	Dir string
 
 	t    testing.TB
@@ -26,7 +26,7 @@ type Authority struct {
 	cert *x509.Certificate
 }
 
-// NewAuthority returns an authority that has a directory of its own.
+// NewAuthority returns an authority with a new directory.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, Dir: t.TempDir()}
@@ -34,8 +34,8 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Make makes the files NAME.pem and NAME.key of a certificate for 127.0.0.1, good for servers and clients and for
-// an hour. The first one is that of the authority itself.
+// Make makes a certificate for 127.0.0.1 with the files NAME.pem and NAME.key. Servers and clients can use it for
+// an hour. The first certificate is the authority's own.
 func (a *Authority) Make(name string, units ...string) (cert, key string) {
 	a.t.Helper()
 	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -77,7 +77,8 @@ func (a *Authority) write(name, kind string, der []byte) string {
 	return path
 }
 
-// Client returns how a client that trusts the authority speaks TLS, with the files of a certificate if it has one.
+// Client returns the TLS configuration of a client that trusts the authority. files are the files of the client's
+// certificate, if it has one.
 func (a *Authority) Client(files ...string) *tls.Config {
 	a.t.Helper()
 	c := &tls.Config{RootCAs: x509.NewCertPool()}

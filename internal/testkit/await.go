@@ -22,7 +22,8 @@ func Await(t testing.TB, what string, holds func() bool) {
 	t.Fatalf("gave up after %v waiting until %s", Patience, what)
 }
 
-// pause is a sixteenth of the time waited, from 2 ms to 100 ms, so that long waits cost other tests little processor time.
+// pause returns the time to the next try: a sixteenth of the time waited, at least 2 ms and at most 100 ms, so that
+// long waits take little processor time from other tests.
 func pause(waited time.Duration) time.Duration {
 	return min(max(waited/16, 2*time.Millisecond), 100*time.Millisecond)
 }

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// Sluice builds the program from the tree, with the race detector if the test has it (a race then ends
-// the process with 66), and returns its path. The program is called sluice and stays in bin/test, so that
-// only the first of several test binaries links it; the others wait.
+// Sluice builds the program from the source tree and returns its path. If the test runs with the race detector, so
+// does the program; a race then ends it with exit code 66. The program stays in bin/test, so that only the first of
+// several test binaries links it, and the others wait.
 func Sluice() (path string, err error) {
 	dir, args := filepath.Join(Root(), "bin", "test", "plain"), []string{"build"}
 	if Race {
@@ -36,8 +36,8 @@ func Sluice() (path string, err error) {
 	return path, nil
 }
 
-// BuildModule builds a package of a module of its own, in a directory below the root of the tree that no
-// workspace has, to bin/test.
+// BuildModule builds a package of a separate module to bin/test. The module is in a directory below the root of the
+// tree, and not in a workspace.
 func BuildModule(name, dir, pkg string) (path string, err error) {
 	path = filepath.Join(Root(), "bin", "test", name)
 	build := exec.Command("go", "build", "-o", path, pkg)

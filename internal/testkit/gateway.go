@@ -33,8 +33,8 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-// Environ is the environment without settings of the gateway, and those of tests. The race detector's
-// second of sleep at the end of a process adds up.
+// Environ returns the environment without settings of the gateway, and with settings for tests. These remove the
+// second for which the race detector sleeps at the end of each process.
 func Environ() []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
 	return append(env, "GORACE=atexit_sleep_ms=20")
@@ -43,9 +43,9 @@ func Environ() []string {
 // Gateway is a running "sluice serve".
 type Gateway struct {
 	testing.TB
-	URL, Addr         string // of the proxy
+	URL, Addr         string // the URL and the address of the proxy
 	Admin             string // URL
-	Check, Resp, Grpc string // addresses, as far as it has them
+	Check, Resp, Grpc string // the addresses of the integrations that the gateway serves
 
 	process *exec.Cmd
 	ended   chan struct{} // closed when the process has ended
@@ -59,10 +59,10 @@ type Gateway struct {
 type Record struct {
 	Level, Msg, Problem, Error, Proxy, Admin, Check, Resp, Grpc string
 
-	Text string `json:"-"` // the line
+	Text string `json:"-"` // the whole line
 }
 
-// Serve is [Start] that waits until the gateway is ready, too.
+// Serve is like [Start], but also waits until the gateway is ready.
 func Serve(t testing.TB, args ...string) *Gateway {
 	t.Helper()
 	g := Start(t, args...)
@@ -70,15 +70,15 @@ func Serve(t testing.TB, args ...string) *Gateway {
 	return g
 }
 
-// Start starts a gateway on free ports, and waits until it serves, which may be before it is ready. When the
-// test ends the gateway gets SIGTERM, and has to end with 0.
+// Start starts a gateway on free ports, and waits until it serves, which may be before it is ready. When the test
+// ends, the gateway gets SIGTERM, and must end with exit code 0.
 func Start(t testing.TB, args ...string) *Gateway {
 	t.Helper()
 	return StartWith(t, func(*exec.Cmd) {}, nil, args...)
 }
 
-// StartWith is [Start] of a process that edit has changed, and by way of another program if there is one,
-// which gets the command as its arguments.
+// StartWith is like [Start], but lets edit change the command first. If by is not empty, it is the command of
+// another program, which has to start the gateway: the gateway's command is appended to its arguments.
 func StartWith(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) *Gateway {
 	t.Helper()
 	g := &Gateway{TB: t, ended: make(chan struct{})}
@@ -97,7 +97,7 @@ func StartWith(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) 
 	}
 	go g.read(stderr)
 	t.Cleanup(g.Stop)
-	serves := g.Await("it serves", func(r Record) bool { return r.Msg == "sluice serves" })
+	serves := g.Await("the gateway serves", func(r Record) bool { return r.Msg == "sluice serves" })
 	g.Addr, g.URL, g.Admin = serves.Proxy, "http://"+serves.Proxy, "http://"+serves.Admin
 	g.Check, g.Resp, g.Grpc = serves.Check, serves.Resp, serves.Grpc
 	return g
@@ -125,7 +125,7 @@ func (g *Gateway) read(stderr io.Reader) {
 	}
 }
 
-// AwaitRecords waits until the records hold something.
+// AwaitRecords waits until holds is true for the records.
 func (g *Gateway) AwaitRecords(what string, holds func([]Record) bool) {
 	g.Helper()
 	late := time.AfterFunc(Patience, func() { _ = g.process.Process.Kill() })
@@ -135,14 +135,14 @@ func (g *Gateway) AwaitRecords(what string, holds func([]Record) bool) {
 	for !holds(g.records) {
 		select {
 		case <-g.ended:
-			g.Fatalf("waiting until %s, the gateway has ended:\n%s", what, &g.raw)
+			g.Fatalf("the gateway has ended while the test waited until %s:\n%s", what, &g.raw)
 		default:
 		}
 		g.grown.Wait()
 	}
 }
 
-// Await returns the first record that fits, now or later.
+// Await returns the first record for which fits is true, and waits for it if necessary.
 func (g *Gateway) Await(what string, fits func(Record) bool) (found Record) {
 	g.Helper()
 	g.AwaitRecords(what, func(all []Record) bool {
@@ -155,7 +155,7 @@ func (g *Gateway) Await(what string, fits func(Record) bool) (found Record) {
 	return found
 }
 
-// AwaitNext is Await for the records behind the one that it has found last.
+// AwaitNext is like Await, but considers only records after the last one that it has found.
 func (g *Gateway) AwaitNext(what string, fits func(Record) bool) {
 	g.Helper()
 	g.AwaitRecords(what, func(all []Record) bool {
@@ -174,7 +174,7 @@ func (g *Gateway) Records() []Record {
 	return slices.Clone(g.records)
 }
 
-// Forget makes Await look at later records only.
+// Forget makes Await consider only later records.
 func (g *Gateway) Forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -188,10 +188,10 @@ func (g *Gateway) Logged() string {
 	return g.raw.String()
 }
 
-// AwaitStatus waits until a URL has a status.
+// AwaitStatus waits until a GET of a URL returns a status.
 func (g *Gateway) AwaitStatus(url string, status int) {
 	g.Helper()
-	Await(g, fmt.Sprintf("GET %s has %d", url, status), func() bool {
+	Await(g, fmt.Sprintf("GET %s returns %d", url, status), func() bool {
 		resp, err := http.Get(url)
 		if err != nil {
 			return false
@@ -201,13 +201,13 @@ func (g *Gateway) AwaitStatus(url string, status int) {
 	})
 }
 
-// AwaitMetric waits until a line of /metrics, named with its labels, has the value.
+// AwaitMetric waits until a metric has a value. The name includes the labels, as in /metrics.
 func (g *Gateway) AwaitMetric(name string, value float64) {
 	g.Helper()
 	Await(g, fmt.Sprintf("%s is %v", name, value), func() bool { return g.Metric(name) == value })
 }
 
-// Metric returns the value of a line of /metrics, named with its labels, or NaN without one.
+// Metric returns the value of a metric, or NaN if it is missing. The name includes the labels, as in /metrics.
 func (g *Gateway) Metric(name string) float64 {
 	g.Helper()
 	resp, err := http.Get(g.Admin + "/metrics")
@@ -235,14 +235,14 @@ func (g *Gateway) Signal(s os.Signal) {
 	}
 }
 
-// Pid returns the number of the process.
+// Pid returns the ID of the process.
 func (g *Gateway) Pid() int { return g.process.Process.Pid }
 
-// Frozen reports whether all threads of the process are stopped: a signal takes its time.
+// Frozen reports whether all threads of the process are stopped, which takes some time after the signal.
 func (g *Gateway) Frozen() bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", g.Pid()))
 	if err != nil || len(threads) == 0 {
-		g.Fatalf("no threads: %v", err)
+		g.Fatalf("cannot read the threads of the process: %v", err)
 	}
 	return !slices.ContainsFunc(threads, func(path string) bool {
 		stat, err := os.ReadFile(path)
@@ -250,14 +250,14 @@ func (g *Gateway) Frozen() bool {
 	})
 }
 
-// Wait returns the exit code.
+// Wait waits until the process has ended, and returns its exit code.
 func (g *Gateway) Wait() int {
 	g.Helper()
 	select {
 	case <-g.ended:
 	case <-time.After(Patience):
 		_ = g.process.Process.Kill()
-		g.Errorf("the gateway does not end")
+		g.Errorf("the gateway has not ended")
 		<-g.ended
 	}
 	err := g.process.Wait()
@@ -268,7 +268,7 @@ func (g *Gateway) Wait() int {
 	return g.process.ProcessState.ExitCode()
 }
 
-// Stop ends the process by SIGTERM, unless the test has waited for its end.
+// Stop ends the process by SIGTERM, unless it has ended.
 func (g *Gateway) Stop() {
 	if g.process.ProcessState != nil {
 		return

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Launch starts a program, waits until it listens at an address, and ends it with the test. If the test fails, the
-// log has what the program wrote.
+// Launch starts a program, waits until it listens at an address, and ends it with the test. If the test fails, it
+// logs the output of the program.
 func Launch(t testing.TB, c *exec.Cmd, addr string) {
 	t.Helper()
 	var out bytes.Buffer

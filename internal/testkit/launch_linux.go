@@ -2,5 +2,5 @@ package testkit
 
 import "syscall"
 
-// diesWithTest has the kernel end a process when that of the test has ended, however it ended.
+// diesWithTest makes the kernel kill a process when the test process has ended, even if that was killed.
 func diesWithTest() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Log is a log that a test reads while the program writes it.
+// Log is a log that a test can read while the program writes it.
 type Log struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -17,7 +17,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// Take returns what was written since the last call.
+// Take returns the text that was written since the last call.
 func (l *Log) Take() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

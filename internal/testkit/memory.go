@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Allocations returns how often a function allocates, by the best of many calls: the race detector makes pools forget
-// now and then.
+// Allocations returns the number of allocations of a call of f: the lowest of many calls, because the race detector
+// makes pools drop objects at random.
 func Allocations(f func()) float64 {
 	n := testing.AllocsPerRun(1, f)
 	for range 100 {
@@ -15,7 +15,7 @@ func Allocations(f func()) float64 {
 	return n
 }
 
-// Heap returns how many bytes are in use after a collection.
+// Heap returns how many bytes of the heap are in use after a garbage collection.
 func Heap() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// Pipes is a listener in memory and the dialer of its connections, which [net.Pipe] makes: servers run
-// on it in the virtual time of [testing/synctest].
+// Pipes is a listener in memory, and the dialer of its connections. The connections are made by [net.Pipe], so
+// servers can run on a Pipes in the virtual time of [testing/synctest].
 type Pipes struct {
-	// Peer is the address of clients: 192.0.2.1:4711 if it is nil.
+	// Peer is the address of clients. Nil means 192.0.2.1:4711.
 	Peer net.Addr
 
 	conns  chan net.Conn
@@ -17,12 +17,12 @@ type Pipes struct {
 	once   sync.Once
 }
 
-// NewPipes returns a listener. Call it in the bubble that uses it.
+// NewPipes returns a listener. Call it in the synctest bubble that uses it.
 func NewPipes() *Pipes {
 	return &Pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial connects to the listener, whatever the network and the address.
+// Dial connects to the listener. It ignores the network and the address.
 func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {

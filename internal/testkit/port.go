@@ -15,15 +15,15 @@ const first, count = 12_000, 20_000
 
 var next atomic.Uint32
 
-// Port returns a free TCP port of the loopback interface, which belongs to the test until it ends.
+// Port returns a free TCP port of the loopback interface. It is reserved until the test ends.
 //
-// A port that the system hands out and the test closes again may be taken by the time the server
-// listens, and again while the server restarts. These ports lie below those that Linux, macOS and the
-// BSDs hand out, and no other test, of this process or another, gets one before its test has ended.
+// A port that the system assigns is free again when the test closes it, so another process could take it before the
+// server listens, or while the server restarts. The ports of this function are below those that Linux, macOS and
+// the BSDs assign, and no other test, in this process or another, gets the same port before this test has ended.
 func Port(t testing.TB) int {
 	t.Helper()
 	dir := filepath.Join(os.TempDir(), "sluice-test-ports")
-	// Anybody may run tests on this machine.
+	// Other users may run tests on this machine, too.
 	if err := os.Mkdir(dir, 0o777); err == nil {
 		err = os.Chmod(dir, 0o777)
 		if err != nil {
@@ -33,7 +33,7 @@ func Port(t testing.TB) int {
 		t.Fatal(err)
 	}
 	for range count {
-		// Each process begins elsewhere, so that few locks are tried in vain.
+		// Each process begins at a different port, so that few locks are tried in vain.
 		port := first + int((uint32(os.Getpid())*97+next.Add(1))%count)
 		if unlock, ok := reserve(t, filepath.Join(dir, strconv.Itoa(port))); ok {
 			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
@@ -45,22 +45,22 @@ func Port(t testing.TB) int {
 			unlock()
 		}
 	}
-	t.Fatalf("no port of %d to %d is free", first, first+count-1)
+	t.Fatalf("no port from %d to %d is free", first, first+count-1)
 	return 0
 }
 
-// Addr returns 127.0.0.1 with a Port.
+// Addr returns the address 127.0.0.1 with a port of [Port].
 func Addr(t testing.TB) string {
 	t.Helper()
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(Port(t)))
 }
 
-// reserve locks a file, which stays: one that is removed could be locked twice. The lock ends with
-// the process, however that ends.
+// reserve locks a file. The file is never removed, because a removed file could be locked twice. The lock ends with
+// the process, even if the process is killed.
 func reserve(t testing.TB, path string) (unlock func(), ok bool) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o666)
 	if errors.Is(err, os.ErrPermission) {
-		return nil, false // another user's
+		return nil, false // the file belongs to another user
 	}
 	if err != nil {
 		t.Fatal(err)

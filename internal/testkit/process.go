@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Lasting wraps t for resources that outlive the test. Its Cleanup never runs the functions that it is given: a
-// [Port], for example, stays reserved until the process ends.
+// Lasting wraps t for resources that outlive the test. Its Cleanup never runs functions, so that a [Port], for
+// example, stays reserved until the process ends.
 func Lasting(t testing.TB) testing.TB { return lasting{t} }
 
 type lasting struct{ testing.TB }
@@ -19,15 +19,16 @@ var kept struct {
 	servers  []*exec.Cmd
 }
 
-// Cleanup holds on to f, and so to the files that f would close.
+// Cleanup keeps f, and so the files that f would close, from being garbage collected.
 func (lasting) Cleanup(f func()) {
 	kept.Lock()
 	defer kept.Unlock()
 	kept.cleanups = append(kept.cleanups, f)
 }
 
-// A shell between the test and a server. It reads a pipe that only this process has open for writing. When
-// the process ends, however it ends, the pipe closes, the server gets a signal, and its directory goes.
+// guard is a shell script that runs between the test and a server. It reads a pipe that only this process has open
+// for writing. When this process ends, even if it is killed, the pipe closes. Then the script sends a signal to the
+// server, and removes its directory.
 const guard = `
 trap '' INT
 signal=$1 dir=$2
@@ -45,9 +46,9 @@ exec 3<&-
 wait $server
 `
 
-// StartGuarded starts the command of a server that lasts as long as this process. Then the server gets the
-// signal, for example "KILL", and the directory is removed. No goroutine waits for it. The function that
-// it returns reports whether the server has ended.
+// StartGuarded starts the command of a server that runs until this process ends. Then the server gets the signal,
+// for example "KILL", and the directory is removed. No goroutine waits for the server. The returned function
+// reports whether the server has ended.
 func StartGuarded(command *exec.Cmd, signal, dir string) (ended func() bool, err error) {
 	command.Args = append([]string{"sh", "-c", guard, "sh", signal, dir, command.Path}, command.Args[1:]...)
 	if command.Path, err = exec.LookPath("sh"); err != nil {

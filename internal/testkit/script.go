@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Case is one case of a script: a text file of steps and what each of them returns.
+// Case is one case of a script, which is a text file with steps and the expected result of each step.
 //
 //	== the name of a case
 //	lines for the test's setup, such as a policy
@@ -37,7 +37,7 @@ func Script(t testing.TB, file string) (all []Case) {
 	_, sections := Split(read(t, file))
 	for _, s := range sections {
 		c := Case{Name: s.Name, file: file}
-		open := false // the last step may get more lines
+		open := false // whether further lines belong to the last step
 		for i, line := range strings.Split(strings.TrimSuffix(s.Text, "\n"), "\n") {
 			sent, isStep := strings.CutPrefix(line, "> ")
 			switch {
@@ -51,7 +51,7 @@ func Script(t testing.TB, file string) (all []Case) {
 				open = false
 			case line[0] == '#':
 			case !open:
-				t.Fatalf("%s:%d: no step returns %q", file, s.Line+i, line)
+				t.Fatalf("%s:%d: %q does not belong to a step", file, s.Line+i, line)
 			default:
 				c.last().want = append(c.last().want, line)
 			}
@@ -67,7 +67,8 @@ func Script(t testing.TB, file string) (all []Case) {
 	return all
 }
 
-// Options cuts the first line off the setup if it begins with a name and a colon, and returns the words behind that.
+// Options cuts the first line off the setup if it begins with a name and a colon, and returns the words after the
+// colon.
 func (c *Case) Options(name string) []string {
 	line, rest, _ := strings.Cut(c.Setup, "\n")
 	words, found := strings.CutPrefix(line, name+":")
@@ -80,7 +81,7 @@ func (c *Case) Options(name string) []string {
 
 func (c *Case) last() *step { return &c.steps[len(c.steps)-1] }
 
-// Steps returns what Play sends.
+// Steps returns the steps that Play sends.
 func (c *Case) Steps() (all []string) {
 	for _, s := range c.steps {
 		all = append(all, repeated(strings.Join(s.send, "\n")))
@@ -88,7 +89,8 @@ func (c *Case) Steps() (all []string) {
 	return all
 }
 
-// Play sends each step to do, and compares what it returns. Empty lines at the end of that do not count.
+// Play sends each step to do, and compares the result with the expected one. Empty lines at the end of the result
+// do not count.
 func (c *Case) Play(t testing.TB, do func(step string) string) {
 	t.Helper()
 	for _, s := range c.steps {
@@ -120,7 +122,7 @@ func fits(pattern, text string) bool {
 
 var repetition = regexp.MustCompile(`<<(\d+)\*(.*?)>>`)
 
-// repeated writes out repetitions.
+// repeated returns the text with its repetitions written out.
 func repeated(text string) string {
 	return repetition.ReplaceAllStringFunc(text, func(found string) string {
 		part := repetition.FindStringSubmatch(found)
@@ -129,29 +131,30 @@ func repeated(text string) string {
 	})
 }
 
-// Numbered finds texts in answers. In later steps these have names and numbers: PLACE1, PLACE2 and so on.
+// Numbered finds texts in answers, and gives them names that later steps can use, such as PLACE1 and PLACE2.
 type Numbered struct {
 	Name    string
-	Pattern *regexp.Regexp // with the text in parentheses
-	found   []string       // names and texts
+	Pattern *regexp.Regexp // its first group is the text
+	found   []string       // pairs of a name and a text
 }
 
-// In returns a step with texts in place of their names.
+// In returns a step with the found texts in place of their names.
 func (n *Numbered) In(step string) string { return strings.NewReplacer(n.found...).Replace(step) }
 
-// Note finds the texts of an answer.
+// Note finds texts in an answer, and names them.
 func (n *Numbered) Note(answer string) {
 	for _, found := range n.Pattern.FindAllStringSubmatch(answer, -1) {
 		n.found = append(n.found, n.Name+strconv.Itoa(len(n.found)/2+1), found[1])
 	}
 }
 
-// Places are the numbers of places in answers as JSON.
+// Places finds the numbers of permits in JSON answers.
 func Places() *Numbered {
 	return &Numbered{Name: "PLACE", Pattern: regexp.MustCompile(`"place":"([^"]*)"`)}
 }
 
-// Authorize accepts one token. It refuses "many" as one of which there were too many, to be tried again in 5 seconds.
+// Authorize returns a function that accepts only the right token. For the token "many" it returns an error after
+// too many wrong tokens, with a wait of 5 seconds.
 func Authorize(right string) func(from, token string) error {
 	return func(_, token string) error {
 		switch token {
@@ -160,7 +163,7 @@ func Authorize(right string) func(from, token string) error {
 		case "many":
 			return tooMany{}
 		}
-		return errors.New("another token")
+		return errors.New("wrong token")
 	}
 }
 

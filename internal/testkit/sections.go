@@ -12,11 +12,11 @@ import (
 type Section struct {
 	Name string
 	Text string
-	Line int // the line of Text's beginning in the file, counted from 1
+	Line int // the number of the line at which Text begins in the file, from 1
 }
 
-// Row is a line "INPUT -> WANT" of a section. Both are written as they are, or in quotes as in Go. Block has
-// the indented lines below it, without their first two spaces.
+// Row is a line "INPUT -> WANT" of a section. INPUT and WANT are written without quotes, or in quotes as in Go.
+// Block has the indented lines below the row, without their first two spaces.
 type Row struct {
 	In, Want string
 	Block    []string
@@ -31,7 +31,7 @@ func Sections(t testing.TB, file string) []Section {
 		t.Fatalf("%s: text before the first section: %s", file, head)
 	}
 	for i := range all {
-		all[i].Text = comment.ReplaceAllString(all[i].Text, "") // empty, so that lines keep their numbers
+		all[i].Text = comment.ReplaceAllString(all[i].Text, "") // the lines stay, empty, so that line numbers do not change
 	}
 	return all
 }
@@ -47,7 +47,7 @@ func read(t testing.TB, file string) string {
 	return string(data)
 }
 
-// Split returns the sections of a text, and what stands before them.
+// Split returns the sections of a text, and the text before the first section.
 func Split(text string) (head string, all []Section) {
 	line := 0
 	for text := range strings.Lines(text) {
@@ -63,7 +63,7 @@ func Split(text string) (head string, all []Section) {
 	return head, all
 }
 
-// SectionOf returns the section of a file that has the name.
+// SectionOf returns the section of a file with the given name.
 func SectionOf(t testing.TB, file, name string) Section {
 	t.Helper()
 	for _, s := range Sections(t, file) {
@@ -78,7 +78,7 @@ func SectionOf(t testing.TB, file, name string) Section {
 // Rows returns the rows of a section.
 func (s Section) Rows(t testing.TB) (all []Row) {
 	t.Helper()
-	empty := 0 // the lines without text that may be within a block
+	empty := 0 // the number of empty lines since the last line of a block
 	for i, line := range strings.Split(s.Text, "\n") {
 		if text, indented := strings.CutPrefix(line, "  "); indented && len(all) > 0 {
 			last := &all[len(all)-1]
@@ -103,7 +103,7 @@ func (s Section) Rows(t testing.TB) (all []Row) {
 	return all
 }
 
-// Unquoted returns a text that may be in quotes as a whole.
+// Unquoted returns a text without the quotes that may enclose it as a whole.
 func Unquoted(text string) string {
 	text = strings.TrimSpace(text)
 	if s, err := strconv.Unquote(text); err == nil && text[0] != '\'' {

@@ -1,5 +1,5 @@
-// Package testkit has what the tests of all packages share: free ports, and the programs that tests run.
-// It needs only the standard library, because the tests of the library use it.
+// Package testkit has helpers for the tests of all packages, for example free ports, and the programs that tests
+// run. It imports only the standard library, because the tests of the library use it.
 package testkit
 
 import (
@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Program returns the path of the first of the named programs that this machine has. It looks in the
-// PATH, in /usr/sbin, which many users do not have there, and in bin/tools of the tree. Without any
-// of them the test is skipped: see [Missing].
+// Program returns the path of the first of the named programs that this machine has. It looks in the PATH, in
+// /usr/sbin, which is often not in the PATH, and in bin/tools of the tree. If no program is found, the test is
+// skipped: see [Missing].
 func Program(t testing.TB, names ...string) string {
 	t.Helper()
 	for _, name := range names {
@@ -24,7 +24,7 @@ func Program(t testing.TB, names ...string) string {
 	return ""
 }
 
-// Find is [Program] for one name, without a test to skip.
+// Find returns the path of one program like [Program], but returns false if it is not found.
 func Find(name string) (path string, ok bool) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, true
@@ -37,8 +37,8 @@ func Find(name string) (path string, ok bool) {
 	return "", false
 }
 
-// Missing skips a test that needs something that "make tools" installs. Where TEST_TOOLS is "all", as
-// in CI, the test fails instead.
+// Missing skips a test that needs something that "make tools" installs. If TEST_TOOLS is "all", as in CI, the test
+// fails instead.
 func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("TEST_TOOLS") == "all" {

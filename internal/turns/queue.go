@@ -7,12 +7,12 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// clock returns the tick of the store's clock, as far as it is known here.
+// clock returns the earliest tick that the store's clock can show now.
 func (q *queue) clock(now time.Time) int64 {
 	return q.plan.Ticks(q.now + now.Sub(q.seen).Microseconds())
 }
 
-// pass drops what has passed at a tick.
+// pass drops the turns that have passed at a tick.
 func (q *queue) pass(tick int64) {
 	now, n := kernel.Point{Tick: tick}, 0
 	for n < len(q.spans) && !now.Before(q.spans[n].To) {
@@ -23,8 +23,8 @@ func (q *queue) pass(tick int64) {
 	}
 }
 
-// add adds a kernel.Span, and joins it with those that it touches. If it overlaps one, or if there are too
-// many, it is lost.
+// add adds a span, and joins it with the spans that it touches. If the span overlaps another one, or if there are
+// too many, it is dropped.
 func (q *queue) add(s kernel.Span) {
 	i, _ := slices.BinarySearchFunc(q.spans, s.From, func(a kernel.Span, at kernel.Point) int {
 		if a.From.Before(at) {
@@ -47,7 +47,7 @@ func (q *queue) add(s kernel.Span) {
 	}
 }
 
-// find returns the first span with room for a charge that p would let wait at a tick, or -1.
+// find returns the index of the first span with room for a charge that p would make wait at a tick, or -1.
 func (q *queue) find(p *kernel.Plan, cost, tick int64) int {
 	for i, s := range q.spans {
 		if end := p.Turn(s.From, cost).To; !s.To.Before(end) {

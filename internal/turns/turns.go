@@ -1,5 +1,5 @@
-// Package turns keeps the turns of callers that leave a queue early, for later callers. Package sluice imports it:
-// its Turns uses it between callers and a store. It imports package kernel.
+// Package turns keeps the turns of callers that leave a queue early, and gives them to later callers. It is the
+// implementation of Turns in package sluice. It imports package kernel.
 package turns
 
 import (
@@ -17,17 +17,18 @@ type Turn struct {
 	key  string
 	plan *kernel.Plan
 	span kernel.Span
-	now  int64     // the store's clock when the turn was given
-	seen time.Time // the local time, not before that
+	now  int64     // the time of the store's clock when the turn was given
+	seen time.Time // a local time at or after that moment
 }
 
-// New returns a turn that a store has given just now, by its clock in microseconds since the Unix epoch.
+// New returns a turn that a store has just given at now, which is by the store's clock, in microseconds since the
+// Unix epoch.
 func New(key string, p *kernel.Plan, span kernel.Span, now int64) Turn {
 	return Turn{strings.Clone(key), p, span, now, time.Now()}
 }
 
-// Tell makes r, a receipt of a charge of a key, the receipt of this turn. It reports false if the turn is of
-// another queue, or has passed.
+// Tell changes r, the receipt of a charge of a key, to the receipt of this turn. It returns false if the turn
+// belongs to another queue, or has passed.
 func (t *Turn) Tell(key string, p *kernel.Plan, r *kernel.Receipt) bool {
 	tick := p.Ticks(r.Now)
 	if t.plan.Fingerprint != p.Fingerprint || !t.plan.SameTurns(p) || t.key != key || t.span.From.Before(kernel.Point{Tick: tick}) {
@@ -42,19 +43,20 @@ func (t *Turn) Comes() time.Time {
 	return t.seen.Add(t.plan.Until(t.span.From.Ceil(), t.now))
 }
 
-// Kept are the turns that were given up. The zero value is empty and ready; it is safe for concurrent use.
+// Kept has the turns that were given up. The zero value is empty and ready for use. A Kept is safe for concurrent
+// use.
 type Kept struct {
-	kept   atomic.Int64 // spans in queues
+	kept   atomic.Int64 // the number of spans in all queues
 	mu     sync.Mutex
 	queues map[queueID]*queue
 	swept  time.Time
 }
 
 const (
-	// maxSpans bounds the spans of one queue, and maxKept those of all.
+	// maxSpans bounds the number of spans in one queue, and maxKept the number in all queues together.
 	maxSpans = 1 << 10
 	maxKept  = 1 << 16
-	// sweepAfter is how often queues are searched for turns that have passed.
+	// sweepAfter is the interval after which queues are searched for turns that have passed.
 	sweepAfter = time.Second
 )
 
@@ -64,18 +66,18 @@ type queueID struct {
 	fingerprint uint64
 }
 
-// queue has the turns that were given up of one state.
+// queue has the turns of one state that were given up.
 type queue struct {
 	plan  *kernel.Plan
 	spans []kernel.Span // sorted, without overlaps
-	now   int64         // the store's clock, in microseconds since the Unix epoch,
-	seen  time.Time     // at this local time or earlier
+	now   int64         // a time of the store's clock, in microseconds since the Unix epoch
+	seen  time.Time     // a local time at or after the moment of now
 }
 
-// None reports whether no turn is kept.
+// None reports whether no turns are kept.
 func (t *Kept) None() bool { return t.kept.Load() == 0 }
 
-// Leave keeps a turn for which its caller does not wait any more, unless it has come.
+// Leave keeps a turn that its caller no longer waits for, unless the turn has come.
 func (t *Kept) Leave(turn Turn) {
 	if turn.plan == nil || !time.Now().Before(turn.Comes()) {
 		return
@@ -119,7 +121,7 @@ func (t *Kept) keep(turn *Turn) {
 	before := len(q.spans)
 	q.add(turn.span)
 	t.kept.Add(int64(len(q.spans) - before))
-	for other := range t.queues { // in random order, so that the keys of one client go first if it has the most
+	for other := range t.queues { // in random order, so that a client with the most queues loses the most
 		if t.kept.Load() <= maxKept {
 			return
 		}
@@ -129,7 +131,7 @@ func (t *Kept) keep(turn *Turn) {
 	}
 }
 
-// drop forgets the turns of a queue. t.mu is held.
+// drop removes the turns of a queue. t.mu is held.
 func (t *Kept) drop(id queueID) {
 	if q := t.queues[id]; q != nil {
 		t.kept.Add(-int64(len(q.spans)))
@@ -137,7 +139,7 @@ func (t *Kept) drop(id queueID) {
 	}
 }
 
-// sweep drops, once in a while, the turns that have passed. t.mu is held.
+// sweep drops the turns that have passed, at most once in sweepAfter. t.mu is held.
 func (t *Kept) sweep() {
 	now := time.Now()
 	if now.Sub(t.swept) < sweepAfter {
@@ -163,15 +165,15 @@ func (t *Kept) Forget(key string, p *kernel.Plan) {
 	t.drop(queueID{key, p.Fingerprint})
 }
 
-// Pick takes the first turn for a charge of so many units.
+// Pick takes the first kept turn for a charge of cost units.
 func (t *Kept) Pick(key string, p *kernel.Plan, cost int64) (turn Turn, found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pick(key, p, cost, -1)
 }
 
-// pick takes the first turn for a charge of so many units, at a tick of the store's clock or, if that is
-// negative, at what is known of it here. t.mu is held.
+// pick takes the first kept turn for a charge of cost units at a tick of the store's clock. If tick is negative,
+// pick uses the result of queue.clock. t.mu is held.
 func (t *Kept) pick(key string, p *kernel.Plan, cost, tick int64) (turn Turn, found bool) {
 	id := queueID{key, p.Fingerprint}
 	q := t.queues[id]
@@ -196,8 +198,8 @@ func (t *Kept) pick(key string, p *kernel.Plan, cost, tick int64) (turn Turn, fo
 	return turn, found
 }
 
-// Offer makes r, the receipt of a peek at a queue, the receipt of a charge of so many units which was given a
-// turn, and reports whether one is kept for them.
+// Offer reports whether a turn is kept for a charge of the given number of units. If so, it changes r, the receipt
+// of a peek at the queue, to the receipt of a charge that was given this turn.
 func (t *Kept) Offer(key string, p *kernel.Plan, units int64, r *kernel.Receipt) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -215,8 +217,8 @@ func (t *Kept) Offer(key string, p *kernel.Plan, units int64, r *kernel.Receipt)
 	return true
 }
 
-// Confirm makes r, the receipt of a peek at a queue, the receipt of the turn that was picked for a charge or, if
-// its time has passed, of another one. It reports whether there is one.
+// Confirm changes r, the receipt of a peek at a queue, to the receipt of the turn that was picked for a charge. If
+// the time of the turn has passed, Confirm uses another kept turn. It returns false if there is none.
 func (t *Kept) Confirm(turn Turn, key string, p *kernel.Plan, cost int64, r *kernel.Receipt) bool {
 	tick := p.Ticks(r.Now)
 	t.mu.Lock()
@@ -227,13 +229,13 @@ func (t *Kept) Confirm(turn Turn, key string, p *kernel.Plan, cost int64, r *ker
 	}
 	if turn.span.From.Before(kernel.Point{Tick: tick}) {
 		turn.now, turn.seen = r.Now, time.Now()
-		t.putBack(&turn) // the turn behind it may make it long enough
+		t.putBack(&turn) // together with the next turn, it may be long enough
 		next, found := t.pick(key, p, cost, tick)
 		if !found {
 			return false
 		}
 		if turn = next; p.LevelAt(turn.span.To, tick) > r.Used {
-			t.putBack(&turn) // it was given after this Take
+			t.putBack(&turn) // the turn was given after this Take
 			return false
 		}
 	}

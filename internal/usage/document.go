@@ -7,29 +7,29 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// document reads JSON documents in pieces, one document after another. A document that is not JSON is skipped to
-// its end; the numbers before the error count. Values within more than [jsonscan.MaxDepth] objects and arrays are
+// document reads JSON documents in pieces, one document after another. If a document is malformed, the rest of it
+// is skipped; numbers before the error count. Values within more than [jsonscan.MaxDepth] objects and arrays are
 // skipped without being checked.
 type document struct {
 	paths   *Paths
-	numbers []int64  // by node; absent if not seen
-	texts   [3]int64 // bytes of strings, by kind: data, text and delta
-	objects int64    // objects at the top of documents
-	whole   bool     // a document has been read
-	broken  bool     // a document was not JSON
-	done    bool     // a stream has sent its last event or line
-	pending bool     // the model works in the background
+	numbers []int64  // the number at each node, or absent
+	texts   [3]int64 // the number of bytes of strings, by kind: data, text and delta
+	objects int64    // the number of objects at the top of documents
+	whole   bool     // whether a whole document has been read
+	broken  bool     // whether a document was malformed
+	done    bool     // whether a stream has sent its last event or line
+	pending bool     // whether the model works in the background
 
 	within token
 	expect expect                       // the tokens that may come next; within a quoted token, the kind of this token: a name or a value
-	depth  int                          // number of open objects and arrays
-	deep   int                          // number of further open ones, which are skipped
+	depth  int                          // the number of open objects and arrays
+	deep   int                          // the number of further open objects and arrays, which are skipped
 	stack  [jsonscan.MaxDepth + 1]level // stack[0] stands for the top, outside of the document
-	node   int                          // node of the next value
-	kind   kind                         // kind of the next value, if it is a string
-	last   bool                         // the document is the last of a stream
-	escape int                          // bytes read of an unfinished escape
-	held   int                          // bytes in buf
+	node   int                          // the node of the next value
+	kind   kind                         // the kind of the next value, if it is a string
+	last   bool                         // whether the document is the last of a stream
+	escape int                          // how many bytes of an unfinished escape were read
+	held   int                          // the number of bytes in buf
 	buf    [maxToken]byte               // a name or word that continues in the next piece
 }
 
@@ -37,17 +37,17 @@ type document struct {
 // and a longer number is malformed.
 const maxToken = 256
 
-// absent is the value of a number that has not been seen.
+// absent is the value of a number that has not been read.
 const absent = -1
 
 // level is an open object or array.
 type level struct {
-	node    int // node of the object, or of the array's elements
+	node    int // the node of the object, or of the elements of the array
 	closing byte
-	echo    bool // it repeats the request
+	echo    bool // whether the value repeats the request
 }
 
-// token is the kind of the unfinished token, which the next byte continues.
+// token is the kind of an unfinished token, which the next byte continues.
 type token uint8
 
 const (
@@ -76,25 +76,25 @@ const (
 	text
 	delta
 	echo         // a value that repeats the request
-	eventType    // type of a server-sent event
+	eventType    // the type of a server-sent event
 	isDone       // true in the last line of Ollama's streams
 	status       // status of a response of OpenAI's Responses API
 	inBackground // true if the model continues after the response
 )
 
-// deepest returns the greatest depth at which the name of a member gives its value the kind k. Deeper members with the
-// same name are ordinary data.
+// deepest returns the greatest depth at which a member can have the kind k. Deeper members with the same name are
+// ordinary data.
 func (k kind) deepest() int {
 	switch k {
 	case eventType, isDone:
 		return 1
-	case status, inBackground: // events of OpenAI's Responses API have these in their member "response"
+	case status, inBackground: // in events of OpenAI's Responses API, these members are in the member "response"
 		return 2
 	}
 	return jsonscan.MaxDepth
 }
 
-// kindOf returns the kind of a string from the name of its member. It covers OpenAI's Chat Completions and
+// kindOf returns the kind of a value by the name of its member. It knows the names of OpenAI's Chat Completions and
 // Responses APIs, Anthropic, Gemini, Ollama, llama.cpp and vLLM.
 func kindOf(name []byte) kind {
 	switch string(name) {
@@ -131,7 +131,7 @@ func (d *document) atTop() {
 	d.within, d.expect, d.depth, d.deep, d.node, d.kind, d.last, d.escape, d.held = nothing, value, 0, 0, root, data, false, 0, 0
 }
 
-// read reads up to the next line break or the end of b, and returns the length.
+// read reads up to the next line break or the end of b, and returns how many bytes it has read.
 func (d *document) read(b []byte) int {
 	i := 0
 	for i < len(b) && b[i] != '\n' && b[i] != '\r' {
@@ -167,7 +167,7 @@ func (d *document) readNext(b []byte, i int) int {
 	return i + 1
 }
 
-// newline reads a line break, which is white space outside strings and an error within them.
+// newline reads a line break. Outside strings, it is white space; within them, it is an error.
 func (d *document) newline() {
 	switch d.within {
 	case quoted:
@@ -232,7 +232,7 @@ func (d *document) open(c byte) {
 	d.node, d.kind = l.node, data
 }
 
-// skip reads a byte outside strings, in a part that is nested too deeply.
+// skip reads a byte outside strings, within a value that is nested too deeply.
 func (d *document) skip(c byte) {
 	switch c {
 	case '{', '[':
@@ -281,7 +281,7 @@ func (d *document) readQuoted(b []byte, i int) int {
 	return i
 }
 
-// readEscape reads the byte c of an escape after its backslash, and returns 1, or 0 if the escape is invalid.
+// readEscape reads the byte c of an escape, after the backslash. It returns 1, or 0 if the escape is invalid.
 func (d *document) readEscape(c byte) int {
 	switch {
 	case d.escape > 1 && (c-'0' <= 9 || c|0x20-'a' <= 5): // a digit of \uXXXX
@@ -328,7 +328,7 @@ func (d *document) endStatus(s []byte) {
 	}
 }
 
-// keep stores a piece of a name, a type or a status. Of other strings, it counts the length.
+// keep stores a piece of a name, a type or a status, and counts the bytes of other strings.
 func (d *document) keep(piece []byte) {
 	switch {
 	case d.expect&name != 0 || d.kind == eventType || d.kind == status:
@@ -349,7 +349,7 @@ func (d *document) endName(raw []byte) {
 	}
 }
 
-// isWord contains the bytes of numbers and literals.
+// isWord is true for the bytes of numbers and literals.
 var isWord = func() (in [256]bool) {
 	for _, c := range []byte("+-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
 		in[c] = true
@@ -397,7 +397,7 @@ func (d *document) hold(piece []byte) {
 	d.held += len(piece)
 }
 
-// take returns a token, or nil if it is longer than maxToken. rest is its last piece.
+// take returns a token, or nil if it is longer than maxToken. rest is the last piece of the token.
 func (d *document) take(rest []byte) []byte {
 	if d.held > 0 {
 		d.hold(rest)

@@ -12,7 +12,7 @@ func ceil(number []byte) int64 {
 	var (
 		n        int64 // the leading digits
 		tens     int   // the number is n times 10 to this power
-		more     bool  // a digit that was left out is not zero
+		more     bool  // whether a digit that was left out is not zero
 		fraction bool
 	)
 digits:
@@ -48,8 +48,8 @@ digits:
 	return min(n, MaxNumber)
 }
 
-// exponent returns an exponent, bounded by 10*maxToken: for numbers of maxToken bytes, larger exponents give the
-// same result.
+// exponent returns an exponent of at most 10*maxToken. For numbers of up to maxToken bytes, larger exponents would
+// give the same result.
 func exponent(digits []byte) (e int) {
 	negative := digits[0] == '-'
 	if negative || digits[0] == '+' {

@@ -8,13 +8,13 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// Paths is a list of compiled paths. It does not change, so scanners share it.
+// Paths is a list of compiled paths. It never changes, so several scanners can share it.
 type Paths struct {
 	nodes  []node // a tree; nodes[root] is the top of a document
 	leaves []int  // the node of each path
 }
 
-// node is a position in a document that a path leads to or through.
+// node is a position in a document at which a path ends or through which it leads.
 type node struct {
 	name     string
 	children []int
@@ -57,7 +57,7 @@ func check(path string, names []string) error {
 	return nil
 }
 
-// add returns the child of a node with a name, and creates it if it is missing.
+// add returns the child of parent with the given name, and creates the child if it is missing.
 func (p *Paths) add(parent int, name string) int {
 	if at := p.child(parent, []byte(name)); at != none {
 		return at
@@ -68,7 +68,7 @@ func (p *Paths) add(parent int, name string) int {
 	return at
 }
 
-// child returns the child of a node with a name, or none.
+// child returns the child of parent with the given name, or none.
 func (p *Paths) child(parent int, name []byte) int {
 	if parent == none {
 		return none

@@ -1,8 +1,9 @@
-// Package usage reads numbers from a response while its bytes pass, such as the tokens that a language model reports
-// at the end of a stream.
+// Package usage reads numbers from a response while its bytes pass, such as the number of tokens that a language
+// model reports at the end of a stream.
 //
-// A [Scanner] reads JSON, newline-delimited JSON and server-sent events. It accepts the body in pieces of any size,
-// and keeps two kilobytes: an unfinished name or number of up to 256 bytes, and the position in the document.
+// A [Scanner] reads JSON, newline-delimited JSON and server-sent events. It accepts the body in pieces of any size.
+// It takes two kilobytes: for an unfinished name or number of up to 256 bytes, and for the position in the
+// document.
 package usage
 
 import (
@@ -13,22 +14,22 @@ import (
 // Scanner reads one response. Call Reset before the first Write. It must not be used concurrently.
 type Scanner struct {
 	framing framing
-	unread  string // why the body is not read
-	started bool   // the first byte of the body has been seen
-	field   int    // number of bytes of dataField at the start of the line, or otherField
-	cr      bool   // the previous line ended with CR
+	unread  string // the reason why the body is not read, or ""
+	started bool   // whether the first byte of the body has been read
+	field   int    // how many bytes of dataField the line starts with so far, or otherField
+	cr      bool   // whether the previous line ended with CR
 
 	document
 }
 
-// Why a body cannot be read: see [Scanner.Unread].
+// Reasons why a body cannot be read: see [Scanner.Unread].
 const (
-	Encoded   = "encoded"   // by a content coding
-	Type      = "type"      // its media type is neither JSON nor server-sent events
-	Malformed = "malformed" // it is not JSON
+	Encoded   = "encoded"   // the body has a content coding
+	Type      = "type"      // the media type is neither JSON nor server-sent events
+	Malformed = "malformed" // the body is not JSON
 )
 
-// framing is how a body is divided into documents.
+// framing is the way in which a body is divided into documents.
 type framing uint8
 
 const (
@@ -39,7 +40,8 @@ const (
 	events             // one document in the data of each event
 )
 
-// Reset prepares s for a response with these header fields. An empty content type is guessed from the first byte.
+// Reset prepares s for a response with these header fields. If the content type is empty, s guesses it from the
+// first byte.
 func (s *Scanner) Reset(p *Paths, contentType, contentEncoding string) {
 	numbers := slices.Grow(s.numbers[:0], len(p.nodes))[:len(p.nodes)]
 	for i := range numbers {
@@ -55,7 +57,7 @@ func (s *Scanner) Reset(p *Paths, contentType, contentEncoding string) {
 	}
 }
 
-// framings are the framings by media type.
+// framings has the framing of each media type.
 var framings = []struct {
 	mediaType string
 	framing   framing
@@ -134,8 +136,8 @@ const (
 	otherField = -1
 )
 
-// line reads up to the end of a line of an event stream, or of b, and returns the length. The space that may follow
-// the colon is also white space of JSON.
+// line reads up to the end of a line of an event stream, or to the end of b, and returns how many bytes it has
+// read. It passes on the space that may follow the colon, because the space is white space in JSON, too.
 func (s *Scanner) line(b []byte) int {
 	for i, c := range b {
 		switch {
@@ -170,7 +172,7 @@ func (s *Scanner) lineBreak(c byte) {
 // endLine ends a line of an event stream with CR, LF or both. An empty line ends the event.
 func (s *Scanner) endLine(c byte) {
 	switch {
-	case s.field == 0 && s.cr && c == '\n': // the second half of CR LF
+	case s.field == 0 && s.cr && c == '\n': // the LF of a CR LF
 	case s.field == 0:
 		s.end()
 	default:
@@ -179,16 +181,16 @@ func (s *Scanner) endLine(c byte) {
 	s.field, s.cr = 0, c == '\r'
 }
 
-// End ends the body. It finishes a number at the end of the body.
+// End ends the body, and with it a number at its end.
 func (s *Scanner) End() {
 	if s.framing != unreadable {
 		s.end()
 	}
 }
 
-// Number returns the last number at a path. i is the index of the path in [Compile]. Later documents and members of
-// the same name replace earlier ones; null and other values do not. Fractions are rounded up, negative numbers are
-// 0, and numbers above [MaxNumber] are MaxNumber.
+// Number returns the last number at a path. i is the index of the path in [Compile]. A number in a later document,
+// or in a later member of the same name, replaces an earlier one; null and other values do not. Fractions are
+// rounded up, negative numbers become 0, and numbers above [MaxNumber] become MaxNumber.
 func (s *Scanner) Number(i int) (n int64, found bool) {
 	if n = s.numbers[s.paths.leaves[i]]; n == absent {
 		return 0, false
@@ -196,12 +198,12 @@ func (s *Scanner) Number(i int) (n int64, found bool) {
 	return n, true
 }
 
-// Events returns the number of objects at the top of documents: of events with a JSON object, of lines, of elements
-// of an array, or 1.
+// Events returns the number of top-level JSON objects: of the events or lines that contain one, or of the elements
+// of an array. For a body that is a single object, it returns 1.
 func (s *Scanner) Events() int64 { return s.objects }
 
-// Text returns the length of the generated text so far, in bytes as it was sent between the quotes. OpenAI's
-// Responses API streams the text in members named delta, and then repeats it in other members, which do not count.
+// Text returns the length of the generated text so far, in bytes as sent, including escapes. OpenAI's Responses API
+// streams the text in members named delta, and then repeats it in other members, which do not count.
 func (s *Scanner) Text() int64 {
 	if s.texts[delta] > 0 {
 		return s.texts[delta]
@@ -210,14 +212,14 @@ func (s *Scanner) Text() int64 {
 }
 
 // Ended reports whether the body is known to be complete: its only document has ended, or a stream has sent its
-// last event or line, such as [DONE]. Clients may close the connection there.
+// last event or line, such as [DONE]. Then clients may close the connection.
 func (s *Scanner) Ended() bool { return s.done || s.framing == plain && s.whole }
 
-// Pending reports whether the response leaves work in the background that may still cost.
+// Pending reports whether the model still works in the background after the response, which may add to the cost.
 func (s *Scanner) Pending() bool { return s.pending && !s.done }
 
-// Unread returns [Encoded], [Type] or [Malformed] if the body cannot be read, and otherwise "". A malformed event
-// or line counts only if no other is complete.
+// Unread returns [Encoded], [Type] or [Malformed] if the body cannot be read, and otherwise "". Malformed events or
+// lines count only if no other event or line is complete.
 func (s *Scanner) Unread() string {
 	if s.broken && (s.framing == plain || !s.whole) {
 		return Malformed

@@ -3,23 +3,23 @@
 const http = require("node:http");
 const https = require("node:https");
 
-// The bounds of a call with several checks. The service answers only 16 larger calls at a time.
+// These are the bounds of a call with several checks. The service answers only 16 larger calls at a time.
 const maxChecks = 64;
 const maxBytes = 48 << 10;
 
 // At most this many calls with checks are under way. Further checks wait, and share the next call.
 const maxCalls = 8;
 
-// Settlements, and calls for places, need connections beside the maxCalls.
+// Calls that settle a check, or hold or release a place, need connections in addition to maxCalls.
 const maxSockets = 64;
 
-// CallError is a response of the service that is not a valid answer.
+// CallError is the error for a response that is not a valid answer.
 class CallError extends Error {
   constructor(status, reason, detail) {
     super(`the service answers ${status}: ${detail ?? reason}`);
     this.name = "CallError";
-    this.detail = detail; // undefined if the response is not from the service
-    this.serviceStatus = status; // not named status: frameworks would respond with it
+    this.detail = detail; // undefined if the response does not come from the service
+    this.serviceStatus = status; // not named status, because frameworks would use it as the status of their response
   }
 }
 
@@ -33,7 +33,7 @@ class Calls {
   #request;
   #tls;
   #waiting = []; // checks, the oldest first
-  #calls = 0; // with checks, under way
+  #calls = 0; // the number of calls with checks under way
   #scheduled = false;
 
   constructor({ url, token, deadline, tls }) {
@@ -47,8 +47,8 @@ class Calls {
     if (token) this.#headers.Authorization = `Bearer ${token}`;
   }
 
-  // check resolves to the answer to one check, given as JSON. The checks of one turn of the event loop share calls,
-  // except for large ones.
+  // check resolves to the answer to one check, which is given as JSON. Checks that are made in one turn of the
+  // event loop share calls, except large ones.
   check(text) {
     if (isLarge(text)) return this.#alone(text);
     return new Promise((resolve, reject) => {
@@ -68,8 +68,8 @@ class Calls {
     return answer;
   }
 
-  // post makes a call. With repeat, it is made once more if the connection breaks, because the service may have closed
-  // an idle one, or may have been restarted.
+  // post makes a call. If repeat is true and the connection breaks, post repeats the call once, because the service
+  // may have closed an idle connection, or may have been restarted.
   post(path, body, { repeat = false } = {}) {
     return this.#post(path, JSON.stringify(body), performance.now() + this.#deadline, repeat);
   }
@@ -102,7 +102,7 @@ class Calls {
       batch.forEach((one, n) => one.resolve(answers[n]));
     } catch (error) {
       if (batch.length > 1 && isMistake(error)) {
-        for (const one of batch) void this.#send([one]); // one is invalid, and none was charged
+        for (const one of batch) void this.#send([one]); // one check is invalid, and none was charged
       } else {
         for (const one of batch) one.reject(error);
       }
@@ -127,7 +127,7 @@ class Calls {
     try {
       answer = JSON.parse(text);
     } catch {
-      throw new CallError(status, "the body is no JSON: is this the address of --check?");
+      throw new CallError(status, "the body is not JSON: is this the address of --check?");
     }
     if (status !== 200) throw new CallError(status, "is this the address of --check?", answer?.detail);
     return answer;
@@ -159,16 +159,17 @@ class Calls {
 }
 
 function notAnswer() {
-  return new CallError(200, "the body is no answer: is this the address of --check?");
+  return new CallError(200, "the body is not an answer to a check: is this the address of --check?");
 }
 
-// isLarge reports whether a check is a call of its own. A late one does not count as a failure of the service:
-// otherwise a client could turn off all limits by large bodies.
+// isLarge reports whether a check makes a call of its own. A late answer to a large check does not count as a
+// failure of the service; otherwise, a client could turn off all limits with large bodies.
 function isLarge(text) {
   return text.length > maxBytes;
 }
 
-// isAnswer reports whether a value is an answer to a check. Another server at this address may send anything.
+// isAnswer reports whether a value is an answer to a check. If another server is at this address, it may send
+// anything.
 function isAnswer(value) {
   return (
     typeof value?.allowed === "boolean" &&
@@ -182,8 +183,9 @@ function isAnswer(value) {
   );
 }
 
-// isMistake reports whether the service rejected a check as invalid. onError must not decide then: clients could pass
-// by invalid requests. A 400 without a detail is from another server, but a client can cause a 413 there, too.
+// isMistake reports whether the service rejected a check as invalid. Then onError must not decide, because clients
+// could pass with invalid requests. A 400 without a detail comes from another server. A 413 counts even without a
+// detail, because a client can also make another server send it.
 function isMistake(error) {
   if (!(error instanceof CallError)) return false;
   return error.serviceStatus === 413 || ([400, 415].includes(error.serviceStatus) && error.detail !== undefined);

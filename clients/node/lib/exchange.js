@@ -1,6 +1,6 @@
 "use strict";
 
-const maxTimer = 2 ** 31 - 1; // ms; timers for longer fire at once
+const maxTimer = 2 ** 31 - 1; // ms; a longer timer would fire at once
 
 // Exchange is a request and its response.
 class Exchange {
@@ -11,7 +11,7 @@ class Exchange {
   #closed = false;
   #onClose = () => {};
   #reported = {}; // the outcome that the handler passed to settle
-  #bytes = 0; // length of the response body so far
+  #bytes = 0; // the length of the response body so far
 
   constructor(sluice, raw, res, fields) {
     this.#sluice = sluice;
@@ -24,20 +24,20 @@ class Exchange {
     });
   }
 
-  // follow resolves to true when the request may be answered, which for a queued request is at its turn, and to false
-  // if the client has left. It arranges for the check to be settled and its place to be released after the response.
+  // follow resolves to true when the request may be answered; a queued request has to wait for its turn. It
+  // resolves to false if the client has left. After the response, it settles the check and releases its place.
   async follow(check, answer) {
     const { delay, place } = answer;
     if (place) this.#sluice.hold(place);
     if (!(await this.#turn(delay))) {
       if (place) this.#sluice.background(this.#sluice.release(place));
       if (delay > 0) this.#sluice.background(this.#sluice.refund(charged(check)));
-      return false; // no refund without a queue: clients must not avoid being counted by leaving early
+      return false; // no refund unless the request was queued: clients must not avoid being counted by leaving early
     }
     this.#expose(answer);
     if (answer.at) this.#count();
     if (answer.at || place) this.#onClose = () => this.#end(check, answer);
-    if (this.#closed) this.#onClose(); // between its turn and this line
+    if (this.#closed) this.#onClose(); // the client has left between its turn and now
     return true;
   }
 
@@ -53,7 +53,7 @@ class Exchange {
     });
   }
 
-  // expose sets req.sluice. Behind several limits, its settle settles all of them.
+  // expose sets req.sluice. If a request has passed several limits, settle of req.sluice applies to all of them.
   #expose(answer) {
     const outer = this.#raw.sluice;
     this.#raw.sluice = {
@@ -68,7 +68,7 @@ class Exchange {
   // count counts the bytes of the response body.
   #count() {
     const res = this.#res;
-    let inside = false; // in HTTP/2, end calls write
+    let inside = false; // whether write is called by end, as in HTTP/2
     for (const method of ["write", "end"]) {
       const write = res[method];
       res[method] = (...args) => {
@@ -89,7 +89,8 @@ class Exchange {
     if (answer.at) this.#sluice.background(this.#sluice.settle(charged(check), this.#outcome(), answer.at));
   }
 
-  // outcome returns the outcome of the request. Without a response it has no status, and the request counts.
+  // outcome returns the outcome of the request. If there was no response, the outcome has no status, and the
+  // request counts.
   #outcome() {
     const outcome = { bytes: this.#raw.method === "HEAD" ? 0 : this.#bytes, ...this.#reported };
     if (!this.#res.headersSent) return outcome;
@@ -101,7 +102,7 @@ class Exchange {
   }
 }
 
-// charged returns a check without the member that refund and settle do not accept.
+// charged returns a check without the member "place", which refund and settle do not accept.
 function charged({ place: _, ...check }) {
   return check;
 }

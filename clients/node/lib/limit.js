@@ -6,13 +6,14 @@ const { known, verdict } = require("./options.js");
 const { tooLarge, tooManyFields } = require("./refusal.js");
 const { describe, texts } = require("./request.js");
 
-// The fields that are lists. Earlier middleware may have set them.
+// These fields are lists. Earlier middleware may have set them.
 const lists = new Set(["vary", "access-control-expose-headers", "ratelimit", "ratelimit-policy"]);
 
-// left is the answer to a request that needs none: its client has left, or another handler has answered.
+// left stands for a request that needs no answer, because its client has left or another handler has answered.
 const left = { allowed: false };
 
-// Limit is a limit in a program. It checks each request, sets the fields of the answer, and settles after the response.
+// Limit is a limit in a program. It checks each request, sets the fields of the answer, and settles the check after
+// the response.
 class Limit {
   #sluice;
   #options;
@@ -57,8 +58,8 @@ class Limit {
     };
   }
 
-  // proceed calls next or sends the denial. It calls next outside of the promise: an error thrown there must not become
-  // a rejection.
+  // proceed calls next or sends the denial. It calls next outside of the promise, so that an error thrown by next
+  // does not become a rejection.
   async #proceed(req, res, answer, next) {
     if (!answer) {
       process.nextTick(next);
@@ -75,7 +76,7 @@ class Limit {
     res.end(body);
   }
 
-  // admit resolves to undefined if the request is allowed, and else to the answer that denies it.
+  // admit resolves to undefined if the request is allowed, and otherwise to the answer that denies it.
   async #admit(req, raw, res, fields) {
     if (res.destroyed || raw.socket.destroyed) return left;
     const client = raw.socket.remoteAddress ?? "127.0.0.1"; // clients of a Unix socket are on this machine
@@ -114,23 +115,23 @@ class Limit {
   }
 }
 
-// httpStatus returns the status of the response. A JSON-RPC error is sent with 200, because clients of MCP treat any
+// httpStatus returns the status of the response. A JSON-RPC error is sent with 200, because MCP clients treat any
 // other status as a failed connection.
 function httpStatus({ status, body }) {
   return body?.startsWith('{"jsonrpc":') ? 200 : status;
 }
 
-// nodeFields are the fields of a response of node:http.
+// nodeFields gives access to the header fields of a response of node:http.
 function nodeFields(res) {
   return { all: () => res.getHeaders(), get: (name) => res.getHeader(name), set: (name, value) => res.setHeader(name, value) };
 }
 
-// replyFields are the fields of a response of Fastify.
+// replyFields gives access to the header fields of a response of Fastify.
 function replyFields(reply) {
   return { all: () => reply.getHeaders(), get: (name) => reply.getHeader(name), set: (name, value) => reply.header(name, value) };
 }
 
-// setFields sets the fields of an answer, and appends to those that are lists.
+// setFields sets the fields of an answer. To fields that are lists, it appends the values.
 function setFields(fields, headers) {
   for (const [name, value] of Object.entries(headers)) {
     const before = lists.has(name.toLowerCase()) ? fields.get(name) : undefined;

@@ -1,6 +1,6 @@
 "use strict";
 
-// refusal returns an answer, in the form of the API, that denies a request without the service.
+// refusal returns an answer that denies a request without the service, in the format of the API.
 function refusal(status, type, title, detail, more) {
   return {
     allowed: false,
@@ -12,7 +12,7 @@ function refusal(status, type, title, detail, more) {
   };
 }
 
-// unavailable returns the answer to a check without one of the service.
+// unavailable returns the answer to a check that the service has not answered.
 function unavailable(allow) {
   if (allow) return { allowed: true, status: 200, delay: 0, degraded: true, results: [], headers: {} };
   const type = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";

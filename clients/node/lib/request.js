@@ -1,9 +1,9 @@
 "use strict";
 
-const maxFields = 256; // of the check API
+const maxFields = 256; // the limit of the check API
 
-// describe returns the request for a check, with method and header fields as received, and the path as it is routed. It
-// returns null if the request has more than maxFields.
+// describe returns the request of a check, with the method and header fields as received, and the path as the
+// framework routes it. It returns null if the request has more than maxFields header fields.
 function describe(req, raw, client, { attributes, body }) {
   const headers = fields(raw.rawHeaders);
   if (!headers) return null;
@@ -14,13 +14,14 @@ function describe(req, raw, client, { attributes, body }) {
   return request;
 }
 
-// routed returns the target, with the path in lower case if the framework routes /LOGIN like /login. Otherwise clients
-// could choose a spelling that no rule matches.
+// routed returns the target, with the path in lower case if the framework routes /LOGIN like /login. Otherwise,
+// clients could use a spelling that no rule matches.
 function routed(req, target) {
   return ignoresCase(req) ? target.replace(/^[^?]*/, (path) => path.replace(/[A-Z]/g, (letter) => letter.toLowerCase())) : target;
 }
 
-// ignoresCase reports whether an app of Express, or one it is mounted on, ignores the case of paths, or Fastify does.
+// ignoresCase reports whether the framework ignores the case of paths: Fastify, the app of Express, or an app on
+// which that is mounted.
 function ignoresCase(req) {
   for (let app = req.app; typeof app?.enabled === "function"; app = app.parent) {
     if (!app.enabled("case sensitive routing")) return true;
@@ -66,7 +67,7 @@ function texts(values) {
   return all;
 }
 
-// utf8 decodes the bytes of a text again, which Node decoded as Latin-1, if they are valid UTF-8.
+// utf8 decodes a text again that Node has decoded as Latin-1, if its bytes are valid UTF-8.
 function utf8(text) {
   if (!/[\x80-\xff]/.test(text)) return text;
   try {

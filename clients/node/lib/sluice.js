@@ -8,8 +8,8 @@ const { unavailable } = require("./refusal.js");
 
 const holdEvery = 3000; // ms; the service frees a place 10 s after its last hold
 
-// After this many failed calls in a row, no checks are sent during the pause. Otherwise each request would wait for its
-// deadline.
+// After this many failed calls in a row, no checks are sent for the time of pause. Otherwise, each request would
+// wait until its deadline.
 const maxFailures = 5;
 const pause = 1000; // ms
 
@@ -19,10 +19,10 @@ class Sluice {
   #calls;
   #onError;
   #log;
-  #failures = 0; // in a row
+  #failures = 0; // the number of failed calls in a row
   #pausedUntil = 0;
   #away = false;
-  #held = new Set(); // places
+  #held = new Set(); // the places that are held
   #holding;
 
   constructor(options = {}) {
@@ -33,8 +33,8 @@ class Sluice {
     this.#log = log;
   }
 
-  // check resolves to the answer of the service. Without an answer, onError decides. It rejects only if the check
-  // is invalid.
+  // check resolves to the answer of the service. If the service does not answer, onError decides. check rejects
+  // only if the check is invalid.
   async check(check, { onError } = {}) {
     if (onError && typeof onError !== "function") verdict(onError);
     const decide = async () => unavailable(verdict(typeof onError === "function" ? await onError() : (onError ?? this.#onError)) === "allow");
@@ -61,7 +61,7 @@ class Sluice {
     return this.#calls.post("v1/refund", check);
   }
 
-  // settle reports the outcome of a check. The check needs its id, and at is that of its answer.
+  // settle reports the outcome of a check. The check must have its id. at is the member "at" of its answer.
   async settle(check, outcome, at) {
     return this.#calls.post("v1/settle", { ...check, outcome, at });
   }
@@ -81,12 +81,12 @@ class Sluice {
     return this.#calls.post("v1/release", { place }, { repeat: true });
   }
 
-  // background handles the result of a call that its caller does not await. Errors are logged.
+  // background handles the result of a call that no caller awaits. It logs errors.
   background(call) {
     call.catch((error) => (isMistake(error) || error instanceof TypeError ? this.report(error) : this.#failed(error)));
   }
 
-  // report logs an error that no caller gets.
+  // report logs an error that is not thrown to a caller.
   report(error) {
     this.#log(`sluice: ${error?.stack ?? error}`);
   }
@@ -96,7 +96,7 @@ class Sluice {
     return new Limit(this, options).express();
   }
 
-  // http returns a listener for node:http that calls the handler for requests that may pass.
+  // http returns a listener for node:http, which calls the handler for requests that may pass.
   http(handler, options) {
     return new Limit(this, options).http(handler);
   }

@@ -1,8 +1,7 @@
 """Rate limits for Python web applications, decided by a Sluice service.
 
-SluiceMiddleware is for FastAPI, Starlette and other ASGI applications, sluice.flask for Flask, sluice.django for
-Django, and SluiceWSGIMiddleware for other WSGI applications.
-"""
+Use SluiceMiddleware for FastAPI, Starlette and other ASGI applications, sluice.flask for Flask, sluice.django for
+Django, and SluiceWSGIMiddleware for other WSGI applications."""
 
 from ._answer import Answer, SluiceError, Unavailable
 from ._exchange import Refused, outcome

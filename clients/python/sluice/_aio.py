@@ -36,13 +36,13 @@ class _Loop:
 
     def __init__(self) -> None:
         self.queue: Deque[_Ask] = deque()
-        self.calls = 0  # under way
+        self.calls = 0  # the number of calls under way
         self.idle: List[_Streams] = []
         self.tasks: "set[asyncio.Task[None]]" = set()  # the loop itself keeps only weak references
 
 
 class AsyncPool:
-    """May be used from several event loops, each in its own thread."""
+    """The calls of several event loops, each of which may be in its own thread."""
 
     def __init__(self, target: _wire.Target, deadline: float, tls: Optional[ssl.SSLContext], breaker: Breaker) -> None:
         self._target, self._deadline, self._tls, self._breaker = target, deadline, tls, breaker
@@ -99,7 +99,7 @@ class AsyncPool:
             raise
         now = asyncio.get_running_loop().time
         for ask in again:
-            if not ask.over:  # otherwise on_error has decided, and nothing may be charged
+            if not ask.over:  # if it is over, on_error has decided, and nothing may be charged
                 await self._call([ask], ask.deadline - now())
 
     async def post(self, path: str, body: str) -> Dict[str, Any]:
@@ -112,7 +112,7 @@ class AsyncPool:
             return read(await asyncio.wait_for(self._send(self._target.request(path, body)), left))
 
     async def _send(self, data: bytes) -> _wire.Response:
-        """Sends a call, and repeats it as _threads.Pool does."""
+        """Sends a call, and repeats it in the same cases as _threads.Pool."""
         state = self._of(asyncio.get_running_loop())
         if state.idle:
             try:

@@ -23,13 +23,13 @@ class Answer:
 
     allowed: bool
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)  # for the client
-    body: str = ""  # of the response that denies
+    headers: Mapping[str, str] = field(default_factory=dict)  # header fields for the client
+    body: str = ""  # the body of the response to a denied request
     retry_after: Optional[int] = None  # seconds; None if waiting does not help
-    delay: float = 0.0  # seconds until the request's turn in a queue
+    delay: float = 0.0  # the time in seconds until the request's turn in a queue
     over: Sequence[str] = ()  # exceeded rules that only mark requests
     place: Optional[str] = None  # a permit in flight, or a position in a queue
-    at: Optional[str] = None  # time of the charge, if a rule counts by outcome
+    at: Optional[str] = None  # the time of the charge, if a rule counts by outcome
     asked: bool = True  # False if the service did not answer, and on_error decided
     raw: Mapping[str, Any] = field(default_factory=dict)  # the whole JSON object
 
@@ -53,19 +53,20 @@ class Answer:
 
     @property
     def http_status(self) -> int:
-        """The status of the HTTP response. An error of JSON-RPC is sent with 200, which clients of MCP expect."""
+        """The status of the HTTP response. A JSON-RPC error is sent with 200, because MCP clients treat other
+        statuses as failed connections."""
         return 200 if self.body.startswith('{"jsonrpc":') else self.status
 
     @property
     def head(self) -> Sequence[Tuple[str, str]]:
-        """The header fields of the HTTP response that denies."""
+        """The header fields of the HTTP response to a denied request."""
         return [*self.headers.items(), ("Content-Length", str(len(self.body.encode())))]
 
 
 KINDS: Mapping[str, Any] = {"allowed": bool, "status": int, "headers": dict, "delay": (int, float)}
 OPTIONAL: Mapping[str, Any] = {"body": str, "retry_after": int, "over": list, "place": str, "at": str}
 
-# The longest delay of a queue, in seconds. An answer with a longer one is invalid.
+# The longest delay of a queue, in seconds. An answer with a longer delay is invalid.
 LONGEST = 30 * 24 * 3600
 
 
@@ -81,7 +82,7 @@ def _is_answer(raw: Any) -> bool:
 
 
 def unavailable(on_error: str) -> Answer:
-    """Returns the answer that on_error chooses while the service is unavailable."""
+    """Returns the answer to use while the service is unavailable. on_error is "allow" or "deny"."""
     if on_error == "allow":
         return Answer(allowed=True, asked=False)
     return refusal(
@@ -97,7 +98,7 @@ TITLES = {411: "Length Required", 413: "Request Entity Too Large", 431: "Request
 
 
 def refusal(status: int, error: str, detail: str, kind: str = "about:blank", retry_after: Optional[int] = None) -> Answer:
-    """Returns a refusal by the middleware itself, in the gateway's format."""
+    """Returns an answer with which the middleware itself rejects a request, in the gateway's format."""
     problem = {"type": kind, "title": TITLES[status], "status": status, "detail": detail, "error": error}
     headers = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
     if retry_after is not None:

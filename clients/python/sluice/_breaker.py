@@ -34,8 +34,8 @@ class Breaker:
 
     @contextmanager
     def call(self, is_large: bool) -> Iterator[None]:
-        """Surrounds a call, and notes whether the service answers it. A large call that fails is not noted. Failures
-        of the connection become Unavailable."""
+        """Surrounds a call, and records whether the service answers it. The failure of a large call is not
+        recorded. Failures of the connection are raised as Unavailable."""
         try:
             yield
         except (OSError, asyncio.TimeoutError, Unavailable) as err:

@@ -22,16 +22,18 @@ MOST_FIELDS = 256
 # The largest body that is sent with a check, in bytes.
 MOST_BODY = 1 << 20
 
-# The largest body that is sent as text, in bytes. Escaped in JSON, each may take six. A check has at most 2 MiB.
+# The largest body that is sent as text, in bytes. In JSON, each byte may take six, and a check may have at most 2
+# MiB.
 MOST_TEXT = 256 << 10
 
-# Lists: the values of the answer are added to the response's. Other fields are replaced.
+# These fields are lists: the values of the answer are added to the values of the response. Other fields are
+# replaced.
 LISTS = frozenset(["vary", "access-control-expose-headers"])
 
-# Lists that combine the values of several answers to one request.
+# These fields combine the values of several answers to one request.
 SHARED = frozenset(["ratelimit", "ratelimit-policy", *LISTS])
 
-# Fields of a refusal that describe its body.
+# These fields of an answer describe the body of the denial.
 OF_BODY = frozenset(["content-type", "cache-control"])
 
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -52,12 +54,12 @@ class Exchange:
         self.sluice = sluice
         self._request, self._describe = request, describe
         self._made: Any = None
-        self.answers: List[Tuple[Dict[str, Any], Answer]] = []  # checks and their answers
-        self.outcome: Dict[str, Any] = {}  # as the application reports it
-        self.status = 0  # of the response; 0 before it begins
-        self.head: Dict[str, Any] = {}  # header fields of the response, by their names in lower case
-        self.bytes = 0  # of its body, so far
-        self.headless = False  # a response without a body
+        self.answers: List[Tuple[Dict[str, Any], Answer]] = []  # the checks and their answers
+        self.outcome: Dict[str, Any] = {}  # the members that the application has reported
+        self.status = 0  # the status of the response; 0 before it begins
+        self.head: Dict[str, Any] = {}  # the header fields of the response, by their names in lower case
+        self.bytes = 0  # the number of bytes of the response's body so far
+        self.headless = False  # whether the response has no body
         self.settled = False
 
     @property
@@ -70,7 +72,7 @@ class Exchange:
     def check(self, rule: Optional[str] = None, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Dict[str, Any]:
         """Returns a check of one rule, or of the whole request."""
         if not isinstance(cost, int) or cost < 1:
-            raise ValueError(f"the cost is {cost!r}: it must be a whole number from 1")
+            raise ValueError(f"the cost is {cost!r}: it must be an integer, at least 1")
         check: Dict[str, Any] = {"id": str(uuid.uuid4()), "place": True}
         if rule is None:
             check["request"] = self._describe()
@@ -81,7 +83,7 @@ class Exchange:
         return check
 
     def note(self, check: Dict[str, Any], answer: Answer) -> None:
-        """Keeps an answer. Raises Refused if the request may not pass."""
+        """Keeps a check and its answer. Raises Refused if the answer denies the request."""
         self.answers.append((check, answer))
         if not answer.allowed:
             raise Refused(answer)
@@ -90,7 +92,7 @@ class Exchange:
 
     @property
     def answer(self) -> Optional[Answer]:
-        """The first answer: that of the whole request, if it was checked."""
+        """The first answer. If the whole request was checked, this is the answer to that check."""
         return self.answers[0][1] if self.answers else None
 
     def fields(self) -> Dict[str, str]:
@@ -111,8 +113,8 @@ class Exchange:
         return fields
 
     def began(self, status: int, head: Iterable[Tuple[str, str]], method: str) -> bool:
-        """Notes the head of the response. It reports whether the length of the body is known, because then the
-        request can be settled before the head is sent."""
+        """Records the head of the response. Returns whether the length of the body is known, so that the request
+        can be settled before the head is sent."""
         self.status, self.head = status, headers_of(head)
         self.headless = method == "HEAD" or status < 200 or status in (204, 304)
         return self.headless or self.length is not None
@@ -129,7 +131,7 @@ class Exchange:
         return int(value) if isinstance(value, str) and value.isdecimal() else None
 
     def settlements(self) -> List[str]:
-        """Returns the bodies of the calls that settle the request, once."""
+        """Returns the bodies of the calls that settle the request. Later calls return none."""
         if self.settled:
             return []
         self.settled = True
@@ -150,7 +152,7 @@ class Exchange:
         return [json.dumps(settlement) for settlement in settlements]
 
     def places(self) -> List[str]:
-        """Returns the bodies of the calls that release the request's permits, once."""
+        """Returns the bodies of the calls that release the request's permits. Later calls return none."""
         held, places = self.answers, []
         self.answers = []
         for _, answer in held:
@@ -160,7 +162,7 @@ class Exchange:
         return places
 
     def abandon(self) -> None:
-        """Drops the permits of the request without a call. They expire."""
+        """Drops the permits of the request without a call. They will expire."""
         self.places()
 
 
@@ -175,8 +177,8 @@ def outcome(
     numbers: Optional[Mapping[str, int]] = None,
 ) -> None:
     """Reports an outcome that the response does not show, for rules that count by outcome. Call it while the
-    request is handled, before the response begins. The names are those of the outcome of /v1/settle. Without a middleware,
-    it does nothing."""
+    request is handled, before the response begins. The arguments have the names of the members of "outcome" in
+    /v1/settle. Without a middleware, the function does nothing."""
     exchange = current.get()
     if exchange is not None:
         given = {"status": status, "cost": cost, "counts": counts, "numbers": numbers and dict(numbers)}
@@ -191,7 +193,7 @@ def utf8(raw: bytes) -> Optional[str]:
 
 
 def text(raw: bytes) -> str:
-    """Decodes a part of a head as UTF-8, or else as Latin-1."""
+    """Decodes a part of a head as UTF-8, or as Latin-1 if it is not UTF-8."""
     decoded = utf8(raw)
     return raw.decode("latin-1") if decoded is None else decoded
 
@@ -255,7 +257,8 @@ def is_address(client: str) -> bool:
 
 
 def takes_body(path: str, bodies: Iterable[str]) -> bool:
-    """Reports whether the check of a path contains the body. A pattern is a path, or "/v1/*" for all paths below."""
+    """Returns whether checks of requests to a path contain the body. A pattern is a path, or "/v1/*" for all paths
+    below."""
     return any(path == p or p.endswith("*") and path.startswith(p[:-1]) for p in bodies)
 
 

@@ -47,4 +47,4 @@ class Keeper:
                 try:
                     self._pool.post("/v1/hold", json.dumps({"place": place}))
                 except Exception:
-                    break  # the other calls would wait as long; the next round repeats them
+                    break  # the other calls would probably wait as long; the next round makes them

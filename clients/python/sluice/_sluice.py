@@ -35,9 +35,7 @@ class Sluice:
     one of --door-tokens. ``tls`` replaces the default context of an https URL, for example to present a client
     certificate.
 
-    It is safe for concurrent use by threads and by asyncio tasks, and has a blocking and an async form of each
-    call.
-    """
+    A Sluice is safe for concurrent use by threads and by asyncio tasks. Each call has a blocking and an async form."""
 
     def __init__(
         self,
@@ -59,7 +57,7 @@ class Sluice:
         self._pool = Pool(target, deadline, context, breaker)
         self._async = AsyncPool(target, deadline, context, breaker)
         self.keeper = Keeper(self._pool)
-        self.exempts = False  # some function is exempt
+        self.exempts = False  # whether any function is exempt
         if hasattr(os, "register_at_fork"):
             forked = weakref.WeakMethod(self._forked)
             os.register_at_fork(after_in_child=lambda: _call(forked()))
@@ -78,7 +76,7 @@ class Sluice:
         return await self._aasked(_named(rule, key, cost))
 
     def peek(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
-        """Returns the answer that check would, and charges nothing."""
+        """Returns the answer that check would return, but charges nothing."""
         return self._asked({**_named(rule, key, cost), "peek": True})
 
     async def apeek(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
@@ -105,9 +103,8 @@ class Sluice:
         """Checks a limit before a function runs, in a request that a middleware of this package handles.
 
         With a ``rule``, only that rule is checked, for the key that the function ``key`` returns for the
-        framework's request. Without one, all rules that match the request are checked, which is for a middleware
-        with ``everywhere=False``.
-        """
+        framework's request. Without a ``rule``, all rules that match the request are checked; use this with a
+        middleware that has ``everywhere=False``."""
         if key is not None and rule is None:
             raise TypeError("key needs a rule: limit(rule, key=...)")
 
@@ -148,8 +145,8 @@ class Sluice:
     # For the middleware.
 
     def decide(self, exchange: Exchange, check: Dict[str, Any]) -> Answer:
-        """Returns the answer to a check, or without one the choice of on_error. Raises Refused if the request may
-        not pass."""
+        """Returns the answer to a check. If the service does not answer, on_error decides. Raises Refused if the
+        request is denied."""
         try:
             answer = self._asked(check, exchange)
         except SluiceError as err:
@@ -166,7 +163,7 @@ class Sluice:
         return answer
 
     def pass_(self, exchange: Exchange, check: Dict[str, Any]) -> None:
-        """Decides, and waits for the request's turn."""
+        """Like decide, but also waits for the request's turn in a queue."""
         answer = self.decide(exchange, check)
         if answer.delay:
             time.sleep(answer.delay)
@@ -177,14 +174,15 @@ class Sluice:
             await asyncio.sleep(answer.delay)
 
     def settle(self, exchange: Exchange) -> None:
-        """Reports the outcome of a request to rules that count by it. Without an answer, the request counts."""
+        """Reports the outcome of a request, for rules that count by outcome. If the service does not answer, the
+        request counts."""
         self._report("/v1/settle", exchange.settlements())
 
     async def asettle(self, exchange: Exchange) -> None:
         await self._areport("/v1/settle", exchange.settlements())
 
     def release(self, exchange: Exchange) -> None:
-        """Releases the permits of a request. Without an answer, they expire."""
+        """Releases the permits of a request. If the service does not answer, they expire."""
         self._report("/v1/release", exchange.places())
 
     async def arelease(self, exchange: Exchange) -> None:
@@ -233,7 +231,7 @@ def _lost(path: str) -> None:
 
 
 def _refusing(err: SluiceError) -> Exception:
-    """Returns the refusal of a request that is too large for a check, or the error."""
+    """Returns Refused if the check was too large, and otherwise the error."""
     return too_large() if err.status == 413 else err
 
 
@@ -247,8 +245,8 @@ def _check_of(exchange: Exchange, rule: Optional[str], key: Optional[Key], cost:
 
 
 def _signature(f: Callable[..., Any]) -> inspect.Signature:
-    """Returns the signature of a function with its annotations resolved, because frameworks resolve those of a
-    decorated function among the names of this module."""
+    """Returns the signature of a function with its annotations resolved. Otherwise, frameworks would look for the
+    annotations of a decorated function in this module."""
     signature = inspect.signature(f)
     try:
         hints = typing.get_type_hints(f, include_extras=True)

@@ -13,10 +13,10 @@ from ._breaker import Breaker
 
 T = TypeVar("T")
 
-# Concurrent calls with checks. Further checks wait, and share the next call.
+# The most concurrent calls with checks. Further checks wait, and share the next call.
 CALLS = 4
 
-# Idle connections that are kept.
+# The most idle connections that are kept.
 KEPT = 16
 
 
@@ -55,7 +55,7 @@ class _Ask:
 
 
 class Pool:
-    """Is safe for concurrent use."""
+    """The calls of all threads. A Pool is safe for concurrent use."""
 
     def __init__(self, target: _wire.Target, deadline: float, tls: Optional[ssl.SSLContext], breaker: Breaker) -> None:
         self._target, self._deadline, self._tls, self._breaker = target, deadline, tls, breaker
@@ -65,7 +65,7 @@ class Pool:
         """Starts without connections: after a fork, the existing ones belong to the parent."""
         self._lock = threading.Lock()
         self._queue: Deque[_Ask] = deque()
-        self._calls = 0  # under way
+        self._calls = 0  # the number of calls under way
         self._idle: List[_Connection] = []
 
     def ask(self, text: str) -> Answer:
@@ -111,7 +111,7 @@ class Pool:
                 ask.failed(err)
             return
         for ask in again:
-            if not ask.over:  # otherwise on_error has decided, and nothing may be charged
+            if not ask.over:  # if it is over, on_error has decided, and nothing may be charged
                 self._call([ask], ask.deadline)
 
     def post(self, path: str, body: str) -> Dict[str, Any]:
@@ -124,8 +124,8 @@ class Pool:
             return read(self._send(self._target.request(path, body), deadline))
 
     def _send(self, data: bytes, deadline: float) -> _wire.Response:
-        """Sends a call, and repeats it on a new connection if a kept one fails: the service may have closed it.
-        Nothing is charged twice, because every check and every outcome has an ID."""
+        """Sends a call. If a kept connection fails, repeats the call on a new one, because the service may have
+        closed the old one. Nothing is charged twice, because every check and every outcome has an ID."""
         kept = self._take()
         if kept is not None:
             try:
@@ -133,7 +133,7 @@ class Pool:
             except OSError:
                 if time.monotonic() >= deadline:
                     raise
-                self.close()  # the other kept ones are as old
+                self.close()  # the service has probably closed the other kept connections, too
         return self._over(_Connection(self._target, self._tls, deadline), data, deadline)
 
     def _over(self, connection: "_Connection", data: bytes, deadline: float) -> _wire.Response:

@@ -6,11 +6,11 @@ from typing import Any, Deque, Dict, List, NamedTuple, Optional, Protocol, TypeV
 
 from ._answer import Answer, SluiceError, Unavailable
 
-# The service answers larger batches only sixteen at a time.
+# The most checks and bytes of a batch. The service answers only sixteen larger batches at a time.
 MOST_CHECKS = 64
 MOST_BYTES = 48 << 10
 
-# Larger checks make calls of their own.
+# The largest check that shares a call, in bytes.
 LARGE = 64 << 10
 
 # The largest answer that is read, in bytes.
@@ -20,7 +20,7 @@ MOST_ANSWER = 8 << 20
 class Response(NamedTuple):
     status: int
     body: bytes
-    reusable: bool  # the connection stays open
+    reusable: bool  # whether the connection stays open
 
 
 class Target:
@@ -106,8 +106,8 @@ def _unchunked(data: bytes) -> Optional[bytes]:
 
 
 def is_large(text: str) -> bool:
-    """Reports whether a check makes a call of its own. The breaker ignores its failure: otherwise a client with large
-    bodies could switch off the limits of all others."""
+    """Returns whether a check makes a call of its own. The breaker ignores failures of large calls; otherwise, a
+    client with large bodies could switch off the limits of all clients."""
     return len(text) > LARGE
 
 
@@ -129,7 +129,7 @@ A = TypeVar("A", bound=Ask)
 
 
 def next_batch(queue: Deque[A]) -> List[A]:
-    """Takes the checks of the next call from the queue. The list is empty if none is left."""
+    """Takes the checks of the next call from the queue. Returns an empty list if no check waits."""
     batch: List[A] = []
     size = 0
     while queue and len(batch) < MOST_CHECKS:
@@ -150,8 +150,8 @@ def batch_body(batch: List[A]) -> str:
 
 
 def distribute(batch: List[A], response: Response) -> List[A]:
-    """Hands out the answers to a batch. It returns the checks to repeat, each in a call of its own: one invalid check
-    makes the service reject the whole batch, and then none of it is charged."""
+    """Passes the answers to the checks of a batch. Returns the checks that have to be repeated, each in a call of
+    its own: one invalid check makes the service reject the whole batch, without charging any of it."""
     try:
         reply = read(response)
     except SluiceError:
@@ -168,15 +168,15 @@ def distribute(batch: List[A], response: Response) -> List[A]:
 
 
 def read(response: Response) -> Dict[str, Any]:
-    """Returns the JSON object of an answer. Raises SluiceError for an invalid call, and Unavailable if the answer
-    is not one of the check API, for example the page of a proxy."""
+    """Returns the JSON object of an answer. Raises SluiceError if the call was invalid, and Unavailable if the
+    answer does not come from the check API, but for example from a proxy."""
     try:
         reply = json.loads(response.body)
     except (ValueError, RecursionError):
         reply = None
     detail = reply.get("detail") if isinstance(reply, dict) else None
     error = f"the service answered {response.status}: {detail or 'is this the address of --check?'}"
-    # A client can cause a 413 of a proxy, too, so on_error must not decide about it.
+    # A client can make a proxy in between answer 413, too, so on_error must not decide after a 413.
     if response.status == 413 or detail and response.status in (400, 415):
         raise SluiceError(error, response.status)
     if response.status != 200 or not isinstance(reply, dict):

@@ -20,12 +20,11 @@ Head = List[Tuple[bytes, bytes]]
 
 
 class SluiceMiddleware:
-    """Checks each request and WebSocket, and answers the denied ones.
+    """Checks each request and WebSocket, and answers those that are denied.
 
-    ``attributes`` returns attributes of a request that the application knows, for rules with ``attr:NAME``.
-    ``bodies`` are the paths to which request bodies are sent with the check, for rules that use them: "/login", or
-    "/v1/*". With ``everywhere=False``, only functions with a limit make checks.
-    """
+    ``attributes`` is a function that returns attributes of a request, for rules with ``attr:NAME``. ``bodies``
+    lists paths, such as "/login" or "/v1/*", for which checks contain the request body, for rules that use it. With
+    ``everywhere=False``, only functions with a limit make checks."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class SluiceMiddleware:
                 raise
             await self._refuse(refused.answer, scope, responder)
         except Exception:
-            exchange.status = exchange.status or 500  # the response of the server or the framework
+            exchange.status = exchange.status or 500  # the server or the framework answers with 500
             raise
         except BaseException:
             exchange.abandon()
@@ -94,7 +93,7 @@ class SluiceMiddleware:
         return described(scope.get("method", "GET"), _target(scope), headers, client and client[0], attributes, body)
 
     async def _admit(self, exchange: Exchange, scope: Scope, receive: "_Receive") -> bool:
-        """Checks the request, and waits for its turn. It returns False if the client leaves meanwhile."""
+        """Checks the request, and waits for its turn in a queue. Returns False if the client leaves meanwhile."""
         answer = await self._sluice.adecide(exchange, exchange.check())
         if not answer.delay:
             return True
@@ -104,7 +103,7 @@ class SluiceMiddleware:
         return not await receive.left_within(answer.delay)
 
     def _is_exempt(self, scope: Scope) -> bool:
-        """Reports whether the router of Starlette or FastAPI will choose a function that is exempt."""
+        """Returns whether the router of Starlette or FastAPI will choose an exempt function."""
         routes = getattr(scope.get("app", self.app), "routes", None)
         return routes is not None and getattr(_endpoint(routes, scope), EXEMPT, False)
 
@@ -123,7 +122,7 @@ class SluiceMiddleware:
 
 
 class _Receive:
-    """Gives the application the messages that the middleware has read, and then further ones."""
+    """Passes messages to the application: first those that the middleware has read, and then further ones."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -139,7 +138,7 @@ class _Receive:
         return await self._receive()
 
     async def body(self) -> bytes:
-        """Reads the body, which the application still receives."""
+        """Reads the body, and keeps it for the application."""
         pieces, size = [], 0
         while True:
             message = await self._receive()
@@ -153,8 +152,8 @@ class _Receive:
                 return b"".join(pieces)
 
     async def left_within(self, seconds: float) -> bool:
-        """Waits, and reports whether the client left before the time was over. It reads one message of a body at
-        most, so that the server holds back the rest."""
+        """Waits, and returns whether the client left before the time was over. Reads at most one message of the
+        body, so that the server does not receive the rest yet."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while not (self._seen and self._seen[-1].get("more_body")):
@@ -205,7 +204,8 @@ class _Responder:
         message["headers"] = with_fields(head, self._exchange.fields())
 
     async def _end(self) -> None:
-        """Runs before the last byte is sent, so that the client's next request finds the permit free."""
+        """Settles and releases before the last byte is sent, so that the client's next request finds the permit
+        free."""
         await self._exchange.sluice.asettle(self._exchange)
         await self._exchange.sluice.arelease(self._exchange)
 
@@ -218,7 +218,7 @@ def with_fields(head: Head, fields: Dict[str, str]) -> Head:
 
 
 def _target(scope: Scope) -> str:
-    """Returns path and query as they were received."""
+    """Returns the path and the query as received."""
     raw = scope.get("raw_path")
     path = text(raw) if isinstance(raw, bytes) and raw else urllib.parse.quote(scope["path"], safe="/!$&'()*+,;=:@-._~")
     query = text(scope.get("query_string", b""))

@@ -2,8 +2,7 @@
 
     SLUICE = {"url": "http://localhost:8081"}
 
-with the settings of Sluice and of the ASGI middleware; functions get Django's request.
-"""
+SLUICE takes the arguments of Sluice and of the ASGI middleware. Functions in it get Django's request."""
 
 import asyncio
 from types import SimpleNamespace
@@ -22,7 +21,7 @@ _shared: Dict[str, Sluice] = {}
 
 
 def sluice() -> Sluice:
-    """Returns the client with the settings of the project."""
+    """Returns the client that has the settings of the project."""
     if "sluice" not in _shared:
         names = ("url", "token", "deadline", "on_error", "tls")
         _shared["sluice"] = Sluice(**{name: value for name, value in _settings().items() if name in names})
@@ -30,12 +29,12 @@ def sluice() -> Sluice:
 
 
 def limit(rule: Optional[str] = None, *, key: Optional[Key] = None, cost: Cost = 1) -> Callable[[F], F]:
-    """Decorates a view as Sluice.limit does."""
+    """Decorates a view, like Sluice.limit."""
     return sluice().limit(rule, key=key, cost=cost)
 
 
 def exempt(view: F) -> F:
-    """Decorates a view as Sluice.exempt does."""
+    """Decorates a view, like Sluice.exempt."""
     return sluice().exempt(view)
 
 
@@ -120,7 +119,7 @@ def _process_exception(request: HttpRequest, err: Exception) -> Optional[HttpRes
 
 
 def _finish(exchange: Exchange, request: HttpRequest, response: HttpResponse) -> bool:
-    """Adds the fields, and reports whether the request can be settled before the response is sent."""
+    """Adds the fields to the response, and returns whether the request can be settled before the response is sent."""
     if not response.streaming:
         exchange.bytes = len(response.content)
     known = exchange.began(response.status_code, response.items(), request.method or "GET")
@@ -158,8 +157,8 @@ def _response(answer: Answer) -> HttpResponse:
 
 
 def _environ(request: HttpRequest) -> Dict[str, Any]:
-    """Returns the part of a WSGI environ that a check needs, under ASGI, too. Django reads the body and keeps it for
-    the view."""
+    """Returns the part of a WSGI environ that a check needs, even if Django runs under ASGI. Django reads the body,
+    and keeps it for the view."""
     return {
         **request.META,
         "SCRIPT_NAME": "",

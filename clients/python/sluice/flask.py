@@ -11,11 +11,11 @@ from .wsgi import Body, describe, end, with_fields
 
 
 class SluiceFlask:
-    """Checks each request of an application, and answers the denied ones. The settings are those of the ASGI
+    """Checks each request of an application, and answers those that are denied. The arguments are those of the ASGI
     middleware; functions get ``flask.request``.
 
-    It runs as ``before_request``: functions registered before it may set what ``attributes`` reads.
-    """
+    The check is a ``before_request`` function. Such functions that were registered earlier run first, and may set
+    values that ``attributes`` reads."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class SluiceFlask:
     def _teardown(self, err: Optional[BaseException]) -> None:
         current.set(None)
         exchange = flask.g.pop("_sluice", None)
-        if exchange is not None and not exchange.status:  # the error goes on to the server
+        if exchange is not None and not exchange.status:  # the error passes on to the server
             exchange.status = 500
             end(exchange)
 

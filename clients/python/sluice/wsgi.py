@@ -1,4 +1,4 @@
-"""Middleware for WSGI, for frameworks without a middleware of their own in this package."""
+"""Middleware for WSGI frameworks that have no other middleware in this package."""
 
 import io
 import urllib.parse
@@ -17,8 +17,8 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 
 class SluiceWSGIMiddleware:
-    """Checks each request, and answers the denied ones. The settings are those of the ASGI middleware; functions
-    get the environ."""
+    """Checks each request, and answers those that are denied. The arguments are those of the ASGI middleware.
+    Functions get the environ."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class SluiceWSGIMiddleware:
                 raise
             body = _refuse(refused.answer, environ, start)
         except Exception:
-            exchange.status = exchange.status or 500  # the response of the server
+            exchange.status = exchange.status or 500  # the server answers with 500
             end(exchange)
             raise
         except BaseException:  # the server stops the thread
@@ -57,7 +57,7 @@ class SluiceWSGIMiddleware:
             current.reset(token)
         if not exchange.pending:
             return body
-        if isinstance(body, (list, tuple)):  # complete, and servers use its length
+        if isinstance(body, (list, tuple)):  # the body is complete, and servers use the length of the list
             exchange.bytes = sum(map(len, body))
             end(exchange)
             return body
@@ -68,7 +68,7 @@ class SluiceWSGIMiddleware:
 
 
 class Body:
-    """The body of a response. At its end, the request is settled and released."""
+    """The body of a response. When it ends, the request is settled and its permits are released."""
 
     def __init__(self, body: Iterable[Any], exchange: Exchange) -> None:
         self._body, self._exchange = body, exchange
@@ -83,7 +83,7 @@ class Body:
         except StopIteration:
             end(self._exchange)
             raise
-        self._exchange.bytes += len(piece.encode() if isinstance(piece, str) else piece)  # Flask allows text, too
+        self._exchange.bytes += len(piece.encode() if isinstance(piece, str) else piece)  # Flask also allows str
         return piece
 
     def close(self) -> None:
@@ -126,7 +126,8 @@ def _refuse(answer: Answer, environ: Environ, start_response: StartResponse) -> 
 
 
 def describe(environ: Environ, attributes: Callable[[], Any], bodies: Iterable[str]) -> Dict[str, Any]:
-    """Returns the request of an environ. The path is the one that the application is routed by, escaped again."""
+    """Returns the request of an environ. The path is the one by which the application routes requests, escaped
+    again."""
     path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
     raw = path.encode("latin-1")
     target = urllib.parse.quote(raw, safe="/!$&'()*+,;=:@-._~") or "/"
@@ -149,7 +150,7 @@ def _read(environ: Environ) -> Optional[bytes]:
     """Reads the body, and puts it back for the application."""
     length = environ.get("CONTENT_LENGTH") or ""
     if not length.isdecimal() and not environ.get("wsgi.input_terminated"):
-        if environ.get("HTTP_TRANSFER_ENCODING"):  # only some servers can read such a body, each in its own way
+        if environ.get("HTTP_TRANSFER_ENCODING"):  # few servers can read such a body, each in a different way
             raise Refused(refusal(411, "length_required", "The body needs a Content-Length here."))
         return None
     if length.isdecimal() and int(length) > MOST_BODY:

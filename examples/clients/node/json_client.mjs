@@ -1,8 +1,8 @@
-// Asks Sluice before each piece of work, with nothing but what comes with Node.
+// Asks Sluice before each piece of work. Uses only Node's own modules.
 //
 //     node json_client.mjs 127.0.0.1:8081 4
 //
-// does four pieces of work under the rule "jobs", and waits where it is told to.
+// does four pieces of work under the rule "jobs", and waits when Sluice asks it to.
 
 import { randomUUID } from "node:crypto";
 import { pathToFileURL } from "node:url";
@@ -28,7 +28,7 @@ export class Sluice {
     return answer;
   }
 
-  // check asks again once if there was no answer: the id makes that free.
+  // check repeats a check once if there was no answer. Because of the id, it is not charged twice.
   async check(rule, key, cost = 1) {
     const question = { rule, key, cost, id: randomUUID() };
     try {
@@ -39,7 +39,7 @@ export class Sluice {
     }
   }
 
-  // wait waits until it fits. It returns false if that would take too long, or never comes.
+  // wait waits until a check is allowed. It returns false if that would take too long, or never happens.
   async wait(rule, key, { cost = 1, patience = 60 } = {}) {
     const end = performance.now() + patience * 1000;
     for (;;) {

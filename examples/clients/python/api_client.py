@@ -1,4 +1,4 @@
-"""Calls an API that has limits, and does what a refusal says. Standard library only.
+"""Calls an API that has limits, and waits as a denial asks. Uses only the standard library.
 
     python3 api_client.py http://127.0.0.1:8080/orders 3
 """
@@ -11,7 +11,7 @@ import urllib.request
 
 
 def get(url, attempts=5, patience=60.0):
-    """Returns the body. Raises the refusal if the wait would be longer than patience, in seconds."""
+    """Returns the body. Raises the denial if it asks to wait for longer than patience, in seconds."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -22,7 +22,7 @@ def get(url, attempts=5, patience=60.0):
             promised = refusal.headers.get("Retry-After", "")
             if refusal.code not in (429, 503) or not promised.isdecimal() or attempts == 0:
                 raise
-            # Never earlier than promised, and not at the same moment as everybody else.
+            # Wait at least as long as promised, plus a random time, so that not all clients return at once.
             wait = int(promised) * random.uniform(1, 1.1)
             if time.monotonic() + wait > end:
                 raise

@@ -1,4 +1,4 @@
-"""Limits in Flask: by the user of the session, for one route, and for none."""
+"""Limits in Flask: by the user of the session, with a rule for one route, and without limits for another."""
 
 from flask import Flask, g, session
 

@@ -1,4 +1,4 @@
-"""Asks Sluice before each piece of work, with nothing but the standard library.
+"""Asks Sluice before each piece of work. Uses only the standard library.
 
     python3 json_client.py 127.0.0.1:8081 4
 
@@ -23,7 +23,7 @@ class Sluice:
             self.headers["Authorization"] = "Bearer " + token
 
     def ask(self, path, question):
-        """Returns the answer to a question, asked again once if the connection was gone."""
+        """Returns the answer to a check. Repeats the check once if the connection is broken."""
         body = json.dumps(question)
         for last in (False, True):
             try:
@@ -40,11 +40,11 @@ class Sluice:
         return answer
 
     def check(self, rule, key, cost=1):
-        # The id makes it free to ask again when nobody knows whether the first time was charged.
+        # Because of the id, a check can be repeated without a second charge, even if the first one was charged.
         return self.ask("/v1/check", {"rule": rule, "key": key, "cost": cost, "id": str(uuid.uuid4())})
 
     def wait(self, rule, key, cost=1, patience=60.0):
-        """Waits until it fits. Returns False if that would take too long, or never comes."""
+        """Waits until a check is allowed. Returns False if that would take too long, or never happens."""
         end = time.monotonic() + patience
         while True:
             answer = self.check(rule, key, cost)

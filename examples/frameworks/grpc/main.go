@@ -1,5 +1,5 @@
-// Command grpc limits the calls to a gRPC server by the policy in api.yaml. Its service is that of
-// health checks, in place of one of your own:
+// Command grpc limits the calls to a gRPC server by the policy in api.yaml. Its only service is the health check of
+// gRPC, in place of a service of your own:
 //
 //	go run ./examples/grpc
 package main

@@ -8,18 +8,19 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Connector opens no more connections to a database at once than Places has permits: all instances of a program
-// together stay below the limit of the server. A call that needs one more waits until its context ends.
+// Connector holds a permit of Places for each open connection to a database, so all instances of a program together
+// stay below the server's limit of connections. A call that needs a further connection waits until a permit is free
+// or its context ends.
 //
 //	db := sql.OpenDB(&inflight.Connector{Connector: connector, Places: places, Name: "orders"})
 //	db.SetConnMaxIdleTime(time.Second) // an idle connection holds its permit
 type Connector struct {
 	driver.Connector
 	Places *sluice.Semaphore
-	Name   string // of the database
+	Name   string // the name of the database: the key of its permits
 }
 
-// Connect holds a place until the connection is closed.
+// Connect opens a connection, and holds a permit until the connection is closed.
 func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	release, err := c.Places.Wait(ctx, c.Name)
 	if err != nil {
@@ -32,14 +33,15 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	m, ok := opened.(modern)
 	if !ok {
-		_ = opened.Close() // nothing was done by it
+		_ = opened.Close() // the connection is unused
 		release()
-		return nil, fmt.Errorf("the driver of %s knows no contexts: %T", c.Name, opened)
+		return nil, fmt.Errorf("the driver of %s does not support contexts: %T", c.Name, opened)
 	}
 	return &conn{m, release}, nil
 }
 
-// modern is what database/sql asks connections for one by one, and drivers of today have.
+// modern has the optional interfaces that database/sql uses, and that the connections of all current drivers
+// implement.
 type modern interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -59,7 +61,7 @@ func (c *conn) Close() error {
 	return c.modern.Close()
 }
 
-// CheckNamedValue leaves it to the driver which values it takes.
+// CheckNamedValue lets the driver check the value, if the driver does that.
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	if checker, ok := c.modern.(driver.NamedValueChecker); ok {
 		return checker.CheckNamedValue(v)
@@ -67,7 +69,7 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// IsValid leaves it to the driver whether the connection is still good.
+// IsValid lets the driver report whether the connection is still usable, if the driver does that.
 func (c *conn) IsValid() bool {
 	v, ok := c.modern.(driver.Validator)
 	return !ok || v.IsValid()

@@ -1,5 +1,5 @@
-// Package inflight is an example of a program that bounds its own concurrency with permits that all its
-// instances share: for requests of an http.Client, and for connections of database/sql.
+// Package inflight shows how a program bounds its own concurrency with permits that all its instances share: for
+// the requests of an http.Client, and for the connections of database/sql.
 package inflight
 
 import (
@@ -9,19 +9,19 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Transport has no more requests under way to each host at once than Places has places. Others wait
-// for their turn until their context ends.
+// Transport holds a permit of Places for each request that is under way to a host. Further requests to that host
+// wait until a permit is free or their context ends.
 type Transport struct {
 	Base   http.RoundTripper
 	Places *sluice.Semaphore
 }
 
-// RoundTrip holds a place until the body of the response is closed.
+// RoundTrip sends a request, and holds a permit until the body of the response is closed.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	release, err := t.Places.Wait(r.Context(), r.URL.Host)
 	if err != nil {
 		if r.Body != nil {
-			r.Body.Close() // as a RoundTripper has to
+			r.Body.Close() // a RoundTripper has to close the body, even if it fails
 		}
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		release()
 		return nil, err
 	}
-	if both, ok := resp.Body.(io.ReadWriteCloser); ok { // of a connection that has switched protocols
+	if both, ok := resp.Body.(io.ReadWriteCloser); ok { // the connection has switched protocols
 		resp.Body = &tunnel{both, release}
 	} else {
 		resp.Body = &body{resp.Body, release}

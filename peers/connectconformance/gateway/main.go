@@ -1,6 +1,6 @@
-// Command gateway is the server under test of connectrpc.com/conformance: "sluice serve" in front of the
-// suite's reference server. It reads the suite's request from the standard input, writes where it serves,
-// and ends with SIGTERM.
+// Command gateway is the server under test of connectrpc.com/conformance: "sluice serve" in front of the suite's
+// reference server. It reads the suite's request from the standard input, writes the address on which it serves to
+// the standard output, and ends on SIGTERM.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Environment: the programs, and the scheme of the upstream.
+// The environment variables have the paths of the two programs, and the scheme of the upstream.
 const (
 	envSluice = "PEERS_SLUICE"
 	envServer = "PEERS_SERVER"
@@ -95,7 +95,7 @@ func serve() error {
 	return nil
 }
 
-// startGateway returns the port that the log names.
+// startGateway starts the gateway, and returns its port, which it reads from the gateway's log.
 func startGateway(c *exec.Cmd) (port uint64, err error) {
 	log, err := c.StderrPipe()
 	if err != nil {
@@ -118,7 +118,7 @@ func startGateway(c *exec.Cmd) (port uint64, err error) {
 		}
 		seen = append(seen, lines.Text())
 	}
-	return 0, fmt.Errorf("the gateway does not serve:\n%s", strings.Join(seen, "\n"))
+	return 0, fmt.Errorf("the gateway has not started:\n%s", strings.Join(seen, "\n"))
 }
 
 func end(c *exec.Cmd) {
@@ -126,7 +126,7 @@ func end(c *exec.Cmd) {
 	_ = c.Wait()
 }
 
-// start starts a server of the suite with what is asked of it, and returns its answer.
+// start starts the suite's reference server, sends it the request message, and returns its answer.
 func start(c *exec.Cmd, message []byte) (answer []byte, err error) {
 	in, err := c.StdinPipe()
 	if err != nil {
@@ -146,7 +146,7 @@ func start(c *exec.Cmd, message []byte) (answer []byte, err error) {
 	return receive(out)
 }
 
-// Messages have their length in front of them, in four bytes.
+// receive reads a message, which follows its length in four bytes.
 func receive(r io.Reader) ([]byte, error) {
 	var size uint32
 	if err := binary.Read(r, binary.BigEndian, &size); err != nil {
@@ -162,7 +162,7 @@ func send(w io.Writer, message []byte) error {
 	return err
 }
 
-// The fields of ServerCompatRequest, TLSCreds and ServerCompatResponse.
+// The numbers of the fields of ServerCompatRequest, TLSCreds and ServerCompatResponse.
 const (
 	useTLS, serverCreds                = 4, 7
 	credsCert, credsKey                = 1, 2

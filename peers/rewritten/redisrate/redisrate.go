@@ -1,4 +1,4 @@
-// Package redis_rate has the API of github.com/go-redis/redis_rate, over Sluice.
+// Package redis_rate has the API of github.com/go-redis/redis_rate, implemented with Sluice.
 package redis_rate
 
 import (
@@ -25,13 +25,13 @@ type Result = redis_rate.Result
 // PerSecond returns a limit.
 func PerSecond(rate int) Limit { return redis_rate.PerSecond(rate) }
 
-// Limiter counts in the server at URL.
+// Limiter counts in the Redis server whose URL is in the environment variable [URL].
 type Limiter struct {
 	limiter *sluice.Limiter
-	last    *sluice.Limiter // of the limit used last
+	last    *sluice.Limiter // the limiter for the limit used last
 }
 
-// NewLimiter returns a limiter. Its client is ignored.
+// NewLimiter returns a limiter. It ignores the client that it is called with.
 func NewLimiter(*redis.Ring) *Limiter {
 	store, err := redisstore.Open(context.Background(), os.Getenv(URL))
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *Limiter) Allow(ctx context.Context, key string, limit Limit) (*Result, 
 	return l.AllowN(ctx, key, limit, 1)
 }
 
-// AllowN takes n units, or none if n is zero, and returns what remains.
+// AllowN takes n units, and returns how many remain. With n zero, it takes none.
 func (l *Limiter) AllowN(ctx context.Context, key string, limit Limit, n int) (*Result, error) {
 	of, err := l.of(limit)
 	if err != nil {
@@ -66,7 +66,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, limit Limit, n int) (*
 	return result(&d, limit, n, n), err
 }
 
-// AllowAtMost takes n units, or as many as remain.
+// AllowAtMost takes n units, or all that remain if these are fewer.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, limit Limit, n int) (*Result, error) {
 	if n == 0 {
 		return l.AllowN(ctx, key, limit, 0)
@@ -84,8 +84,8 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, limit Limit, n in
 	return nil, err
 }
 
-// Reset forgets the count of a key under the limit used last. In redis_rate a count belongs to the key alone; in Sluice
-// it belongs to the key and the rate.
+// Reset deletes the count of a key under the limit used last. In redis_rate, a key has one count; in Sluice, a key
+// has a count for each rate.
 func (l *Limiter) Reset(ctx context.Context, key string) error { return l.last.Reset(ctx, key) }
 
 func (l *Limiter) of(limit Limit) (of *sluice.Limiter, err error) {
@@ -101,7 +101,7 @@ func result(d *sluice.Decision, limit Limit, n, allowed int) *Result {
 	r := &Result{Limit: limit, Allowed: allowed, Remaining: int(d.Remaining), RetryAfter: -1, ResetAfter: d.ResetAfter}
 	switch {
 	case n == 0 || allowed > 0:
-	case d.RetryAfter == sluice.Never: // redis_rate returns the time in which n units refill, although they do not fit then
+	case d.RetryAfter == sluice.Never: // redis_rate returns the time in which n units refill, although n units never fit
 		r.RetryAfter = time.Duration(n-r.Remaining) * limit.Period / time.Duration(limit.Rate)
 	default:
 		r.RetryAfter = d.RetryAfter

@@ -1,4 +1,5 @@
-// Package throttled has the part of the API of github.com/throttled/throttled that its rate_test.go tests, over Sluice.
+// Package throttled has the part of the API of github.com/throttled/throttled that its rate_test.go tests,
+// implemented with Sluice.
 package throttled
 
 import (
@@ -17,7 +18,7 @@ type GCRAStoreCtx = throttled.GCRAStoreCtx
 // RateLimitResult is a decision.
 type RateLimitResult = throttled.RateLimitResult
 
-// Rate is a number of requests in a time.
+// Rate is a number of requests in a period.
 type Rate struct {
 	count  int
 	period time.Duration
@@ -35,7 +36,7 @@ func PerSec(n int) Rate { return Rate{n, time.Second} }
 // PerDuration returns a rate.
 func PerDuration(n int, d time.Duration) Rate { return Rate{n, d} }
 
-// GCRARateLimiterCtx is a token bucket, at the times of a store of throttled.
+// GCRARateLimiterCtx is a token bucket with the clock of a store of throttled.
 type GCRARateLimiterCtx struct {
 	clock GCRAStoreCtx
 	store *memory.Store
@@ -62,7 +63,8 @@ func (l *GCRARateLimiterCtx) RateLimit(key string, quantity int) (bool, RateLimi
 // epoch is the time of the store at the test's Unix time 0.
 var epoch = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// RateLimitCtx takes quantity units, or none if it is zero, and returns what remains.
+// RateLimitCtx takes quantity units, and returns the state of the key afterwards. With quantity zero, it takes
+// none.
 func (l *GCRARateLimiterCtx) RateLimitCtx(ctx context.Context, key string, quantity int) (bool, RateLimitResult, error) {
 	_, now, err := l.clock.GetWithTime(ctx, key)
 	if err != nil {
@@ -75,7 +77,7 @@ func (l *GCRARateLimiterCtx) RateLimitCtx(ctx context.Context, key string, quant
 	d := l.plan.Decide(int64(quantity), receipts[0])
 	result := RateLimitResult{Limit: int(l.plan.Capacity), Remaining: int(d.Remaining), ResetAfter: d.ResetAfter, RetryAfter: d.RetryAfter}
 	if d.RetryAfter == sluice.Never || d.Allowed && quantity > 0 || d.RetryAfter == 0 {
-		result.RetryAfter = -1 // throttled returns no wait for the next request
+		result.RetryAfter = -1 // for an admitted request, throttled returns no wait
 	}
 	return !d.Allowed, result, nil
 }

@@ -1,15 +1,17 @@
-// Package fair divides a limit among the tenants that share it, by weight: a tenant that asks for less than its
-// allocation gets all it asks for, and the rest is divided among the others. The package has no clock and does not
-// count used units; package policy charges tenants by its answers.
+// Package fair divides a limit among the tenants that share it, by weight. A tenant that requests fewer units than
+// its allocation gets all of them, and the rest is divided among the other tenants. The package has no clock and
+// does not count used units; package policy makes the charges.
 //
-// A request of a tenant is two charges. The first charges the limit, an ordinary bucket, so the limit is exact over
-// every store. The second charges a meter of the tenant, on which a unit costs the time between two units of the
-// tenant's allocation. When allocations change, only that cost changes: plans and states stay.
+// A request of a tenant makes two charges. The first charges the limit, which is an ordinary bucket, so the limit
+// is exact with every store. The second charges a meter of the tenant, on which a unit costs the time between two
+// units of the tenant's allocation. When allocations change, only this cost changes; plans and states stay the
+// same.
 //
-// The limit is divided in line with the demand of the last window, by water-filling. The amount to divide depends
-// on the bucket: it is larger if the level is below the target, and smaller if the level is above, so that nothing
-// stays unused. At the target level, the reserve is still free. The first request of an epoch computes the
-// division, and requests that come meanwhile use the previous division, so no goroutine is needed.
+// The limit is divided according to the demand of the last window, by water-filling (see [Fill]). The amount to
+// divide depends on the level of the bucket: it is larger if the level is below a target, and smaller if the level
+// is above it, so that no units stay unused. At the target level, a reserve is still free, for tenants below their
+// allocation. The first request of an epoch, a quarter of the window, computes the division, and requests that come
+// meanwhile use the previous division. So no goroutine is needed.
 package fair
 
 import (
@@ -23,7 +25,7 @@ import (
 )
 
 const (
-	// MaxTenants is the most tenants that a cap keeps track of at a time. All others count as one tenant.
+	// MaxTenants is the most tenants that a cap tracks at a time. All further tenants count as one.
 	MaxTenants = 10_000
 	// MaxWeight is the largest weight.
 	MaxWeight = 1000
@@ -32,47 +34,48 @@ const (
 	// MaxWindow is the longest window of a cap.
 	MaxWindow = 24 * time.Hour
 
-	epochs     = 4       // per window
+	epochs     = 4       // the number of epochs in a window
 	minWindow  = 1e6     // microseconds
-	minUnits   = 32      // least number of units in a window, so that slow caps have enough to divide
-	scale      = 1 << 10 // factor of demands, for precise allocations
-	othersLast = 1e6     // microseconds for which the demand heard from other instances is valid
-	farAhead   = 1 << 40 // a bound: no tenant asks for as much in an epoch
+	minUnits   = 32      // the least number of units in a window, so that slow caps have enough to divide
+	scale      = 1 << 10 // the factor by which demands are multiplied, for precise allocations
+	othersLast = 1e6     // microseconds for which a post of other instances is valid
+	farAhead   = 1 << 40 // an upper bound of the units that a tenant requests in an epoch
 )
 
-// Cap is the latest demand of the tenants of a shared limit. It is safe for concurrent use.
+// Cap is a limit that tenants share. It has the latest demand of the tenants, and their allocations. It is safe for
+// concurrent use.
 //
 // Time is divided into epochs, a quarter of the window each. A tenant's demand is the number of units that it
-// requested in the last window; for a new tenant, it is extrapolated to a whole window. A tenant with requests in
-// the last window is active. The first request in an epoch divides the cap again, in time n·log n, while other
-// requests use the old division.
+// requested in the last window; for a new tenant, the number is extrapolated to a whole window. A tenant with
+// requests in the last window is active. The first request in an epoch divides the cap among the n active tenants
+// again, in time n·log n.
 type Cap struct {
 	ID            uint64 // the same in all processes
 	count, period int64  // units per period, and the period in microseconds
-	unit          int64  // how much one unit adds to the level of the bucket
+	unit          int64  // the amount that one unit adds to the level of the bucket
 	epoch         int64  // microseconds
 	units         int64  // units in a window, times scale
-	least         int64  // see Terms
-	// Levels of the bucket, in units: burst is full, line is full up to the reserve, and aim is the target while
-	// demand exceeds the cap.
+	least         int64  // the Each of a tenant that is not limited: see Terms
+	// These are levels of the bucket, in units: burst is full, line leaves only the reserve free, and aim is the
+	// target while demand exceeds the cap.
 	burst, line, aim int64
 
-	began  atomic.Int64 // start of the epoch, in microseconds
-	short  atomic.Bool  // demand exceeds the cap
-	weight atomic.Int64 // sum of the weights of all active tenants
-	level  atomic.Int64 // level of the bucket at the time noted; a unit adds Cap.unit to it
+	began  atomic.Int64 // the start of the epoch, in microseconds
+	short  atomic.Bool  // whether demand exceeds the cap
+	weight atomic.Int64 // the sum of the weights of all active tenants
+	level  atomic.Int64 // the level of the bucket at the time noted; each unit adds Cap.unit
 	noted  atomic.Int64 // microseconds
-	parts  atomic.Int64 // number of instances among which the cap was divided at the time noted: see Note
+	parts  atomic.Int64 // the number of instances among which the cap was divided at the time noted: see Note
 	known  atomic.Pointer[map[string]*tenant]
 
 	adding sync.Mutex         // guards fresh and known
-	fresh  map[string]*tenant // tenants that are not in known yet
-	many   int                // number of tenants in known and fresh
+	fresh  map[string]*tenant // the tenants that are not yet in known
+	many   int                // the number of tenants in known and fresh
 
 	dividing sync.Mutex // guards the fields below, and the past of tenants
 	division Level      // writers also hold adding
 	wants    []Want
-	rest     tenant // all tenants beyond MaxTenants
+	rest     tenant // all tenants in excess of MaxTenants, together
 	others   others
 }
 
@@ -80,50 +83,51 @@ type Cap struct {
 type tenant struct {
 	id      uint64
 	weight  atomic.Int64
-	asked   atomic.Int64 // in this epoch
-	limited atomic.Bool  // demand exceeds the allocation
-	free    atomic.Int64 // units that the tenant may request in an epoch without exceeding its allocation, if demand exceeds the cap
+	asked   atomic.Int64 // the number of units requested in this epoch
+	limited atomic.Bool  // whether demand exceeds the allocation
+	free    atomic.Int64 // if demand exceeds the cap: the units that the tenant may request in an epoch without exceeding its allocation
 	each    atomic.Int64 // Each in Terms, for a limited tenant
-	due     atomic.Int64 // when the tenant has used up its lead (see NoteAhead), in microseconds
+	due     atomic.Int64 // when the tenant will no longer be ahead of its allocation (see NoteAhead), in microseconds
 
-	past   [epochs]int64 // asked in each of the last epochs, the newest first
-	age    int64         // epochs since its first request, at most epochs
-	demand int64         // demand here, in the window
-	wants  int64         // demand here and in other processes, times scale
+	past   [epochs]int64 // the number of units requested in each of the last epochs, the newest first
+	age    int64         // the number of epochs since its first request, at most epochs
+	demand int64         // the demand in this process, in the window
+	wants  int64         // the demand in this and in other processes, times scale
 }
 
-// Terms are the terms for charging a store for a tenant.
+// Terms has the numbers that are needed to charge a store for a tenant.
 type Terms struct {
-	// Each is how many nanoseconds of the tenant's own time a unit takes. While the cap is divided among N
-	// instances, it is N times as long.
+	// Each is the cost of a unit on the tenant's meter, in nanoseconds. While the cap is divided among N instances,
+	// the cost is N times as high.
 	Each int64
-	// Short reports that demand exceeds the cap.
+	// Short reports whether demand exceeds the cap.
 	Short bool
-	// Over reports that the tenant requests more than its allocation. Then the bucket should hold at most Line with
-	// the request, and the reserve is left to other tenants.
+	// Over reports whether the tenant requests more than its allocation. If so, the level of the bucket with the
+	// request should be at most Line, which leaves the reserve to other tenants.
 	Over bool
 	Line int64
-	// Above reports that the bucket held more than Line when its level was last known.
+	// Above reports whether the last known level of the bucket does not leave room for the request below Line.
 	Above bool
 
-	part          Level // the division of an epoch
+	part          Level // the division for one epoch
 	weight, asked int64
 	tenant        *tenant
 }
 
-// NoteAhead notes how far the tenant is ahead of its allocation at the time now. ahead is in nanoseconds, and now
-// is in microseconds.
+// NoteAhead records by how many nanoseconds the tenant is ahead of its allocation at now, which is in microseconds.
 func (t *Terms) NoteAhead(ahead, now int64) {
 	t.tenant.due.Store(now + ahead/1000)
 }
 
-// Ahead returns how many nanoseconds the tenant is ahead at now, by the last NoteAhead.
+// Ahead returns by how many nanoseconds the tenant is ahead of its allocation at now, according to the last
+// NoteAhead.
 func (t *Terms) Ahead(now int64) int64 { return max(0, t.tenant.due.Load()-now) * 1000 }
 
-// Within returns how many more units the tenant can ask for in this epoch before it exceeds its allocation.
+// Within returns how many more units the tenant can request in this epoch without exceeding its allocation.
 func (t *Terms) Within() int64 { return t.part.Of(t.weight) - t.asked }
 
-// Window returns how long a tenant is active after a request, in microseconds.
+// Window returns the length of the window of a cap, in microseconds: a tenant is active for this time after a
+// request.
 func Window(count int64, period time.Duration) int64 {
 	return max(minWindow, mulDiv(minUnits, period.Microseconds(), count))
 }
@@ -133,8 +137,8 @@ func Units(count int64, period time.Duration) int64 {
 	return mulDiv(count, Window(count, period), period.Microseconds())
 }
 
-// New returns a cap of count units a period, with Units of at most MaxUnits. The name identifies the cap in all
-// processes. unit is the amount by which one unit raises the level of the bucket.
+// New returns a cap of count units per period. Its Units must be at most MaxUnits. The name identifies the cap in
+// all processes. unit is the amount that a unit adds to the level of the bucket.
 func New(name string, count int64, period time.Duration, burst, unit int64) *Cap {
 	c := &Cap{
 		unit: unit,
@@ -157,7 +161,7 @@ func (c *Cap) Same(count int64, period time.Duration, burst int64) bool {
 	return c.count == count && c.period == period.Microseconds() && c.burst == burst
 }
 
-// Idle reports whether the cap had no requests for a while.
+// Idle reports whether the cap has had no requests for two windows.
 func (c *Cap) Idle(now int64) bool { return now-c.began.Load() > 2*epochs*c.epoch }
 
 // identify returns the same number for a name in all processes.
@@ -166,7 +170,8 @@ func identify(name string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// Ask notes that a tenant asks for units at now, in microseconds, and sets its terms. The key is copied.
+// Ask records that a tenant requests units at now, which is in microseconds, and sets the terms of the request. The
+// key is copied.
 func (c *Cap) Ask(key string, weight, units, now int64, terms *Terms) {
 	c.pass(now)
 	t := c.tenant(key, weight, true)
@@ -174,7 +179,7 @@ func (c *Cap) Ask(key string, weight, units, now int64, terms *Terms) {
 	c.set(terms, t, t.asked.Add(units), units, now)
 }
 
-// Look sets the terms as Ask would, but notes nothing.
+// Look sets the terms like Ask, but records nothing.
 func (c *Cap) Look(key string, weight, units, now int64, terms *Terms) {
 	c.pass(now)
 	units = min(max(units, 0), MaxUnits)
@@ -191,15 +196,15 @@ func (c *Cap) Look(key string, weight, units, now int64, terms *Terms) {
 
 // Part is the allocation of a tenant.
 type Part struct {
-	// Each is how many nanoseconds lie between the units of its allocation. If demand exceeds the cap, this is the
-	// current allocation; otherwise, the allocation that the tenant would have if all active tenants had full
+	// Each is the time between two units of the allocation, in nanoseconds. If demand exceeds the cap, this is the
+	// current allocation. Otherwise, it is the allocation that the tenant would have if all active tenants had full
 	// demand.
 	Each    int64
-	Weights int64 // sum of the weights of all active tenants, including this one
-	Short   bool  // demand exceeds the cap
+	Weights int64 // the sum of the weights of all active tenants, including this one
+	Short   bool  // whether demand exceeds the cap
 }
 
-// Part returns the allocation of a tenant at now, and notes nothing.
+// Part returns the allocation of a tenant at now, and records nothing.
 func (c *Cap) Part(key string, weight, now int64) Part {
 	c.pass(now)
 	t := c.tenant(key, weight, false)
@@ -217,9 +222,9 @@ func (c *Cap) Part(key string, weight, now int64) Part {
 	return p
 }
 
-// Note notes the level of the cap's bucket at now. While instances cannot count together, each has one of several
-// parts of the bucket, and used is the level of that part, as in package share: with two parts, an empty part is a
-// bucket that is half full and drains half as fast.
+// Note records the level of the cap's bucket at now. While instances cannot count together, the bucket is divided
+// into parts, and used is the level of this instance's part as package share counts it: of two parts, an empty one
+// has the level of a bucket that is half full, and drains half as fast.
 func (c *Cap) Note(used, now, parts int64) {
 	c.level.Store(used)
 	c.noted.Store(now)
@@ -231,7 +236,8 @@ func (c *Cap) Note(used, now, parts int64) {
 // Parts returns the number of instances among which the cap is divided now.
 func (c *Cap) Parts() int64 { return c.parts.Load() }
 
-// ofPart converts a level of the whole bucket, in units, to the level of one of its parts.
+// ofPart converts a level of the whole bucket, in units, to the level that each part has when the bucket is divided
+// into the given number of parts.
 func (c *Cap) ofPart(units, parts int64) int64 { return c.burst - (c.burst-units)/parts }
 
 func (c *Cap) set(terms *Terms, t *tenant, asked, units, now int64) {
@@ -287,7 +293,7 @@ func (c *Cap) tenant(key string, weight int64, add bool) *tenant {
 	return t
 }
 
-// admit gives a new tenant its allocation.
+// admit sets the weight and the allocation of a new tenant.
 func (c *Cap) admit(t *tenant, weight int64) {
 	t.weight.Store(weight)
 	c.grant(t, weight)
@@ -303,7 +309,7 @@ func (c *Cap) grant(t *tenant, weight int64) (part int64) {
 	return part
 }
 
-// each returns how many nanoseconds lie between the units of a limited tenant.
+// each returns the time between two units of a limited tenant, in nanoseconds.
 func (c *Cap) each(weight int64) int64 {
 	if c.division.Rest == 0 {
 		return c.epoch * epochs * 1000 // nothing is left for the tenant
@@ -314,7 +320,7 @@ func (c *Cap) each(weight int64) int64 {
 // pass starts a new epoch if the current epoch is over.
 func (c *Cap) pass(now int64) {
 	if since := now - c.began.Load(); since >= 0 && since < c.epoch || since < 0 && since > -c.epoch*epochs {
-		return // clocks of processors differ a little
+		return // a small step back is ignored, because the clocks of processors differ a little
 	}
 	if c.dividing.TryLock() {
 		defer c.dividing.Unlock()
@@ -322,7 +328,7 @@ func (c *Cap) pass(now int64) {
 	}
 }
 
-// renew starts the epoch of now. The caller holds dividing.
+// renew starts the epoch that contains now. The caller holds dividing.
 func (c *Cap) renew(now int64) {
 	begins := now - now%c.epoch
 	steps := (begins - c.began.Load()) / c.epoch
@@ -337,7 +343,7 @@ func (c *Cap) renew(now int64) {
 	c.divide(now)
 }
 
-// turn moves demand into the past, and drops inactive tenants.
+// turn moves the demand of the present epoch into the past, and drops inactive tenants.
 func (c *Cap) turn(steps int64) {
 	c.rest.turn(steps)
 	known := *c.known.Load()
@@ -379,17 +385,17 @@ func (t *tenant) turn(steps int64) {
 	for _, n := range t.past {
 		sum += n
 	}
-	// A tenant that stops after a large demand must not keep its allocation until the window is over: so its demand
-	// is at most the highest that the last epoch makes likely.
+	// A tenant that stops after a large demand must not keep its allocation for a whole window. So its demand is
+	// bounded by the highest demand that is likely after the last epoch.
 	last := t.past[0]
 	t.demand = min(sum*epochs/t.age, epochs*(last+2*root(last)+4))
 }
 
-// divide divides the cap among the active tenants.
+// divide computes the allocations of the active tenants.
 func (c *Cap) divide(now int64) {
-	theirs := c.heard(now)
+	theirs := c.recent(now)
 	if c.parts.Load() > 1 {
-		theirs = nil // each instance divides its part by its own demand
+		theirs = nil // each instance divides its part according to its own demand
 	}
 	known := *c.known.Load()
 	c.wants = c.wants[:0]
@@ -415,7 +421,7 @@ func (c *Cap) divide(now int64) {
 	for _, t := range known {
 		t.limited.Store(t.wants > c.grant(t, t.weight.Load()))
 	}
-	for _, t := range c.fresh { // tenants that came since the last division
+	for _, t := range c.fresh { // the tenants that have come since the last division
 		all += t.weight.Load()
 		c.grant(t, t.weight.Load())
 	}
@@ -433,7 +439,7 @@ func (c *Cap) available(now int64) int64 {
 	return units + min(max(2*(c.ofPart(c.aim, n)-c.held(now))*scale, -units/2), units/4)
 }
 
-// held returns how many units the bucket holds at now, by the last Note.
+// held returns how many units the bucket contains at now, according to the last Note.
 func (c *Cap) held(now int64) int64 {
 	n := c.parts.Load()
 	return max(c.ofPart(0, n), c.level.Load()/c.unit-mulDiv(max(0, now-c.noted.Load()), c.count, c.period*n))

@@ -8,17 +8,17 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// maxCaps is the most limits that Caps have at a time.
+// maxCaps is the most limits that a Caps has at a time.
 const maxCaps = 1000
 
-// Caps are caps by the keys of their limits. They are safe for concurrent use.
+// Caps has caps by the keys of their limits. It is safe for concurrent use.
 type Caps struct {
 	known  atomic.Pointer[map[string]*Cap]
 	adding sync.Mutex
 	full   int64 // when Caps last had no room for another cap, in microseconds
 }
 
-// lookAgain is how many microseconds to wait before looking for room again.
+// lookAgain is the time, in microseconds, after which Caps looks for room again.
 const lookAgain = 1e6
 
 // Of returns the cap of a limit, or nil if too many limits are in use.
@@ -59,7 +59,7 @@ func (s *Caps) add(key string, p *sluice.Plan, now int64) *Cap {
 	return c
 }
 
-// Demand returns the recent demand of all tenants in the format of [Append], or nil without demand.
+// Demand returns the recent demand of all tenants in the format of [Append], or nil if no tenant has demand.
 func (s *Caps) Demand(now int64) []byte {
 	known := s.known.Load()
 	if known == nil {
@@ -78,7 +78,8 @@ func (s *Caps) Demand(now int64) []byte {
 	return Append(nil, posts)
 }
 
-// Hear adds the demands of other processes. It skips texts of other versions.
+// Hear records the demands of other processes, which are in the format of [Append]. It skips texts of other
+// versions.
 func (s *Caps) Hear(now int64, texts [][]byte) {
 	known := s.known.Load()
 	if known == nil {

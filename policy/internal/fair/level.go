@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// Want is a demand and its weight. Both are below 2^42, and a weight is at least 1.
+// Want is a demand and its weight. Both are below 2^42, and the weight is at least 1.
 type Want struct{ Demand, Weight int64 }
 
-// Level is the amount for a unit of weight: Rest/Weight. Weight is 0 if there is enough for all.
+// Level is the amount per unit of weight: Rest/Weight. If there is enough for all, Weight is 0.
 type Level struct{ Rest, Weight int64 }
 
-// Fill divides a capacity by weighted max-min fairness, as water fills vessels: a demand below its part is met, and
-// all other demands divide the rest by their weights. (Bertsekas and Gallager, Data Networks, 6.5.2.) It takes time
-// n·log n, and sorts wants.
+// Fill divides a capacity by weighted max-min fairness, as water fills vessels: a demand below its part is met in
+// full, and the rest is divided among the other demands by weight. (Bertsekas and Gallager, Data Networks, 6.5.2.)
+// It takes time n·log n, and sorts wants.
 func Fill(wants []Want, capacity int64) Level {
 	sum := Level{Rest: max(capacity, 0)}
 	for _, w := range wants {
@@ -36,14 +36,14 @@ func Fill(wants []Want, capacity int64) Level {
 	return Level{}
 }
 
-// covers reports whether the part by weight covers the demand.
+// covers reports whether the part of the weight covers the demand.
 func (l Level) covers(w Want) bool {
 	dhi, dlo := bits.Mul64(uint64(w.Demand), uint64(l.Weight))
 	phi, plo := bits.Mul64(uint64(l.Rest), uint64(w.Weight))
 	return dhi < phi || dhi == phi && dlo <= plo
 }
 
-// Of returns the part of a weight, rounded down. It is unlimited if there is enough for all.
+// Of returns the part of a weight, rounded down. If there is enough for all, the part is unlimited.
 func (l Level) Of(weight int64) int64 {
 	if l.Weight == 0 {
 		return math.MaxInt64
@@ -51,7 +51,7 @@ func (l Level) Of(weight int64) int64 {
 	return mulDiv(l.Rest, weight, l.Weight)
 }
 
-// mulDiv returns a·b/c, rounded down, and at most MaxInt64. None of them is negative.
+// mulDiv returns a·b/c, rounded down, and at most MaxInt64. The arguments must not be negative.
 func mulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi >= uint64(c) {

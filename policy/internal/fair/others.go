@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// MaxPosted is the most tenants that a post names. It has the sum of all others.
+// MaxPosted is the most tenants that posts name. The demand of all others is posted as a sum.
 const MaxPosted = 1000
 
 // Asked is the demand of a tenant in a window. The ID of a tenant is the same in all processes; the ID 0 stands for
@@ -17,13 +17,13 @@ type Asked struct {
 	Demand, Weight int64
 }
 
-// Post is the demand of the tenants of a cap on one process.
+// Post has the demand of the tenants of a cap in one process.
 type Post struct {
-	Cap   uint64 // ID of the cap
+	Cap   uint64 // the ID of the cap
 	Asked []Asked
 }
 
-// Asked returns the demand of tenants on this process in the window until now.
+// Asked returns the demand of the tenants in this process, in the window that ends now.
 func (c *Cap) Asked(now int64) (all []Asked) {
 	c.dividing.Lock()
 	defer c.dividing.Unlock()
@@ -39,8 +39,8 @@ func (c *Cap) Asked(now int64) (all []Asked) {
 	return all
 }
 
-// Hear makes the divisions of the next second include the demand of tenants on other processes. An ID in several
-// posts is one tenant.
+// Hear makes the divisions of the next second include the demands of other processes. The demands with the same ID
+// are added.
 func (c *Cap) Hear(demands []Asked, now int64) {
 	o := others{at: now, tenants: make(map[uint64]*other, len(demands))}
 	for _, a := range demands {
@@ -61,27 +61,27 @@ func (c *Cap) Hear(demands []Asked, now int64) {
 	c.others = o
 }
 
-// others are the posts of other processes.
+// others has the demands of other processes.
 type others struct {
 	at      int64
 	tenants map[uint64]*other
-	sum     other // of tenants without a name
+	sum     other // the sum for tenants without an ID
 }
 
 type other struct {
 	demand, weight int64
-	here           bool // the tenant has demand on this process, too
+	here           bool // whether the tenant has demand in this process, too
 }
 
-// heard returns the posts of other processes, or nil if they are too old.
-func (c *Cap) heard(now int64) *others {
+// recent returns the demands of other processes, or nil if they are too old.
+func (c *Cap) recent(now int64) *others {
 	if age := now - c.others.at; age < -othersLast || age > othersLast {
 		return nil
 	}
 	return &c.others
 }
 
-// of returns the demand of a tenant of this process on the others.
+// of returns the demand in other processes of a tenant of this process.
 func (o *others) of(id uint64) int64 {
 	if o == nil || o.tenants[id] == nil {
 		return 0
@@ -90,9 +90,8 @@ func (o *others) of(id uint64) int64 {
 	return o.tenants[id].demand
 }
 
-// elsewhere calls want for each tenant that has demand only on other processes, and for the sum of the tenants
-// without a name. A tenant has demand on this process if others.of was called for it since the last call of
-// elsewhere.
+// elsewhere calls want for the tenants that have demand only in other processes. These are the tenants for which of
+// was not called since the last call of elsewhere.
 func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	if o == nil {
 		return
@@ -106,7 +105,7 @@ func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	want(o.sum.demand, o.sum.weight)
 }
 
-// Trim reduces posts to at most MaxPosted named tenants in all, the ones with the largest demand.
+// Trim reduces the named tenants in all posts together to the MaxPosted ones with the largest demand.
 func Trim(posts []Post) {
 	total := 0
 	for i := range posts {
@@ -145,7 +144,7 @@ func Trim(posts []Post) {
 // format is the first byte of a post. Posts of another format are of another version.
 const format = 1
 
-// Append appends posts, which take some 12 bytes a tenant.
+// Append appends posts in a binary format, with about 12 bytes for each tenant.
 func Append(dst []byte, posts []Post) []byte {
 	dst = append(dst, format)
 	for _, p := range posts {
@@ -160,18 +159,18 @@ func Append(dst []byte, posts []Post) []byte {
 	return dst
 }
 
-var errNoPost = errors.New("fair: not a post of demands, or a post of another version")
+var errNoPost = errors.New("fair: the text is not a post of demands, or has the format of another version")
 
 // Read calls each for the demands in a text of Append. It never calls each if the text is invalid.
-func Read(text []byte, each func(limit uint64, a Asked)) error {
-	if err := read(text, func(uint64, Asked) {}); err != nil {
+func Read(post []byte, each func(limit uint64, a Asked)) error {
+	if err := read(post, func(uint64, Asked) {}); err != nil {
 		return err
 	}
-	return read(text, each)
+	return read(post, each)
 }
 
-func read(text []byte, each func(limit uint64, a Asked)) error {
-	r := reader{rest: text}
+func read(post []byte, each func(limit uint64, a Asked)) error {
+	r := reader{rest: post}
 	if r.byte() != format {
 		return errNoPost
 	}

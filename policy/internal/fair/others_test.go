@@ -8,9 +8,9 @@ import (
 )
 
 // readAll returns what a post says, with the cap's ID in place of an ID of 0.
-func readAll(said []byte) (all map[uint64][]Asked, err error) {
+func readAll(post []byte) (all map[uint64][]Asked, err error) {
 	all = make(map[uint64][]Asked)
-	err = Read(said, func(id uint64, a Asked) { all[id] = append(all[id], a) })
+	err = Read(post, func(id uint64, a Asked) { all[id] = append(all[id], a) })
 	return all, err
 }
 
@@ -20,18 +20,18 @@ func TestPostIsRead(t *testing.T) {
 		{Cap: 7, Asked: []Asked{{1, 2, 3}, {^uint64(0), farAhead, MaxWeight}, {0, 5, MaxWeight * MaxTenants}}},
 		{Cap: 8, Asked: []Asked{{1, 1, 1}}},
 	}
-	said := Append(nil, posts)
-	all, err := readAll(said)
+	post := Append(nil, posts)
+	all, err := readAll(post)
 	if err != nil || len(all) != 2 || !slices.Equal(all[7], posts[0].Asked) || !slices.Equal(all[8], posts[1].Asked) {
 		t.Fatalf("%v, %v", all, err)
 	}
-	for n := range said {
-		if all, err := readAll(said[:n]); err == nil && n != 1 && len(all) == 2 || err != nil && len(all) > 0 {
-			t.Errorf("of %d bytes of %d: %v, %v", n, len(said), all, err)
+	for n := range post {
+		if all, err := readAll(post[:n]); err == nil && n != 1 && len(all) == 2 || err != nil && len(all) > 0 {
+			t.Errorf("of %d bytes of %d: %v, %v", n, len(post), all, err)
 		}
 	}
-	said[0]++
-	if _, err := readAll(said); err == nil {
+	post[0]++
+	if _, err := readAll(post); err == nil {
 		t.Error("a post of another version was read")
 	}
 }
@@ -40,8 +40,8 @@ func TestPostIsRead(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(Append(nil, []Post{{Cap: 7, Asked: []Asked{{1, 2, 3}, {0, 5, 6}}}}))
 	f.Add([]byte{format})
-	f.Fuzz(func(t *testing.T, said []byte) {
-		all, err := readAll(said)
+	f.Fuzz(func(t *testing.T, post []byte) {
+		all, err := readAll(post)
 		if err != nil && len(all) > 0 {
 			t.Fatalf("%v, and it was read: %v", err, all)
 		}
@@ -85,8 +85,8 @@ func TestTrim(t *testing.T) {
 	if named != MaxPosted || demand != 0 || weight != 0 || least != 1101 || most == 0 {
 		t.Errorf("%d are named, who ask for %d or more; demand of %d and weight of %d are missing", named, least, demand, weight)
 	}
-	if said := Append(nil, posts); len(said) > 13<<10 {
-		t.Errorf("a post of %d bytes", len(said))
+	if post := Append(nil, posts); len(post) > 13<<10 {
+		t.Errorf("a post of %d bytes", len(post))
 	}
 }
 

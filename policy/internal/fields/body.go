@@ -11,14 +11,14 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
-// bodyKind is the kind of a body by its header fields.
+// bodyKind is the kind of a body according to its header fields.
 type bodyKind uint8
 
 const (
-	doubtfulBody bodyKind = iota // compressed, in another encoding than UTF-8, or declared twice
+	doubtfulBody bodyKind = iota // compressed, in an encoding other than UTF-8, or declared twice
 	otherBody                    // of an unknown type
 	jsonBody
-	formBody // a form; or plain text or no type, which some servers read as a form
+	formBody // a form, plain text, or without a type: some servers read all of these as a form
 	multipartBody
 )
 
@@ -26,9 +26,9 @@ const (
 // multipart/form-data.
 //
 // The format of a body depends on the server. Servers of JSON seldom check the Content-Type, servers of forms often
-// only its start, and some treat a body without a Content-Type as a form. So every body is read in all the ways in
-// which a server may read it: a body that starts with a brace must be a valid object, and pairs of a form count as
-// well. A body that is uncertain is garbled.
+// only its start, and some treat a body without a Content-Type as a form. So every body is read in all ways in
+// which a server may read it: a body that starts with a brace must be a valid object, and the pairs that a form
+// would have count as well. If servers may disagree about a body, it is garbled.
 func (m *Members) AddBody(data []byte, h http.Header) {
 	kind, boundary := kindOfBody(h)
 	text := unsafe.String(unsafe.SliceData(data), len(data))
@@ -53,7 +53,7 @@ func (m *Members) AddBody(data []byte, h http.Header) {
 }
 
 // notInForms reports whether a character occurs in JSON, XML and text in other encodings, but is escaped in forms.
-// Servers may read a body with it as something else, whatever pairs the body has as well.
+// Servers may read a body with such a character as something other than a form, even if it has pairs.
 func notInForms(r rune) bool { return r < ' ' || r == 0x7F || r == '{' || r == '<' }
 
 // plainForm reports whether s has only characters of forms, so that no server reads it as anything else.
@@ -66,7 +66,7 @@ func plainForm(s string) bool {
 	return true
 }
 
-// EncodedBody reports whether a body with these fields is compressed, or may be.
+// EncodedBody reports whether a body with these header fields is, or may be, compressed.
 func EncodedBody(h http.Header) bool {
 	encoding, _ := Header(h["Content-Encoding"])
 	return encoding != "" && !strings.EqualFold(encoding, "identity") || len(h["Content-Encoding"]) > 1
@@ -101,7 +101,7 @@ func kindOfBody(h http.Header) (kind bodyKind, boundary string) {
 	return plainKind(typ), ""
 }
 
-// utf8Names are the charsets that are read as UTF-8.
+// utf8Names has the charsets that are read as UTF-8.
 var utf8Names = []string{"", "utf-8", "utf8", "us-ascii"}
 
 // maxType is the length of the longest Content-Type that is read.
@@ -123,8 +123,8 @@ func plainKind(typ string) bodyKind {
 	return otherBody
 }
 
-// plainBoundary returns the boundary if s has nothing else, and the boundary has only characters that need no
-// quotes, as clients write it.
+// plainBoundary returns the boundary if s has no other parameter, and the boundary has only characters that need no
+// quotes, as in requests of real clients.
 func plainBoundary(s string) (string, bool) {
 	name, value, _ := strings.Cut(trimBlanks(s), "=")
 	if n := len(value); n > 1 && value[0] == '"' && value[n-1] == '"' {
@@ -147,7 +147,7 @@ func isAlnum(c byte) bool {
 }
 
 // addMultipart adds the fields of a multipart/form-data body (RFC 7578) if it has the form that browsers and client
-// libraries write. No two readers agree about the rest of the format, or about the errors that they tolerate.
+// libraries write. Readers disagree about the rest of the format, and about the errors that they tolerate.
 func (m *Members) addMultipart(text, boundary string) {
 	delimiter := "--" + boundary
 	rest, ok := strings.CutPrefix(text, delimiter)
@@ -158,7 +158,7 @@ func (m *Members) addMultipart(text, boundary string) {
 			continue
 		}
 		if part == "--" || part == "--\r\n" {
-			return // the end
+			return // the final delimiter
 		}
 	}
 	m.garbled = true
@@ -204,7 +204,7 @@ func (m *Members) addField(part string) bool {
 	return named
 }
 
-// kindOfPart returns the kind of a field by its media type: text or not.
+// kindOfPart returns the kind of a field by its media type: textMember for text, and brokenMember otherwise.
 func kindOfPart(typ string) memberKind {
 	typ, charset, _ := strings.Cut(strings.ToLower(typ), "; charset=")
 	if typ == "text/plain" && slices.Contains(utf8Names, charset) {
@@ -213,8 +213,8 @@ func kindOfPart(typ string) memberKind {
 	return brokenMember
 }
 
-// disposition reads the name of a field, as in form-data; name="username", and the name of a file. It reports false
-// if readers could read different names.
+// disposition reads the name of a field from a Content-Disposition such as form-data; name="username". It returns
+// false if readers could read different names.
 func (e *Member) disposition(s string) bool {
 	rest, ok := cutPrefixFold(s, "form-data; name=")
 	if !ok {

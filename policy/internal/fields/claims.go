@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// maxToken is the length in bytes of the longest payload of a token that is read.
+// maxToken is the length, in bytes, of the longest token payload that is read.
 const maxToken = 64 << 10
 
-// AddClaims adds the claims of a JSON Web Token (RFC 7519) in its compact form. Its signature is
-// not verified.
+// AddClaims adds the claims of a JSON Web Token (RFC 7519) in its compact form. It does not verify the signature.
 func (m *Members) AddClaims(token string) {
 	_, rest, ok := strings.Cut(token, ".")
 	payload, signature, ok2 := strings.Cut(rest, ".")

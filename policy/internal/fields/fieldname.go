@@ -8,16 +8,16 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
-// likeness is how closely the name of a member matches a requested name.
+// likeness describes how closely the name of a member matches a requested name.
 type likeness uint8
 
 const (
 	different likeness = iota
-	similar            // some servers take the member's name for the requested name, or for the first part of it
-	same               // the names differ at most in case, or are equal after PHP's changes
+	similar            // to some servers, the member's name is the requested name, or its first part
+	same               // the names are equal, differ only in case, or are equal after PHP's changes
 )
 
-// claimLikeness compares the names of a token's claims. Servers compare them exactly, or without case.
+// claimLikeness compares the names of a token's claims. Servers compare these exactly, or without regard to case.
 func claimLikeness(s, name string) likeness {
 	if len(s) == len(name) && strings.EqualFold(s, name) {
 		return same
@@ -25,8 +25,8 @@ func claimLikeness(s, name string) likeness {
 	return different
 }
 
-// cookieLikeness compares the names of cookies. PHP drops spaces before a name, ends the name at NUL, takes dots,
-// spaces, and a "[" without a "]" after it for underscores, and makes a list of "name[]".
+// cookieLikeness compares the names of cookies. PHP drops spaces before a name, ends the name at NUL, and makes a
+// list of "name[]". It replaces dots, spaces, and a "[" without a "]" by underscores.
 func cookieLikeness(s, name string) likeness {
 	if claimLikeness(s, name) == same || samePHP(s, name, false) {
 		return same
@@ -45,7 +45,7 @@ func cookieLikeness(s, name string) likeness {
 	return different
 }
 
-// dropped reports whether some servers drop the character from the ends of a name.
+// dropped reports whether some servers drop the character at the ends of a name.
 func dropped(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r <= ' ' || r == 0x7F
@@ -53,8 +53,8 @@ func dropped(r rune) bool {
 	return !letter(r)
 }
 
-// samePHP reports whether PHP may take two names as equal, with or without case. With bracket, it treats "[" as a
-// bracket that is not closed.
+// samePHP reports whether two names may be equal to PHP, with or without regard to case. If bracket is true, it
+// treats "[" as a bracket that is not closed.
 func samePHP(s, name string, bracket bool) bool {
 	s, name = strings.TrimLeft(s, " "), strings.TrimLeft(name, " ")
 	for !endsPHP(s) && !endsPHP(name) {
@@ -68,7 +68,7 @@ func samePHP(s, name string, bracket bool) bool {
 	return endsPHP(s) && endsPHP(name)
 }
 
-// endsPHP reports whether nothing is left of a name for PHP.
+// endsPHP reports whether a name ends here for PHP.
 func endsPHP(s string) bool { return s == "" || s[0] == 0 }
 
 func phpRune(r rune, bracket bool) rune {
@@ -84,12 +84,12 @@ func phpRune(r rune, bracket bool) rune {
 //     "[username]", "username]"), and make lists and maps of "username[]", "username[0]" and "username[x]"
 //   - ASP.NET finds "username" in "model.username" and "model[username]", Rails in
 //     "session[username]"
-//   - Spring takes "_username" and "!username" for a default of "username"
-//   - PHP and others end a name at NUL
-//   - some treat "user_name" and "userName" as equal, as they ignore case
+//   - To Spring, "_username" and "!username" are defaults of "username".
+//   - PHP and others end a name at NUL.
+//   - To some frameworks, "user_name" and "userName" are equal, and so are, to some, names that differ in case.
 //
-// So names are similar if they have the same letters and digits, or if one has the letters and digits of the other
-// before or after a dot, a bracket or a control character.
+// So names are similar if they have the same letters and digits, or if one name has the letters and digits of the
+// other before or after a dot, a bracket or a control character.
 func fieldLikeness(s, name string) likeness {
 	if claimLikeness(s, name) == same {
 		return same
@@ -97,7 +97,7 @@ func fieldLikeness(s, name string) likeness {
 	if s == "" || plainName(s) && !sameLetter(s[0], name[0]) { // true for nearly all names
 		return different
 	}
-	fresh, prefix := true, true // at the beginning of a part; in the first part
+	fresh, prefix := true, true // fresh: s is at the beginning of a part; prefix: s is in its first part
 	for start, r := range s {
 		switch {
 		case splits(r):
@@ -115,8 +115,8 @@ func fieldLikeness(s, name string) likeness {
 	return different
 }
 
-// wholeLikeness compares names as [fieldLikeness] does, but does not look for one name within the other, because
-// readers of JSON distinguish an object's members from the members of objects in it.
+// wholeLikeness compares names like [fieldLikeness], but does not look for one name within the other, because
+// readers of JSON distinguish the members of an object from the members of inner objects.
 func wholeLikeness(s, name string) likeness {
 	switch {
 	case claimLikeness(s, name) == same:
@@ -144,8 +144,7 @@ func sameLetter(a, b byte) bool {
 	return fold.Lower(a) == fold.Lower(b) || soft[b] || b >= utf8.RuneSelf
 }
 
-// soft are the characters that some framework drops from a name, replaces in it, or splits
-// it at.
+// soft is true for the characters that some framework drops from a name, replaces in it, or splits it at.
 var soft = func() (t [256]bool) {
 	for c := range utf8.RuneSelf {
 		r := rune(c)
@@ -157,8 +156,8 @@ var soft = func() (t [256]bool) {
 // hard reports whether no framework drops or replaces the character in a name, or splits a name at it.
 func hard(r rune) bool { return strings.ContainsRune(`{}"',:<>=&`, r) }
 
-// sameLetters reports whether s has the letters and digits of name, in their order, and no others; with prefix, s
-// may have more after a character that splits names.
+// sameLetters reports whether s has the same letters and digits as name, in the same order. If prefix is true, s
+// may have more of them after a character that splits names.
 func sameLetters(s, name string, prefix bool) bool {
 	i := 0
 	for _, want := range name {
@@ -189,7 +188,7 @@ func nextLetter(s string) (rune, int) {
 	return 0, 0
 }
 
-// letter reports whether a character makes names differ.
+// letter reports whether a character matters when names are compared.
 func letter(r rune) bool {
 	switch {
 	case r < utf8.RuneSelf:

@@ -9,9 +9,9 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// addJSON adds the members of a JSON object and, with nested, the members of objects in it as "outer[name]". It
-// reports whether data is a JSON object and nothing else. It refuses extensions of RFC 8259 that some servers read,
-// such as comments or single quotes. The members are valid as long as data does not change.
+// addJSON adds the members of a JSON object. If nested is true, it also adds the members of inner objects, as
+// "outer[name]". It reports whether data is exactly one JSON object. It returns false for extensions of RFC 8259
+// that some servers read, such as comments or single quotes. The members are valid as long as data does not change.
 func (m *Members) addJSON(data []byte, nested bool) bool {
 	if !utf8.Valid(data) {
 		return false
@@ -51,7 +51,7 @@ func (m *Members) addObject(s string, i int, outer string, nested bool) int {
 	return i
 }
 
-// jsonText returns the text of a value; null is no text.
+// jsonText returns the text of a value. null has no text.
 func jsonText(raw string) (string, memberKind) {
 	switch raw[0] {
 	case '"':
@@ -66,8 +66,8 @@ func jsonText(raw string) (string, memberKind) {
 	return raw, numberMember
 }
 
-// addName adds a member without text. name is the text between the quotes. The name of a member of an inner object
-// becomes "outer[name]", as in a form.
+// addName adds a member without a text. name is the text between its quotes. The name of a member of an inner
+// object becomes "outer[name]", as in a form.
 func (m *Members) addName(outer, name string) {
 	if strings.IndexByte(name, '\\') < 0 && outer == "" {
 		m.add(Member{name: name})
@@ -85,8 +85,8 @@ func (m *Members) addName(outer, name string) {
 	m.add(Member{name: m.since(start)})
 }
 
-// jsonString returns the text of a string in quotes. It reports false for half of a surrogate pair,
-// which each server replaces by something else.
+// jsonString returns the text of a string in quotes. It returns false for half of a surrogate pair, because servers
+// replace it differently.
 func jsonString(quoted string) (string, bool) {
 	inner := quoted[1 : len(quoted)-1]
 	if strings.IndexByte(inner, '\\') < 0 {

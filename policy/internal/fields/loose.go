@@ -7,10 +7,10 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
-// apiFields are fields of requests that APIs for models and tools take as JSON: those of OpenAI, Anthropic, Gemini
-// and Ollama, and of JSON-RPC. Prompts are full of code and addresses with such names. So if the Content-Type is
-// application/json, these fields are taken only from the object itself, and not from pairs within a text or from
-// members of another object. A server with forms counts by other fields, such as names of accounts.
+// apiFields has fields of JSON requests to APIs for models and tools: of OpenAI, Anthropic, Gemini and Ollama, and
+// of JSON-RPC. Prompts are full of code and addresses with such names. So if the Content-Type is application/json,
+// these fields are read only from the members of the object itself, and not from pairs within a text or from
+// members of inner objects. Limits of servers that read forms use other fields, such as names of accounts.
 var apiFields = map[string]bool{
 	"jsonrpc": true, "method": true, "params": true,
 	"model": true, "stream": true, "stream_options": true, "service_tier": true, "reasoning": true, "tool_choice": true,
@@ -23,8 +23,8 @@ func isAPIField(name string) bool {
 	return apiFields[outer]
 }
 
-// addLoose adds the pairs of m.loose whose names are similar to name. It skips text that cannot be a name of a
-// form. It takes time in proportion to the text.
+// addLoose adds the pairs of m.loose whose names are like the requested name. It skips text that cannot be a name
+// in a form. The time that it takes is proportional to the length of the text.
 func (m *Members) addLoose(f *finding, name string) {
 	s := m.loose
 	for from := 0; f.state != Garbled; {
@@ -40,18 +40,19 @@ func (m *Members) addLoose(f *finding, name string) {
 		if amp >= 0 || first {
 			m.addLoosePair(f, name, before[amp+1:], s[from:], "&")
 		}
-		// Some servers take ";" for "&".
+		// Some servers read ";" as "&".
 		if semicolon > amp {
 			m.addLoosePair(f, name, before[semicolon+1:], s[from:], "&;")
 		}
 	}
 }
 
-// maxLooks is the most names that are compared closely, which takes some 100 ns each. Each 16 bytes of a longer
-// name count as another name.
+// maxLooks is the most names that are compared closely. Each comparison takes about 100 ns. For a longer name,
+// every 16 bytes count as a name.
 const maxLooks = 20_000
 
-// addLoosePair adds a pair if its name is similar to name. rest starts with the value of the pair.
+// addLoosePair adds a pair if its name is like the parameter name. of is the name of the pair, and rest starts with
+// its value.
 func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	if len(of) > maxFieldName || !mayBeLike(of, name[0]) {
 		return
@@ -62,7 +63,7 @@ func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	}
 	start := len(m.names)
 	of, ok := m.unescapedName(of)
-	// The pair may be inside of a file: bytes that are not text do not belong to a form.
+	// The pair may be inside a file. Bytes that are not text do not belong to a form.
 	of = strings.ReplaceAll(strings.ToValidUTF8(of, ""), "\uFFFD", "")
 	like, charset := fieldLikeness(of, name), strings.EqualFold(of, "_charset_")
 	m.names = m.names[:start]
@@ -84,7 +85,7 @@ func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	}
 }
 
-// mayBeLike reports whether s may be like a name that begins with first, or be "_charset_".
+// mayBeLike is a fast test whether s may be like a name that begins with first, or may be "_charset_".
 func mayBeLike(s string, first byte) bool {
 	if soft[first] || first >= utf8.RuneSelf {
 		return true

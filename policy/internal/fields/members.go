@@ -1,9 +1,9 @@
 // Package fields finds named values in a request: in queries, forms, JSON, multipart bodies, cookies and the claims
 // of tokens.
 //
-// Between a limit and the program behind it stands a second reader of the same bytes. So a value is Present only if
-// every known server reads the same value, Absent only if no server finds it, and Garbled in all other cases. A
-// value that would cost much more to read than to send is also Garbled.
+// The limit and the server behind it read the same bytes, and may read them differently. So a value is Present only
+// if every known server reads the same value, Absent only if no server finds a value, and Garbled in all other
+// cases. A value that would cost much more to read than to send is also Garbled.
 package fields
 
 import (
@@ -28,20 +28,20 @@ const (
 	Garbled
 )
 
-// Members are the names and values of a query, a form, the cookies or a JSON object, in their order and with
-// repetitions. Names are unescaped when they are added. Values are unescaped when they are requested, because most
-// never are.
+// Members has the names and values of a query, a form, the cookies or a JSON object, in their order and with
+// repetitions. Names are unescaped when they are added. Values are unescaped only when they are requested, because
+// most values are never requested.
 type Members struct {
 	list    []Member
-	names   []byte // memory of unescaped names
-	garbled bool   // all requested values are Garbled
-	// odd is set if a server might find more members than list has. The members in list are reliable, but no value
-	// counts as absent.
+	names   []byte // the memory for unescaped names
+	garbled bool   // whether all values are Garbled
+	// odd is set if a server might find members that list does not have. The members in list are reliable, but no
+	// value counts as absent.
 	odd bool
-	// loose is a text in which servers that read any body as a form find pairs. It may have very many, so they are
-	// searched only when a field is requested.
+	// loose is a text in which servers that read any body as a form find pairs. It may have very many pairs, so it
+	// is searched only when a field is requested.
 	loose string
-	json  bool // a JSON object with Content-Type application/json
+	json  bool // whether this is a JSON object with Content-Type application/json
 }
 
 // Member is a name with its value.
@@ -54,7 +54,7 @@ type Member struct {
 // IsNumber reports whether the member is a number of JSON.
 func (e *Member) IsNumber() bool { return e.kind == numberMember }
 
-// Value returns v, which is Absent if it is empty, else Present.
+// Value returns v. It is Absent if v is empty, and otherwise Present.
 func Value(v string) (string, Presence) {
 	if v == "" {
 		return "", Absent
@@ -66,27 +66,27 @@ type memberKind uint8
 
 const (
 	textMember   memberKind = iota
-	formMember              // text is escaped as in a form
-	stringMember            // text is a string of JSON, in quotes
+	formMember              // the text is escaped as in a form
+	stringMember            // the text is a string of JSON, in quotes
 	numberMember
-	brokenMember // servers do not agree on its text
+	brokenMember // servers disagree about the text
 )
 
-// maxMembers is the most members of a form that are read. Servers stop at about as many, and reading more would
-// cost more than sending them. Objects of JSON may have more: requests to models can have a member for each token
-// with a changed probability.
+// maxMembers is the most members of a form that are read. Servers have similar limits, and to read more would cost
+// more than to send them. JSON objects may have more members, because requests to models can have a member for each
+// token with a changed probability.
 const (
 	maxMembers     = 1000
 	maxJSONMembers = 4000
 )
 
-// Reset empties m and keeps its memory. Earlier results are no longer valid.
+// Reset removes all members, and keeps the memory for reuse. Earlier results are no longer valid.
 func (m *Members) Reset() {
 	clear(m.list)
 	*m = Members{list: m.list[:0], names: m.names[:0]}
 }
 
-// Garble makes all values garbled.
+// Garble makes all values Garbled.
 func (m *Members) Garble() { m.garbled = true }
 
 // Size returns the size of the memory that m would reuse, in bytes.
@@ -116,7 +116,7 @@ func namesCharset(name, text string) bool {
 	return strings.EqualFold(name, "_charset_") && !strings.EqualFold(text, "utf-8")
 }
 
-// Field returns the field of a query or a body that servers may find by that name.
+// Field returns the field of a query or a body that servers may find by the given name.
 func (m *Members) Field(name string) (Member, Presence) {
 	if m.json && isAPIField(name) {
 		return m.get(name, wholeLikeness)
@@ -124,14 +124,14 @@ func (m *Members) Field(name string) (Member, Presence) {
 	return m.get(name, fieldLikeness)
 }
 
-// Cookie returns the cookie that a server may find by that name.
+// Cookie returns the cookie that a server may find by the given name.
 func (m *Members) Cookie(name string) (Member, Presence) { return m.get(name, cookieLikeness) }
 
-// Claim returns the claim of a token that a server may find by that name.
+// Claim returns the claim of a token that a server may find by the given name.
 func (m *Members) Claim(name string) (Member, Presence) { return m.get(name, claimLikeness) }
 
 // JSON returns the value of a member of a JSON object as its text, if it is a string, or as its number, if it is an
-// integer. It reports false for other values, and if a server may also take another member for the one of that name.
+// integer. It returns false for other values, and if a server may read another member in its place.
 func (m *Members) JSON(name string) (text string, number int64, ok bool) {
 	if m.garbled {
 		return "", 0, false
@@ -151,8 +151,8 @@ func (m *Members) JSON(name string) (text string, number int64, ok bool) {
 	return text, number, ok
 }
 
-// Largest returns the largest number, rounded up, among all members that a server may take for one of that name. Numbers
-// in strings count, as some servers convert them.
+// Largest returns the largest number, rounded up, of all members that a server may find by the given name. Numbers
+// in strings count, because some servers convert them.
 func (m *Members) Largest(name string) (n int64, found bool) {
 	for i := range m.list {
 		if wholeLikeness(m.list[i].name, name) == different {
@@ -181,8 +181,9 @@ func (e *Member) value() (text string, number int64, ok bool) {
 	return text, number, ok
 }
 
-// get returns the member that a server may find by that name. The result is garbled if several members have
-// different values, or if only some servers match the name: see alike. Members with an empty value are ignored.
+// get returns the member that a server may find by the given name. The result is garbled if several members with
+// the name have different values, or if only some servers consider the name of a member the same, according to
+// alike. Members with an empty value are ignored.
 func (m *Members) get(name string, alike func(s, name string) likeness) (Member, Presence) {
 	if m.garbled {
 		return Member{}, Garbled
@@ -201,7 +202,7 @@ func (m *Members) get(name string, alike func(s, name string) likeness) (Member,
 
 // finding is the result of a search by name.
 type finding struct {
-	found, near Member // a member with the name, and a member with a similar name
+	found, near Member // the last member with the name, and the last one with a similar name
 	state       Presence
 	nearby      bool
 	looks       int // see maxLooks
@@ -216,7 +217,7 @@ func (f *finding) add(e Member, like likeness) {
 		f.state = Garbled
 		return
 	}
-	e.kind = max(e.kind, f.found.kind, f.near.kind) // the value may be a number in one place and text in the other
+	e.kind = max(e.kind, f.found.kind, f.near.kind) // the value may be a number in one member and text in another
 	if like == similar {
 		f.near, f.nearby = e, true
 	} else {
@@ -232,8 +233,8 @@ func (f *finding) result(odd bool) (Member, Presence) {
 	return f.found, f.state
 }
 
-// RawJSON returns the string or number under a name in a JSON object, as it is written. It reports false for other
-// values, and if a server may also take another member for the one of that name.
+// RawJSON returns the string or number under a name in a JSON object, in the form of the document. It returns false
+// for other values, and if a server may read another member in its place.
 func (m *Members) RawJSON(name string) (raw string, ok bool) {
 	if m.garbled {
 		return "", false
@@ -251,8 +252,8 @@ func (m *Members) RawJSON(name string) (raw string, ok bool) {
 	return raw, ok
 }
 
-// maxEscaped is the length of the longest text that is unescaped. Any name of an account fits, even if each byte is
-// escaped.
+// maxEscaped is the length of the longest text that is unescaped. It is enough for any name of an account, even if
+// each byte is escaped.
 const maxEscaped = 12 << 10
 
 // read returns the member with its text as servers read it.
@@ -280,8 +281,8 @@ func (m *Members) AddQuery(s string) {
 	m.addForm(s)
 }
 
-// addForm adds the pairs of a query or a form. If s has a ";", which some servers read as "&", both readings are
-// added.
+// addForm adds the pairs of a query or a form. If s has a ";", which some servers read as "&", the pairs of both
+// readings are added.
 func (m *Members) addForm(s string) {
 	m.addPairs(s, "&")
 	if !m.garbled && strings.IndexByte(s, ';') >= 0 {
@@ -325,7 +326,7 @@ func (m *Members) addPair(pair string) {
 	m.add(Member{name: name, Text: value, kind: formMember})
 }
 
-// unescapedName is formText for names.
+// unescapedName unescapes a name like formText.
 func (m *Members) unescapedName(s string) (string, bool) {
 	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
 		return s, true
@@ -335,13 +336,13 @@ func (m *Members) unescapedName(s string) (string, bool) {
 	return m.since(start), validEscapes(s) && !escaped(m.names[start:])
 }
 
-// since returns the names from start on.
+// since returns the part of m.names from start on.
 func (m *Members) since(start int) string {
 	return unsafe.String(unsafe.SliceData(m.names[start:]), len(m.names)-start)
 }
 
-// formText unescapes a value of a form, once. It reports false if servers differ: if escapes are invalid or
-// obsolete ("%u0061"), or if escapes remain that a server might unescape again.
+// formText unescapes a value of a form, once. It returns false if servers may read the value differently: because
+// escapes are invalid or obsolete ("%u0061"), or because the result has escapes that a server might unescape again.
 func formText(s string) (string, bool) {
 	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
 		return s, true
@@ -350,7 +351,7 @@ func formText(s string) (string, bool) {
 	return string(text), validEscapes(s) && !escaped(text)
 }
 
-// appendForm appends s unescaped, with each "+" a space.
+// appendForm appends s with its escapes resolved, and with a space for each "+".
 func appendForm(dst []byte, s string) []byte {
 	start := len(dst)
 	dst = append(dst, s...)
@@ -390,8 +391,8 @@ func escaped(s []byte) bool {
 }
 
 // AddCookies adds the cookies of a Cookie header. Values are unquoted and unescaped, because some servers do so,
-// and values that are equal to any server must be equal here. For some servers, a comma or white space ends a
-// cookie, so the cookies on both sides are broken.
+// and values that are equal to some server must be equal here. To some servers, a comma or white space ends a
+// cookie; so if a value has one, the cookies before and after it count as broken.
 func (m *Members) AddCookies(header string) {
 	for n, more := 0, true; more && !m.garbled; n++ {
 		var pair string
@@ -427,7 +428,8 @@ func (m *Members) AddCookies(header string) {
 	}
 }
 
-// addBroken adds the names of possible cookies after the commas and the white space of a value.
+// addBroken adds, as broken members, the names of the cookies that some servers find after commas and white space
+// in a value.
 func (m *Members) addBroken(value string) {
 	for !m.garbled {
 		i := strings.IndexAny(value, ", \t")
@@ -444,7 +446,7 @@ func (m *Members) addBroken(value string) {
 }
 
 // Header returns the value of a header from its lines. The value is garbled if the lines differ, if it starts or
-// ends with a space of Latin-1, which Python's servers drop, or if it has encoded words of mail ("=?utf-8?q?x?="),
+// ends with a space of Latin-1, which servers in Python drop, or if it has encoded words of mail ("=?utf-8?q?x?="),
 // which some servers decode.
 func Header(lines []string) (string, Presence) {
 	if len(lines) == 0 {
@@ -462,8 +464,8 @@ func Header(lines []string) (string, Presence) {
 	return Value(value)
 }
 
-// encodedWord reports whether a value may have an encoded word. It is fast because hardly any value has a question
-// mark.
+// encodedWord reports whether a value may have an encoded word. It is fast for values without a question mark,
+// which nearly all are.
 func encodedWord(s string) bool {
 	return strings.IndexByte(s, '?') >= 0 && strings.Contains(s, "=?")
 }

@@ -1,10 +1,10 @@
-// Package fold gives names that servers treat as equal one spelling: those that differ only in case, and names that
-// common databases or frameworks take for one account.
+// Package fold gives the same spelling to names that servers treat as equal: to names that differ only in case, and
+// to names that are the same account to common databases or frameworks.
 //
-// A folded name folds to itself, and folding costs nanoseconds a character. The documentation of package policy
-// lists equal names, and internal/foldgen makes the table. Collations contradict each other: if x equals y in one
-// and x equals z in another, y and z become equal if that merges few names; otherwise the character x is refused,
-// and all names with it share one key.
+// A folded name folds to itself, and folding takes nanoseconds for each character. The documentation of package
+// policy describes which names are equal, and internal/foldgen makes the table. Collations contradict each other.
+// If x equals y in one collation and z in another, y and z become equal if that merges few names. Otherwise the
+// character x is refused, and all names that contain it share one key.
 package fold
 
 import (
@@ -17,8 +17,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendCase appends s in a form in which letters that differ only in case are equal. Bytes that are not UTF-8 stay
-// as they are.
+// AppendCase appends s in a form in which letters that differ only in case are equal. Bytes that are not UTF-8 are
+// not changed.
 func AppendCase(dst []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		if c := s[i]; c < utf8.RuneSelf {
@@ -37,8 +37,8 @@ func AppendCase(dst []byte, s string) []byte {
 	return dst
 }
 
-// Rune returns the same rune for all letters that differ only in case. It converts to upper case first, because
-// letters such as the long s share the upper case of another letter.
+// Rune returns the same rune for all letters that differ only in case. It first converts to upper case, because
+// letters such as the long s have the same upper case as another letter.
 func Rune(r rune) rune {
 	if r < utf8.RuneSelf {
 		return rune(Lower(byte(r)))
@@ -54,7 +54,7 @@ func Lower(c byte) byte {
 	return c
 }
 
-// Folded reports whether AppendCase leaves s as it is, for ASCII.
+// Folded reports whether s is ASCII that AppendCase does not change.
 func Folded(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c >= utf8.RuneSelf || Lower(c) != c {
@@ -68,12 +68,12 @@ func Folded(s string) bool {
 // longer one.
 const maxName = 1 << 10
 
-// AppendName appends a name of an account so that two names are the same if a database or a framework in common use
-// takes them for one account: see "Names" in the documentation of package policy. It reports false if servers may
-// read s differently, or if s has only characters that some servers drop.
+// AppendName appends the folded name of an account. Two folded names are the same if the names are one account to a
+// database or framework in common use: see "Names" in the documentation of package policy. AppendName returns false
+// if servers may read s differently, or if s has only characters that some servers drop.
 func AppendName(dst []byte, s string) ([]byte, bool) {
 	start := len(dst)
-	last := byte(' ') // drops the spaces before the name
+	last := byte(' ') // so that spaces before the name are dropped
 	for i := range len(s) {
 		c := asciiNames[s[i]]
 		switch {
@@ -162,10 +162,10 @@ func appendSyllable(dst []byte, r rune) []byte {
 
 // nameTable maps characters to their folded form in a name.
 type nameTable struct {
-	basic [maxBasic + 1]uint16 // index of the word of each character of the basic plane
+	basic [maxBasic + 1]uint16 // the index of the word of each character of the basic plane
 	words []string
-	// refused are the ranges of characters beyond the basic plane, in order, that servers read differently. All
-	// others are dropped.
+	// refused has the ranges, in order, of the characters outside of the basic plane that servers read differently.
+	// All others outside of the basic plane are dropped.
 	refused []runeRange
 }
 
@@ -173,7 +173,7 @@ const maxBasic = 0xFFFF
 
 type runeRange struct{ first, last rune }
 
-// Numbers that stand for no word.
+// These numbers do not stand for words.
 const (
 	staysItself = iota
 	neverRead
@@ -206,7 +206,7 @@ func (t *nameTable) entry(r rune) uint16 {
 //go:embed fold.txt
 var foldText string
 
-// Prepare reads the table of names now, so that no request waits for it.
+// Prepare reads the table of names, so that no request has to wait for it.
 func Prepare() { nameWords() }
 
 // nameWords reads the table when a name first needs it.
@@ -229,7 +229,7 @@ func readNameTable() *nameTable {
 	return t
 }
 
-// number returns the number of a word as fold.txt writes it.
+// number returns the number of a word, which is in the form of fold.txt.
 func (t *nameTable) number(word string) uint16 {
 	switch word {
 	case "!":
@@ -248,12 +248,12 @@ func (t *nameTable) number(word string) uint16 {
 func hexRune(s string) rune {
 	n, err := strconv.ParseUint(s, 16, 21)
 	if err != nil {
-		panic("fold: fold.txt: " + err.Error()) // the tests read all of it
+		panic("fold: fold.txt: " + err.Error()) // the tests read the whole table
 	}
 	return rune(n)
 }
 
-// fill gives the characters from first to last the number.
+// fill sets the entry of the characters from first to last.
 func (t *nameTable) fill(first, last rune, entry uint16) {
 	for r := first; r <= min(last, maxBasic); r++ {
 		t.basic[r] = entry

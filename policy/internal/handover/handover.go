@@ -1,4 +1,4 @@
-// Package handover writes permits in flight as text, for a caller in another process that ends the request.
+// Package handover writes permits in flight as a text, which a caller gets to end the request in another process.
 package handover
 
 import (
@@ -14,10 +14,10 @@ const maxPermits = 64
 type Permit struct {
 	Key    string
 	Number uint64
-	Of     uint64 // how many permits the key had
+	Of     uint64 // the number of permits that the key has in all
 }
 
-// Text returns permits as text with a checksum. The caller can read it.
+// Text returns permits as a text with a checksum. The text is not encrypted.
 func Text(permits []Permit) string {
 	var text []byte
 	for _, p := range permits {
@@ -28,7 +28,7 @@ func Text(permits []Permit) string {
 	return base64.RawURLEncoding.EncodeToString(binary.LittleEndian.AppendUint32(text, crc32.ChecksumIEEE(text)))
 }
 
-// Parse returns the permits of a text. It reports false if the text does not come from Text.
+// Parse returns the permits of a text. It returns false if the text does not come from Text.
 func Parse(written string) (permits []Permit, ok bool) {
 	text, err := base64.RawURLEncoding.DecodeString(written)
 	end := len(text) - crc32.Size

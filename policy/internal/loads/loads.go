@@ -1,4 +1,4 @@
-// Package loads has the automatic limits of requests under way of an engine, by the keys of their subjects.
+// Package loads has the automatic limits (in_flight: auto) of an engine, by the keys of their subjects.
 package loads
 
 import (
@@ -13,17 +13,17 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// maxKeys is the most keys of a rule that have an automatic limit of their own. Further keys share one limit.
+// maxKeys is the most keys of a rule that have a limit each. Further keys share one limit.
 const maxKeys = 1000
 
-// Limits are the automatic limits of an engine. They outlive a change of policy. They are safe for concurrent use
-// after Begin.
+// Limits has the automatic limits of an engine. They outlive a change of the policy. A Limits is safe for
+// concurrent use after Begin.
 type Limits struct {
 	epoch time.Time
 	began time.Duration                                // the Unix time of epoch
 	mu    sync.Mutex                                   // held while byKey changes
 	byKey atomic.Pointer[map[string]*adaptive.Limiter] // by the key of a subject
-	swept time.Duration                                // when idle limits were forgotten
+	swept time.Duration                                // when idle limits were last removed
 	holds sync.Pool                                    // of *hold
 }
 
@@ -60,11 +60,12 @@ func (l *Limits) Known(rule, key string) *adaptive.Limiter {
 	return all[othersKey(rule)]
 }
 
-// othersKey is the key of the limit that further keys share. No value is written as "*".
+// othersKey is the key of the limit that the further keys of a rule share. It differs from all other keys, because
+// no value is written as "*".
 func othersKey(rule string) string { return rule + "/*" }
 
-// add adds the limit of a key. If the rule has too many limits, the limits of idle keys are removed, but at most
-// once a second, because clients choose the names of hosts.
+// add adds the limit of a key. If the rule has too many limits, add removes the limits of idle keys. It does so at
+// most once a second, because clients can choose any number of keys, such as names of hosts.
 func (l *Limits) add(rule, key string, config *adaptive.Config) *adaptive.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +74,7 @@ func (l *Limits) add(rule, key string, config *adaptive.Config) *adaptive.Limite
 		return known
 	}
 	if others := all[othersKey(rule)]; others != nil && now-l.swept < time.Second {
-		return others // do not copy the map for each name of a flood
+		return others // a flood of new keys must not copy the map for each key
 	}
 	all = maps.Clone(all)
 	if isFull(all, rule) && now-l.swept >= time.Second {
@@ -104,7 +105,7 @@ func isFull(all map[string]*adaptive.Limiter, rule string) bool {
 	return n >= maxKeys
 }
 
-// hasKey reports whether a key is one of the rule.
+// hasKey reports whether a key belongs to the rule.
 func hasKey(rule, key string) bool {
 	name, _ := parts.CutKey(key)
 	return name == rule
@@ -125,15 +126,15 @@ func (l *Limits) Configure(config func(rule string) *adaptive.Config) {
 	l.byKey.Store(&all)
 }
 
-// hold has the permits of a request under way. It is reused for other requests, with another number.
+// hold has the permits of a request under way. It is reused for other requests, with a new number for each.
 type hold struct {
 	mu       sync.Mutex
 	number   uint64
 	limiters []*adaptive.Limiter
 }
 
-// Ref refers to the permits of one request. All copies of a decision have the same Ref, and the first that releases
-// it releases the permits. The zero value has no permits.
+// Ref refers to the permits of one request. All copies of a decision have the same Ref; the first release by any of
+// them releases the permits. The zero value has no permits.
 type Ref struct {
 	hold   *hold
 	number uint64
@@ -154,7 +155,8 @@ func (r Ref) Pending() bool { return r.hold != nil }
 // All returns the limits by their keys.
 func (l *Limits) All() iter.Seq2[string, *adaptive.Limiter] { return maps.All(*l.byKey.Load()) }
 
-// Answered tells the limits of the request about the head of its response, and releases its permits.
+// Answered records, in the limits of a request, that the head of its response has arrived, and releases its
+// permits.
 func (l *Limits) Answered(r Ref, sent time.Time, o adaptive.Outcome) {
 	at, now := l.at(sent), l.Now()
 	l.end(r, func(limiter *adaptive.Limiter) {

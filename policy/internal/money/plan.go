@@ -1,9 +1,10 @@
 // Package money has the arithmetic of costs in USD: prices of models, and limits that count micro-USD.
 //
-// The costs of a rule with cost.usd are in micro-USD. Its limits count in units of several micro-USD if that is
-// needed to make their numbers exact (Limit.Money). A cost is rounded up to these units when it becomes a charge,
-// and so is the final cost that settles the charge, so that the difference is a whole number of units. Limits with
-// different units have different fingerprints, so a limit that changes its unit starts from zero.
+// The costs of a rule with cost.usd are in micro-USD. Its limits count in units of several micro-USD if their
+// numbers would not be exact otherwise (Limit.Money). A cost is rounded up to these units when it is charged. The
+// final cost, which settles the charge, is rounded up as well, so that the difference is a whole number of units.
+// Limits with different units have different fingerprints, so if the unit of a limit changes, its counts start from
+// zero.
 package money
 
 import (
@@ -12,8 +13,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Coarsest is the largest unit of a limit in USD, in micro-USD: a cent. With larger units, rounding up would cost
-// more than many requests themselves.
+// Coarsest is the largest unit of a limit in USD, in micro-USD: a cent. With larger units, many requests would cost
+// less than the rounding adds.
 const Coarsest = 10_000
 
 // NewPlan returns the plan of a limit. A limit in USD gets the finest unit with which its numbers are exact, and
@@ -37,14 +38,14 @@ func NewPlan(l sluice.Limit) (*sluice.Plan, error) {
 	return plan, err
 }
 
-// roomForDebt reports whether states of a plan can hold twice its capacity.
+// roomForDebt reports whether states of a plan can contain twice its capacity.
 func roomForDebt(p *sluice.Plan) bool {
 	_, err := p.WithMost(2 * p.Capacity)
 	return err == nil
 }
 
-// Units returns a cost in units of a limit. For a limit in USD, the cost is in micro-USD and is rounded up. A negative
-// cost gives back as much as the cost takes.
+// Units returns a cost in units of a limit. For a limit in USD, the cost is in micro-USD and is rounded up. A
+// negative cost gives back as many units as the positive cost takes.
 func Units(cost int64, p *sluice.Plan) int64 {
 	unit := p.Limit.Money
 	if unit <= 1 {
@@ -60,8 +61,8 @@ func Units(cost int64, p *sluice.Plan) int64 {
 	return units
 }
 
-// Refund returns the charge, in units of a limit, that gives back cost, a negative amount. For a limit in USD, the
-// refund is rounded down.
+// Refund returns the number of units, negative like cost, with which a limit gives back an amount. For a limit in
+// USD, the amount is rounded down.
 func Refund(cost int64, p *sluice.Plan) int64 {
 	if p.Limit.Money <= 1 || cost == sluice.All {
 		return cost

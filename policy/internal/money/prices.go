@@ -6,17 +6,18 @@ import (
 	"strings"
 )
 
-// Tokens are the tokens that a model has read and written. Input includes Cached and Written.
+// Tokens has the numbers of tokens that a model has read and written. Input includes Cached, the tokens read from a
+// cache, and Written, the tokens written to a cache.
 type Tokens struct{ Input, Cached, Written, Output int64 }
 
-// Price is the price of a token in millionths of a micro-USD, so that prices for a million tokens are whole
-// numbers.
+// Price has the prices of a token in millionths of a micro-USD: a price for a million tokens in micro-USD is the
+// same number.
 type Price struct {
 	Input, Cached, Written, Output int64
-	Most                           int64 // the most tokens of an output; 0: unknown
+	Most                           int64 // the most tokens of an output; 0 if unknown
 }
 
-// Prices are the prices of models.
+// Prices has the prices of models.
 type Prices struct {
 	exact    map[string]*Price
 	patterns []pattern // the longest first
@@ -29,11 +30,11 @@ type pattern struct {
 	*Price
 }
 
-// NewPrices returns prices without models.
+// NewPrices returns a Prices without models.
 func NewPrices() *Prices { return &Prices{exact: make(map[string]*Price), unknown: new(Price)} }
 
-// Add adds the price of a model or, with isPrefix, of all models whose names start with name. The name is in lower
-// case.
+// Add adds the price of a model, or, if isPrefix is true, of all models with names that start with name. The name
+// must be in lower case.
 func (p *Prices) Add(name string, isPrefix bool, one *Price) {
 	p.unknown.Raise(one)
 	if !isPrefix {
@@ -62,7 +63,7 @@ func (p *Prices) Of(model string) *Price {
 	return p.unknown
 }
 
-// Cost returns what tokens cost in micro-USD: their exact sum, rounded up once, and at most the largest int64.
+// Cost returns the cost of tokens in micro-USD: the exact sum, rounded up once, and at most the largest int64.
 func (p *Price) Cost(t Tokens) int64 {
 	cached, written := max(t.Cached, 0), max(t.Written, 0)
 	var sum Sum
@@ -73,7 +74,7 @@ func (p *Price) Cost(t Tokens) int64 {
 	return sum.CeilDiv(Millionths)
 }
 
-// Raise raises each price of p to the price of o, if o has the higher one.
+// Raise raises each price of p to the price of o if that is higher.
 func (p *Price) Raise(o *Price) {
 	p.Input, p.Cached = max(p.Input, o.Input), max(p.Cached, o.Cached)
 	p.Written, p.Output = max(p.Written, o.Written), max(p.Output, o.Output)

@@ -24,11 +24,11 @@ func Parse(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// HostBits returns an error message and a hint if v is an address with a prefix length that cuts off some of its
-// bits; otherwise empty texts.
+// HostBits returns an error message and a hint if v is an address with a prefix length that cuts off bits of the
+// address that are set. Otherwise it returns empty texts.
 func HostBits(v string) (wrong, hint string) {
 	if whole, err := netip.ParsePrefix(v); err == nil && whole != whole.Masked() {
-		return spelling.Quote(v) + " is an address and the length of a network",
+		return spelling.Quote(v) + " is an address with the prefix length of a network",
 			fmt.Sprintf("write %q for the network, or %q for the address", whole.Masked(), whole.Addr())
 	}
 	return "", ""

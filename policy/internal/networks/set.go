@@ -9,25 +9,26 @@ import (
 	"slices"
 )
 
-// Set is a set of networks. The zero value is empty. A lookup takes time in proportion to the logarithm of the
-// number of networks, and each network takes 32 bytes. A Set never changes, and may be shared.
+// Set is a set of networks. The zero value is empty. The time of a lookup is proportional to the logarithm of the
+// number of networks. Each network takes 32 bytes. A Set never changes, and is safe for concurrent use.
 type Set struct {
 	four, six ranges
 }
 
-// ranges are sorted spans of addresses that do not overlap.
+// ranges has sorted spans of addresses that do not overlap.
 type ranges struct {
 	first, last []number
-	pages       []number // every page-th of first
+	pages       []number // every 32nd element of first: see page
 }
 
-// page is the number of ranges for each entry of an index, which is small enough for the nearest cache.
+// page is the number of ranges for each entry of the index, pages, which is so small that it fits into the first
+// cache of the processor.
 const page = 32
 
 // number is an address as a number.
 type number struct{ high, low uint64 }
 
-// New returns a set of networks, which must be valid. IPv4 addresses in IPv6 form count as IPv6.
+// New returns a set of networks, which must be valid. IPv4 networks in IPv6 form count as IPv6.
 func New(all []netip.Prefix) *Set {
 	var four, six []span
 	for _, p := range all {
@@ -91,7 +92,8 @@ func merge(all []span) (r ranges) {
 	return r
 }
 
-// contain finds the last range that starts at or before a: first its page, then the range.
+// contain reports whether a range contains a. It finds the last range that starts at or before a: first its page,
+// and then the range in the page.
 func (r *ranges) contain(a number) bool {
 	if len(r.first) == 0 {
 		return false
@@ -101,8 +103,8 @@ func (r *ranges) contain(a number) bool {
 	return a.below(r.first[at]) == 0 && r.last[at].below(a) == 0
 }
 
-// last returns the index of the last number in all that is not above a, or 0. It has no branch that depends on a,
-// because a processor would mispredict half of them.
+// last returns the index of the last number in all that is not above a, or 0 if there is none. It has no branches
+// that depend on a, because a processor would mispredict half of them.
 func last(all []number, a number) (at int) {
 	for n := len(all); n > 1; {
 		half := n / 2
@@ -112,7 +114,7 @@ func last(all []number, a number) (at int) {
 	return at
 }
 
-// below returns 1 if n is less than o, and else 0.
+// below returns 1 if n is less than o, and otherwise 0.
 func (n number) below(o number) uint64 {
 	_, borrow := bits.Sub64(n.low, o.low, 0)
 	_, borrow = bits.Sub64(n.high, o.high, borrow)

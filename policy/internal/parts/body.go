@@ -21,8 +21,9 @@ func (x *Reader) BodyMayBeTrue(name string) bool {
 // maxCallID is the length of the longest ID of a call that is returned.
 const maxCallID = 256
 
-// CallID returns the ID of the JSON-RPC request in the body, as written: a JSON string or number. It is null for a
-// batch, and empty for any other body, such as a notification. It is valid until [Reader.Reset].
+// CallID returns the ID of the JSON-RPC request in the body, as written: a JSON string or number. For a batch, it
+// returns null, and for any other body, such as a notification, the empty string. The result is valid until
+// [Reader.Reset].
 func (x *Reader) CallID() string {
 	m := x.bodyMembers()
 	if bytes.HasPrefix(bytes.TrimLeft(x.data, " \t\r\n"), []byte("[")) {

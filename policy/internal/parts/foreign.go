@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// foreignParts maps names of key parts in other limiters, as [spelling.Fold] returns them, to key parts.
+// foreignParts maps the names that key parts have in other limiters, folded by [spelling.Fold], to key parts.
 var foreignParts = map[string]string{
 	"ip": "client_ip", "ipaddress": "client_ip", "address": "client_ip", "client": "client_ip", "remoteip": "client_ip", "sourceip": "client_ip",
 	"remoteaddr": "client_ip", "remoteaddress": "client_ip", "binaryremoteaddr": "client_ip", "realip": "client_ip",
@@ -19,7 +19,7 @@ var foreignParts = map[string]string{
 	"domain": "host", "servername": "host", "verb": "method", "session": "cookie:session",
 }
 
-// meantPart returns what to write in place of an unknown key part.
+// meantPart returns a hint for an unknown key part.
 func meantPart(s string) string {
 	s = strings.TrimSpace(s)
 	name, arg := s, ""

@@ -8,27 +8,27 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Keys builds keys one after the other in one memory. A key is the name of a rule, followed by "/value" for each
-// part of its key, or by "/" if the key has no parts. So every key of a rule has a "/", and no key of a
+// Keys builds keys one after the other in the same memory. A key is the name of a rule, followed by "/value" for
+// each part of its key, or by "/" if the key has no parts. So every key of a rule has a "/", and no key of a
 // [sluice.Limiter] has one. Results of the methods are valid until Reset.
 type Keys struct {
 	text   []byte
 	start  int      // the start of the current key
-	rest   int      // the start of its text after the name of the rule
+	rest   int      // the start of its text after the rule's name
 	count  int      // the number of its values
 	values []string // see Values
 
-	// The value that was added last, and its written form, because rules often share a part.
+	// value was added last, and written is its written form. They are kept because rules often share a part.
 	value, written string
 }
 
-// No written value equals one of these, because "!" and "*" are written as "%21" and "%2A".
+// These texts differ from all written values, in which "!" and "*" are "%21" and "%2A".
 const (
-	Shared   = "!" // stands for a part that is missing
+	Shared   = "!" // stands for a value that the request lacks
 	anyValue = "*" // stands for every value, in an override
 )
 
-// Reset forgets all keys, and keeps the memory.
+// Reset removes all keys, and keeps the memory.
 func (k *Keys) Reset() {
 	k.text = k.text[:0]
 	k.value, k.written = "", ""
@@ -61,20 +61,20 @@ func (k *Keys) Add(value string) {
 	k.count++
 }
 
-// AddWritten adds a value that is escaped already, or needs no escapes.
+// AddWritten adds a value that is already escaped, or needs no escapes.
 func (k *Keys) AddWritten(text string) {
 	k.text = append(append(k.text, '/'), text...)
 	k.count++
 }
 
-// since returns the text from start on. Growing k.text later leaves it in an older copy, which does no harm,
-// because written text does not change before the decision is over.
+// since returns the text from start on. If k.text grows later, the result stays in an older copy. This does no
+// harm, because written text does not change before the decision is over.
 func (k *Keys) since(start int) string {
 	return unsafe.String(unsafe.SliceData(k.text[start:]), len(k.text)-start)
 }
 
 // Values returns the values of the key in their written form. Call it before Key and Tenant. Most rules do not need
-// the values, so they are not stored but found in the key: no value contains a "/".
+// the values. So they are not stored, but found in the key, in which no value contains a "/".
 func (k *Keys) Values() []string {
 	if len(k.values) == k.count {
 		return k.values
@@ -88,11 +88,11 @@ func (k *Keys) Values() []string {
 	return k.values
 }
 
-// Bytes returns the key. It has no hash tag, unless Key has added one.
+// Bytes returns the key without a hash tag.
 func (k *Keys) Bytes() []byte { return k.text[k.start:] }
 
-// Key returns the key. If together is not nil, Key first writes the key again after a hash tag of these parts; from
-// then on, Bytes returns this copy.
+// Key returns the key. If together is not nil, Key writes the key again, after a hash tag of these parts; then
+// Bytes returns this key, too.
 func (k *Keys) Key(together []int) string {
 	if together != nil {
 		k.tag(together)
@@ -100,7 +100,7 @@ func (k *Keys) Key(together []int) string {
 	return unsafe.String(&k.text[k.start], len(k.text)-k.start)
 }
 
-// tag writes the key once more, behind a hash tag.
+// tag writes the key once more, after a hash tag.
 func (k *Keys) tag(together []int) {
 	start, end, values := k.start, len(k.text), k.Values()
 	k.text = append(k.text, '{')
@@ -115,11 +115,11 @@ func (k *Keys) tag(together []int) {
 	k.start = end
 }
 
-// Tenant returns the key of a limit that tenants share, with the first owner parts of this key, and the key of the
-// tenant. Both have the hash tag of together or, without together, the tenant's key has a hash tag that puts it
-// into the cluster slot of the limit.
+// Tenant returns the key of a limit that tenants share, and the key of a tenant. The key of the limit has the first
+// parts of this key; owner is the number of these parts. If together is not nil, both keys have the hash tag of
+// these parts. Otherwise, the tenant's key has a hash tag that puts it into the same cluster slot as the limit.
 func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
-	start, end := k.start, k.rest+1 // a name and "/"
+	start, end := k.start, k.rest+1 // start of the name, and end of the "/" after it
 	if owner > 0 {
 		end--
 		for _, v := range k.Values()[:owner] {
@@ -136,7 +136,8 @@ func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
 	return k.since(start)[:end-start], k.since(last)
 }
 
-// Beside returns a text as a key, after a hash tag that puts it into the cluster slot of another key.
+// Beside returns a key that has the given text after a hash tag. The hash tag puts it into the same cluster slot as
+// the key other.
 func (k *Keys) Beside(other string, text []byte) string {
 	start := len(k.text)
 	if rest, tagged := strings.CutPrefix(other, "{"); tagged {

@@ -1,6 +1,6 @@
 // Package parts has the parts of a rule's key: their names, how they are read from a request, and how their values
-// are compared, written in a key and shown. One table, partKinds, has all kinds of parts: to add a kind, add its
-// entry.
+// are compared, written in a key and shown. The table partKinds has all kinds of parts. To add a kind, add an entry
+// to it.
 //
 // Package policy imports it. It imports packages fields, fold, paths and pattern, which read input of clients, and
 // package table, which looks up subjects.
@@ -17,8 +17,8 @@ import (
 // kind has the properties of a kind of part. A test requires every kind to set all of them.
 type kind struct {
 	name string // the name in rules
-	arg  string // the text after the colon in documentation; empty: no text follows
-	// check makes the text after the colon canonical, or returns what is wrong with it. It is nil if no text
+	arg  string // the text after the colon, as documentation names it; empty if no text follows
+	// check makes the text after the colon canonical, or returns an error message about it. It is nil if no text
 	// follows.
 	check func(p *Part) (wrong string)
 	// find returns the value of the part in a request.
@@ -28,10 +28,10 @@ type kind struct {
 	source    source
 	chosen    chosen
 	shown     shown
-	verbatim  bool // values are written in keys unchanged, because they need no escapes
+	verbatim  bool // values need no escapes, so they are written in keys unchanged
 }
 
-// source is the part of a request that is needed to find a value.
+// source is the part of a request in which a value is found.
 type source uint8
 
 const (
@@ -40,28 +40,28 @@ const (
 	fromPeer                      // the address of the client
 	fromLine                      // method, host and path
 	fromHead                      // header fields
-	fromQuery                     // the query: like values in bodies, these are names that people type: see Part.Folds
+	fromQuery                     // the query; values are folded, like values in bodies: see Part.Folds
 	fromBody
 	fromTLS
 	fromProgram // the program that calls the engine
 )
 
-// chosen is how freely clients can choose a value.
+// chosen describes how freely clients can choose a value.
 type chosen uint8
 
 const (
 	notChosen chosen = iota + 1
-	served           // among the hosts and routes that are served
+	served           // a choice among the hosts and routes that are served
 	free             // any value
-	claimed          // any value, unless something verifies tokens
+	claimed          // any value, unless a server verifies the tokens
 )
 
-// shown is how much of a value people see.
+// shown describes how much of a value people see.
 type shown uint8
 
 const (
 	inFull    shown = iota + 1
-	asAddress       // in full; if the rule shortens keys, shortened unless the key also has a name
+	asAddress       // in full; if the rule shortens keys and the key has no name, shortened
 	asName          // in full; if the rule shortens keys, shortened
 	asSecret        // shortened unless the rule sets show_key
 )
@@ -82,8 +82,8 @@ var partKinds = []kind{
 	},
 	{
 		// X-API-Key, or the token of "Authorization: Bearer". A server in front of Sluice or behind it has to
-		// verify the key. If both are present and differ, the key is garbled: then use header:NAME with the header
-		// that counts.
+		// verify the key. If both are present and differ, the key is garbled. If your clients send both, use
+		// header:NAME with the one that your server reads.
 		name: "api_key", find: findAPIKey, canonical: trimmed,
 		source: fromHead, chosen: free, shown: asSecret,
 	},
@@ -96,8 +96,8 @@ var partKinds = []kind{
 		source: fromQuery, chosen: free, shown: asName,
 	},
 	{
-		// A string, number or boolean in the payload of the bearer token. The signature is NOT verified: use it
-		// only behind something that has verified the token.
+		// A string, number or boolean in the payload of the bearer token. The signature is NOT verified: use this
+		// part only behind a server that has verified the token.
 		name: "jwt", arg: "CLAIM", check: anyText, find: findClaim, canonical: asIs,
 		source: fromHead, chosen: claimed, shown: asSecret,
 	},
@@ -113,7 +113,7 @@ var partKinds = []kind{
 	},
 	{
 		// The normalized path, without the query and without a slash at its end. A path that servers may read in
-		// several ways is garbled. Clients can make up paths, such as paths of pages that do not exist.
+		// several ways is garbled. Clients can choose any path, even of pages that do not exist.
 		name: pathKind, find: findPath, canonical: canonicalPath,
 		source: fromLine, chosen: free, shown: asName,
 	},
@@ -136,8 +136,8 @@ var partKinds = []kind{
 	},
 	{
 		// The JA4 fingerprint of the client's TLS, if the listener terminates TLS. It distinguishes programs and
-		// not people, and a client can imitate another. It is useful in addition to the address, for clients
-		// without a name.
+		// not people, and a client can imitate the fingerprint of another. It is useful in addition to the address,
+		// for clients that do not authenticate.
 		name: "tls_fingerprint", find: findTLS, canonical: asIs,
 		source: fromTLS, chosen: free, shown: inFull,
 	},

@@ -8,8 +8,8 @@ import (
 )
 
 // repeatedBy has the header fields in which clients of the Model Context Protocol repeat fields of the body, so
-// that routers need not read the body. A server has to refuse a request in which they differ. See "Streamable HTTP"
-// in the specification of 2026-07-28.
+// that routers need not read the body. A server has to refuse a request in which header and body differ. See
+// "Streamable HTTP" in the specification of 2026-07-28.
 var repeatedBy = map[string]string{"method": "Mcp-Method", "params[name]": "Mcp-Name", "params[uri]": "Mcp-Name"}
 
 // RepeatedBy returns the name of the header field that repeats the field of the body, or "".
@@ -20,8 +20,8 @@ func (p *Part) RepeatedBy() string {
 	return repeatedBy[p.name]
 }
 
-// contradicts reports whether the request has the header and a JSON-RPC body in which no field that the header repeats
-// has its value.
+// contradicts reports whether the request has the header and a JSON-RPC body, and no field of the body that the
+// header repeats has the header's value.
 func (x *Reader) contradicts(header string) bool {
 	lines := x.request.Header[header]
 	if len(lines) == 0 || !x.isRPC() {
@@ -39,13 +39,14 @@ func (x *Reader) contradicts(header string) bool {
 	return true
 }
 
-// isRPC reports whether the body is a message of JSON-RPC.
+// isRPC reports whether the body is a JSON-RPC message.
 func (x *Reader) isRPC() bool {
 	_, state := x.bodyMembers().Field("jsonrpc")
 	return state != fields.Absent
 }
 
-// decodeMCP returns the value of a header. It is in base64 if it has more than printable ASCII.
+// decodeMCP returns the value of a header. Clients write a value in base64 if it has other characters than
+// printable ASCII.
 func decodeMCP(s string) (string, bool) {
 	s = strings.Trim(s, " \t")
 	encoded, ok := strings.CutPrefix(s, "=?base64?")

@@ -15,11 +15,11 @@ import (
 // Part is a part of a key: a property by which a rule distinguishes requests.
 type Part struct {
 	kind    *kind
-	name    string   // the name of the header, cookie, …; or the text of a constant
-	text    string   // as written
+	name    string   // the name of the header, cookie and so on, or the text of a constant
+	text    string   // the part as written in the rule
 	id      string   // see ID
-	aliases []string // other names of a header: see headerAliases
-	// IgnoreCase makes paths equal that differ only in case.
+	aliases []string // other names that servers accept for a header: see headerAliases
+	// If IgnoreCase is set, paths that differ only in case are equal.
 	IgnoreCase bool
 }
 
@@ -48,7 +48,7 @@ func Parse(s string) (Part, error) {
 // String returns the part as the rule writes it.
 func (p *Part) String() string { return p.text }
 
-// ID returns the same text for parts that are the same, such as header:x-a and header:X-A.
+// ID returns the same text for all spellings of a part, such as header:x-a and header:X-A.
 func (p *Part) ID() string { return p.id }
 
 // Header returns the name of the header field of the part, or "".
@@ -59,31 +59,31 @@ func (p *Part) Header() string {
 	return p.name
 }
 
-// Constant returns the value if it is the same for all requests.
+// Constant returns the value of a part that is the same for all requests, and reports whether this is such a part.
 func (p *Part) Constant() (value string, ok bool) { return p.name, p.kind.source == fromRule }
 
-// IsRoute reports whether the value is the matching pattern.
+// IsRoute reports whether the value is the pattern that matches the request.
 func (p *Part) IsRoute() bool { return p.kind.source == fromPattern }
 
 // IsAddress reports whether the value is the address of the client.
 func (p *Part) IsAddress() bool { return p.kind.source == fromPeer }
 
-// ReadsBody reports whether the body has to be read to know the value.
+// ReadsBody reports whether the body has to be read to find the value.
 func (p *Part) ReadsBody() bool { return p.kind.source == fromBody }
 
 // NeedsTLS reports whether requests have the part only if the listener terminates TLS.
 func (p *Part) NeedsTLS() bool { return p.kind.source == fromTLS }
 
-// Folds reports whether values are names that people type, which are folded before they are compared.
+// Folds reports whether values are folded before they are compared, because they are names that people type.
 func (p *Part) Folds() bool { return p.kind.source == fromQuery || p.kind.source == fromBody }
 
-// IsFree reports whether clients can write any value.
+// IsFree reports whether clients can choose any value.
 func (p *Part) IsFree() bool { return p.kind.chosen >= free }
 
 // IsChosen reports whether clients choose the value, freely or among the hosts that are served.
 func (p *Part) IsChosen() bool { return p.kind.chosen >= served }
 
-// IsClaim reports whether the value is a claim of a token, which something has to verify.
+// IsClaim reports whether the value is a claim of a token, which a server has to verify.
 func (p *Part) IsClaim() bool { return p.kind.chosen == claimed }
 
 // IsSecret reports whether knowledge of a value may be enough to act as another client.
@@ -104,10 +104,10 @@ func (p *Part) Canonical(v string) string {
 }
 
 // Value returns the value of the part in the request of x. It is valid until x is reset. Value reports false if the
-// part is absent or garbled; x.Garbled() distinguishes both. An empty part is absent. A garbled part is present,
-// but servers may read it differently: it is repeated with different values, malformed, not UTF-8, or in a body
-// that is compressed, too large or of an unknown type. An absent part may skip a rule, but a garbled part must not,
-// or clients could evade the rule.
+// part is absent or garbled; x.Garbled() distinguishes both. An empty part counts as absent. A garbled part is
+// present, but servers may read it differently, because it is repeated with different values, malformed, not UTF-8,
+// or in a body that is compressed, too large or of an unknown type. A request that lacks the part may skip the
+// rule. A request with a garbled part must not, because clients could evade the rule.
 func (p *Part) Value(x *Reader) (string, bool) {
 	if x.request.Recorded != nil {
 		return p.recordedValue(x)
@@ -115,30 +115,30 @@ func (p *Part) Value(x *Reader) (string, bool) {
 	return p.find(x)
 }
 
-// find is Value for requests without recorded readings.
+// find implements Value for requests without recorded readings.
 func (p *Part) find(x *Reader) (string, bool) {
 	v, state := p.kind.find(p, x)
 	x.state = state
 	return v, state == fields.Present
 }
 
-// List is the parts of a key, in their order.
+// List has the parts of a key, in their order.
 type List []Part
 
-// Has reports whether the list has a part with that text.
+// Has reports whether the list has a part with the given text.
 func (l List) Has(text string) bool { return l.Index(text) >= 0 }
 
-// Index returns the index of the part with that text, or -1.
+// Index returns the index of the part with the given text, or -1.
 func (l List) Index(text string) int {
 	return slices.IndexFunc(l, func(p Part) bool { return p.text == text })
 }
 
-// Any reports whether a part of the list has a property, such as [Part.Folds].
+// Any reports whether at least one part has a property, such as [Part.Folds].
 func (l List) Any(is func(*Part) bool) bool {
 	return slices.ContainsFunc(l, func(p Part) bool { return is(&p) })
 }
 
-// Contains reports whether the list has the same part as p, perhaps in another spelling.
+// Contains reports whether the list has the part p, perhaps in another spelling.
 func (l List) Contains(p *Part) bool {
 	return slices.ContainsFunc(l, func(o Part) bool { return o.ID() == p.ID() })
 }
@@ -163,7 +163,7 @@ func (l List) Unknown(values map[string]string) (names []string) {
 	return names
 }
 
-// known returns all kinds of parts, as documentation writes them.
+// known returns a list of all kinds of parts, in the form of the documentation.
 func known() string {
 	var all []string
 	for _, k := range partKinds {
@@ -175,7 +175,7 @@ func known() string {
 	return strings.Join(all, ", ")
 }
 
-// checkName makes the name canonical, or returns what is wrong with it.
+// checkName makes the name canonical, or returns an error message about it.
 func (p *Part) checkName() (wrong string) {
 	switch {
 	case strings.ContainsFunc(p.name, Hidden):
@@ -207,7 +207,7 @@ func checkCookie(p *Part) (wrong string) {
 	return checkLetters(p)
 }
 
-// checkField checks the name of a field. It also prepares the folding of values.
+// checkField checks the name of a field. It also loads the table that folding needs.
 func checkField(p *Part) (wrong string) {
 	fold.Prepare()
 	return checkLetters(p)
@@ -237,8 +237,8 @@ func checkHeader(p *Part) (wrong string) {
 
 func isAlphanumeric(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// headerAliases returns the other names that a server takes for a header's name if it treats "_" and "-" as equal,
-// as CGI and its descendants do. It returns none for a name with very many "-" and "_".
+// headerAliases returns the other spellings of a header's name for servers that treat "_" and "-" as equal, like
+// CGI and its descendants. It returns no aliases for a name with very many "-" and "_".
 func headerAliases(name string) []string {
 	var at []int
 	for i := range len(name) {
@@ -262,8 +262,8 @@ func headerAliases(name string) []string {
 	return all
 }
 
-// Hidden reports whether a character is not visible, or has replaced bytes that are not UTF-8.
+// Hidden reports whether a character is invisible, or is the replacement for bytes that are not UTF-8.
 func Hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
-// tokenChars are the characters of the name of a header or cookie: a token of RFC 9110.
+// tokenChars has the characters that names of headers and cookies may have: those of a token of RFC 9110.
 const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

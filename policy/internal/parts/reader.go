@@ -28,8 +28,8 @@ var ErrBodyMemory = errors.New("policy: the memory for bodies is used up by othe
 // ErrBodyPart is returned by Body if the body is or may be incomplete.
 var ErrBodyPart = errors.New("policy: the body is incomplete")
 
-// Values of [Reader.BodyFault]: what a request lacks if rules cannot use its body. SmallerBody and MatchingHeader
-// are prefixes.
+// These are the values of [Reader.BodyFault]. Each names the thing that a request lacks if rules cannot use its
+// body. SmallerBody and MatchingHeader are prefixes.
 const (
 	SmallerBody    = "a body of at most " // followed by the size
 	WholeBody      = "the whole of its body"
@@ -38,7 +38,7 @@ const (
 	MatchingHeader = "a field that matches its body: " // followed by the name of the header field
 )
 
-// Request is the source of parts: fields of the policy.Request, and settings of the policy.
+// Request is the source of parts: it has fields of the policy.Request, and settings of the policy.
 type Request struct {
 	Method, Host, RawQuery string
 	Path                   string // escaped; empty if it is unknown
@@ -50,15 +50,15 @@ type Request struct {
 	BodyLimit              int64 // DefaultBodyLimit if zero
 	Attributes             map[string]string
 	TLSFingerprint         string
-	// Recorded returns the earlier reading of the part with an ID, or false if the part has to be read from the
-	// request. It may be nil.
+	// Recorded, if not nil, returns the recorded reading of the part with an ID, or false if the part has to be
+	// read from the request.
 	Recorded func(id string) (Reading, bool)
 
-	Trusted    []netip.Prefix // proxies
-	IPv6Prefix int            // the bits of an IPv6 address that identify a client
+	Trusted    []netip.Prefix // the trusted proxies
+	IPv6Prefix int            // the number of bits of an IPv6 address that identify a client
 }
 
-// Reader finds the values of parts in one request, and reuses its memory for the next: see Reset.
+// Reader finds the values of parts in one request at a time, and reuses its memory for the next request: see Reset.
 type Reader struct {
 	request Request
 	progress
@@ -75,28 +75,28 @@ type Reader struct {
 	buf                          []byte
 }
 
-// progress is what has been read of the request.
+// progress describes which parts of the request have been read.
 type progress struct {
 	// Route is the Key of the matching pattern of the current rule; empty if the rule has no patterns.
 	Route string
 	state fields.Presence // the state of the part that was read last
-	// BrokeOff reports that the body ended early, so that no server can read it.
+	// BrokeOff is set if the body ended early, so that no server can read it.
 	BrokeOff bool
 	// Unread is set if a part with a recorded reading of Unread was requested.
 	Unread bool
 
 	fault   string // see BodyFault
 	data    []byte // the body, if it was read whole
-	fetched bool   // the body was asked for
+	fetched bool   // whether the body has been requested
 	client  string // see findClientIP
 
-	resolved, hostKnown, pathKnown, keyKnown bool // addr, hostName, path and key are set
+	resolved, hostKnown, pathKnown, keyKnown bool // whether addr, hostName, path and key are set
 }
 
-// maxKept is the most memory of a reader that is kept from one request to the next.
+// maxKept is the most memory, in bytes, that a reader keeps from one request to the next.
 const maxKept = 1 << 17
 
-// lazyMembers are read when a part first needs them.
+// lazyMembers has members that are read when a part first needs them.
 type lazyMembers struct {
 	fields.Members
 	read bool
@@ -129,7 +129,7 @@ func (x *Reader) Forget() {
 	x.body.reset() // its members refer to the body
 }
 
-// Client returns the address of the client of a request from peer, by the header that trusted proxies set.
+// Client returns the address of the client of a request from peer, using the header that trusted proxies set.
 func Client(peer netip.Addr, h http.Header, trusted []netip.Prefix, forwardedHeader string) netip.Addr {
 	if len(trusted) == 0 {
 		return peer
@@ -141,7 +141,7 @@ func behindProxy(peer netip.Addr, h http.Header, trusted []netip.Prefix, forward
 	return clientip.Resolve(peer.Unmap().WithZone(""), h, trusted, forwardedHeader)
 }
 
-// Address returns the address of the client, IPv4 as IPv4, without a zone.
+// Address returns the address of the client, without a zone. An IPv4 address in IPv6 form is returned as IPv4.
 func (x *Reader) Address() netip.Addr {
 	if !x.resolved {
 		x.addr, x.resolved = x.request.address(), true
@@ -160,7 +160,7 @@ func (r *Request) address() netip.Addr {
 	return a
 }
 
-// Host returns the host of the request in the form for comparisons.
+// Host returns the host of the request in the form in which hosts are compared: see [pattern.Host].
 func (x *Reader) Host() string {
 	if !x.hostKnown {
 		x.hostKnown, x.hostName = true, pattern.Host(x.request.Host)
@@ -177,9 +177,9 @@ func (x *Reader) BodyRead() bool { return x.body.read }
 // BodyLimit returns the size in bytes of the largest body that is read.
 func (x *Reader) BodyLimit() int64 { return cmp.Or(x.request.BodyLimit, DefaultBodyLimit) }
 
-// BodyFault returns what the request lacks if the parts read so far have shown that no rule can use its body,
-// however the rule treats doubtful values: because the body is too large, gets no memory, or contradicts a header
-// field. Otherwise it returns "".
+// BodyFault returns the thing that the request lacks, if no rule can use the body of the request, even a rule that
+// accepts doubtful values. The body is then too large, gets no memory, or contradicts a header field. BodyFault
+// returns "" if the parts that were read so far have not shown this.
 func (x *Reader) BodyFault() string { return x.fault }
 
 // fetch returns the body, or nil if the whole body could not be read. It calls Body at most once.
@@ -208,7 +208,7 @@ func (x *Reader) fetch() []byte {
 	return x.data
 }
 
-// BodyEncoded reports whether the body is compressed, or may be, so that its size and fields are unknown.
+// BodyEncoded reports whether the body is, or may be, compressed, so that its size and fields are unknown.
 func (x *Reader) BodyEncoded() bool { return fields.EncodedBody(x.request.Header) }
 
 // BodySize returns the size of the body in bytes. It is unknown if the whole body could not be read.
@@ -218,14 +218,14 @@ func (x *Reader) BodySize() (n int64, known bool) {
 }
 
 // BodyField returns the value of a field of a JSON body: its text, if it is a string, or its number, if it is an
-// integer. For a member of an inner object, the name is outer[name]. BodyField reports false for other values, and
-// if servers could take several members for the field.
+// integer. For a member of an inner object, the name is outer[name]. BodyField returns false for other values, and
+// if servers could read different members as the field.
 func (x *Reader) BodyField(name string) (text string, number int64, ok bool) {
 	return x.bodyMembers().JSON(name)
 }
 
-// LargestBodyField returns the largest number, rounded up, among all members that a server may take for the field. It
-// reports false if no member is a number.
+// LargestBodyField returns the largest number, rounded up, of all members that a server may read as the field. It
+// returns false if no such member is a number.
 func (x *Reader) LargestBodyField(name string) (n int64, found bool) {
 	return x.bodyMembers().Largest(name)
 }
@@ -247,7 +247,7 @@ func (x *Reader) Spelling(p *Part) string {
 	return m.Text
 }
 
-// findClientIP returns the address, or the first address of its network.
+// findClientIP returns the IPv4 address of the client, or the first address of its IPv6 network.
 func findClientIP(_ *Part, x *Reader) (string, fields.Presence) {
 	if x.client == "" && x.request.Peer.IsValid() {
 		start := len(x.buf)
@@ -261,7 +261,7 @@ func findClientIP(_ *Part, x *Reader) (string, fields.Presence) {
 	return fields.Value(x.client)
 }
 
-// appendIPv4 appends the text of an address, in half the time of [netip.Addr.AppendTo].
+// appendIPv4 appends the text of an address. It takes half the time of [netip.Addr.AppendTo].
 func appendIPv4(dst []byte, address [4]byte) []byte {
 	for _, n := range address {
 		o := &octets[n]
@@ -271,7 +271,7 @@ func appendIPv4(dst []byte, address [4]byte) []byte {
 	return dst[:len(dst)-1]
 }
 
-// octets are the numbers of IPv4 addresses, each followed by a dot.
+// octets has the texts of the numbers in IPv4 addresses, each followed by a dot.
 var octets = func() (all [256]struct {
 	text [4]byte
 	len  int
@@ -282,8 +282,8 @@ var octets = func() (all [256]struct {
 	return all
 }()
 
-// MaskClient returns the part of an address that identifies a client: the whole of an IPv4 address, also of one in
-// IPv6 form, or the prefix of an IPv6 address. Zones are ignored.
+// MaskClient returns the part of an address that identifies a client: a whole IPv4 address, even if it is in IPv6
+// form, or the prefix of an IPv6 address. Zones are ignored.
 func MaskClient(a netip.Addr, ipv6Prefix int) netip.Addr {
 	if a = a.Unmap(); a.Is4() {
 		return a
@@ -344,7 +344,7 @@ func (x *Reader) bearer() (string, fields.Presence) {
 	}
 	scheme, token, _ := strings.Cut(value, " ")
 	if !strings.EqualFold(scheme, "bearer") {
-		// Some servers split at any space, or take the second of two credentials.
+		// Some servers split at any kind of space, or use the second of two credentials.
 		if strings.Trim(scheme, tokenChars) != "" || strings.Contains(strings.ToLower(value), "bearer") {
 			return "", fields.Garbled
 		}
@@ -352,12 +352,12 @@ func (x *Reader) bearer() (string, fields.Presence) {
 	}
 	token = strings.Trim(token, " \t")
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == ',' || r > '~' }) {
-		return "", fields.Garbled // some servers end the token there, or drop such a space
+		return "", fields.Garbled // some servers end the token at such a space, or drop it
 	}
 	return fields.Value(token)
 }
 
-// name folds a value that a person may have typed, so that spellings of one name compare equal.
+// name folds a value that a person may have typed, so that all spellings of a name are equal.
 func (x *Reader) name(m fields.Member, state fields.Presence) (string, fields.Presence) {
 	if state != fields.Present {
 		return "", state
@@ -374,7 +374,8 @@ func (x *Reader) name(m fields.Member, state fields.Presence) (string, fields.Pr
 	return fields.Value(string(buf[start:]))
 }
 
-// plainInteger reports whether all servers read the same number of JSON: some have only the 53 bits of a double.
+// plainInteger reports whether all servers read a JSON number as the same integer. Some servers have only the 53
+// bits of a double.
 func plainInteger(s string) bool {
 	digits := strings.TrimPrefix(s, "-")
 	return s != "-0" && len(digits) <= 15 && strings.Trim(digits, "0123456789") == ""
@@ -405,7 +406,7 @@ func findBody(p *Part, x *Reader) (string, fields.Presence) {
 
 func findRoute(_ *Part, x *Reader) (string, fields.Presence) { return fields.Value(x.Route) }
 
-// findPath reads the path once.
+// findPath returns the path. It reads the path only once.
 func findPath(p *Part, x *Reader) (string, fields.Presence) {
 	if !x.pathKnown {
 		x.pathKnown = true
@@ -438,8 +439,8 @@ func appendPath(dst []byte, segments []string) []byte {
 	return dst
 }
 
-// canonicalPath returns a path in the form of findPath. It returns "" for a text that is not a path, or that
-// servers may read in several ways.
+// canonicalPath returns a path in the form that findPath returns. It returns "" for a text that is not a path, or
+// that servers may read in several ways.
 func canonicalPath(v string) string {
 	var b paths.Buffer
 	all := paths.Readings(v, false, &b)
@@ -503,7 +504,7 @@ func (x *Reader) bodyMembers() *fields.Members {
 	case len(data) > 0:
 		m.AddBody(data, x.request.Header)
 	}
-	m.AddQuery(x.request.RawQuery) // many servers also look in the query, whatever the body is
+	m.AddQuery(x.request.RawQuery) // many servers read fields from the query, too, even if there is a body
 	return &m.Members
 }
 

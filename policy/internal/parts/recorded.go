@@ -2,7 +2,7 @@ package parts
 
 import "github.com/sluicehq/sluice/policy/internal/fields"
 
-// Known is the state of a part in a request.
+// Known is the recorded state of a part in a request.
 type Known uint8
 
 const (
@@ -14,21 +14,21 @@ const (
 	Unread                 // no rule has read the part
 )
 
-// Reading is the state and value of a part in a request.
+// Reading is the recorded state and value of a part in a request.
 type Reading struct {
 	State Known
-	Value string // the value if Present; what the request lacks if Faulty
+	Value string // if Present, the value; if Faulty, the BodyFault
 	Sent  string // the value as the request spells it, if that differs
 }
 
-// IsRecorded reports whether a record of the request needs the value, because it comes neither from the request
-// line nor from the rule.
+// IsRecorded reports whether a record of a request has to contain the value, because the value comes neither from
+// the request line nor from the rule.
 func (p *Part) IsRecorded() bool {
 	return p.kind.source != fromRule && p.kind.source != fromPattern && p.kind.source != fromLine
 }
 
-// Reading returns the reading of the part in the request of x, for a record. A part that would have to be parsed
-// first is Unread. The texts are valid until x is reset.
+// Reading returns the reading of the part in the request of x, for a record. If the part would have to be parsed
+// first, its state is Unread. The texts are valid until x is reset.
 func (p *Part) Reading(x *Reader) (r Reading) {
 	if p.isUnread(x) {
 		r.State = Unread
@@ -53,7 +53,7 @@ func (p *Part) Reading(x *Reader) (r Reading) {
 	return r
 }
 
-// isUnread reports whether the part is in members that have not been parsed.
+// isUnread reports whether the part is in the members of a query, body or other field that has not been parsed.
 func (p *Part) isUnread(x *Reader) bool {
 	switch {
 	case p.kind.source == fromBody:
@@ -68,7 +68,7 @@ func (p *Part) isUnread(x *Reader) bool {
 	return false
 }
 
-// recordedValue is Part.Value for a request with recorded readings.
+// recordedValue implements Part.Value for a request with recorded readings.
 func (p *Part) recordedValue(x *Reader) (string, bool) {
 	var r Reading
 	known := false

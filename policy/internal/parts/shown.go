@@ -9,31 +9,33 @@ import (
 	"unicode/utf8"
 )
 
-// missing is the shown form of a part that the request lacks. No shown value looks like it: see appendPrintable.
+// missing is the shown form of a part that the request lacks. appendPrintable writes values so that they differ
+// from it.
 const missing = "(missing)"
 
 // between separates the parts of a shown key.
 const between = " · "
 
-// Shown returns the shown form of a key with these values, which are in their written form. short shortens names,
-// or the address if the key has no name.
+// Shown returns the shown form of a key with these values, which are in their written form. If short is true, names
+// are shortened, or the address if the key has no name.
 func (l List) Shown(values []string, short bool) string {
 	return Join(values, func(i int) bool { return short && l.Shortens(i) })
 }
 
-// Shortens reports whether shortened keys shorten part i: a name, or an address if the key has no name.
+// Shortens reports whether part i is shortened in shortened keys. Names are shortened; an address is shortened if
+// the key has no name.
 func (l List) Shortens(i int) bool {
 	return l[i].isNamed() || l[i].kind.shown == asAddress && !l.Any((*Part).isNamed)
 }
 
-// Pseudonym returns the pseudonym of a subject, the text of a key after the name of its rule. It is the same for
-// all rules with these parts, in all processes, so a guessed value can be verified.
+// Pseudonym returns the pseudonym of a subject, the text of a key after the name of its rule. The pseudonym is the
+// same for all rules with these parts, and in all processes. So a guess of the value can be verified.
 func (l List) Pseudonym(subject string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "sluice show_key %q %s", l.Names(), subject))
 	return hex.EncodeToString(sum[:6])
 }
 
-// Join returns the shown form of the values of any key. short selects the values to shorten.
+// Join returns the shown form of the values of a key with any parts. short selects the values to shorten.
 func Join(values []string, short func(i int) bool) string {
 	var b []byte
 	for i, v := range values {
@@ -63,9 +65,9 @@ func AppendShown(dst []byte, written string, short bool) []byte {
 	return AppendShort(dst, value)
 }
 
-// AppendShort appends the part of a value by which people recognize the value without being able to use it: the
-// first four characters and the last two. A value of less than 12 characters is cut to the first two, and one of
-// less than 6 to none. An address is cut to its network.
+// AppendShort appends a shortened value, by which people can recognize the value but not use it: the first four
+// characters and the last two. Of a value of less than 12 characters, it appends the first two, and of a value of
+// less than 6, none. Of an address, it appends the network.
 func AppendShort(dst []byte, value string) []byte {
 	if a, err := netip.ParseAddr(value); err == nil {
 		return appendNetwork(dst, a)
@@ -97,9 +99,9 @@ func appendNetwork(dst []byte, a netip.Addr) []byte {
 }
 
 // appendPrintable appends s with escapes for all characters that are invisible, or that would move, cover or join
-// the text around them, and in a form that cannot be confused with "(missing)" or the separator between parts.
+// the text around them. The result cannot be confused with "(missing)" or with the separator between parts.
 func appendPrintable(dst []byte, s string) []byte {
-	marks, space := maxMarks, true // as if a mark or a space had come before
+	marks, space := maxMarks, true // at the beginning, marks and spaces are escaped
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		mark := unicode.Is(unicode.M, r)
@@ -133,7 +135,7 @@ func appendPrintable(dst []byte, s string) []byte {
 	return dst
 }
 
-// maxMarks is the most marks, such as accents, of a letter that are not escaped.
+// maxMarks is the most marks on a letter, such as accents, that are not escaped.
 const maxMarks = 3
 
 // blank reports whether a character that unicode.IsPrint accepts is invisible: fillers of Hangul, variation

@@ -10,11 +10,11 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
 
-// AddAny adds "*" for a part that the subject of an override leaves open.
+// AddAny adds "*" for a part for which the subject of an override has no value.
 func (k *Keys) AddAny() { k.AddWritten(anyValue) }
 
 // AddNamed adds the value of part i in the subject of an override or a tier. If the value is a network, AddNamed
-// adds its first address, and notes the network in the shape.
+// adds its first address, and sets the network of the shape.
 func (k *Keys) AddNamed(p *Part, i int, v string, ipv6Prefix int, of *table.Shape) error {
 	if first, n, many := p.network(i, v, ipv6Prefix); many {
 		of.Network = n
@@ -29,8 +29,8 @@ func (k *Keys) AddNamed(p *Part, i int, v string, ipv6Prefix int, of *table.Shap
 	return err
 }
 
-// network returns the first address of the network v as text, and the network for a shape. ok is false if v is not
-// a network, or if all of its addresses have the same key.
+// network returns the first address of the network v as a text, and the network in the form of a shape. It returns
+// false if v is not a network, or if all of its addresses have the same key.
 func (p *Part) network(i int, v string, ipv6Prefix int) (first string, n table.Network, ok bool) {
 	if !p.IsAddress() {
 		return "", table.Network{}, false
@@ -57,7 +57,7 @@ func (p *Part) Normal(v string, ipv6Prefix int) (string, error) {
 	}
 	network, err := networks.Parse(v)
 	if err != nil {
-		return "", fmt.Errorf("%s is not an address: write it as in 192.0.2.7", spelling.Quote(v))
+		return "", fmt.Errorf("%s is not an address such as 192.0.2.7", spelling.Quote(v))
 	}
 	if wrong, hint := networks.HostBits(v); wrong != "" {
 		return "", fmt.Errorf("%s: %s", wrong, hint)
@@ -69,9 +69,9 @@ func (p *Part) Normal(v string, ipv6Prefix int) (string, error) {
 	}
 	switch {
 	case network.Bits() < bits:
-		return "", fmt.Errorf("%s is a network: name one address; an override takes a network, as in \"sluice override set\"", spelling.Quote(v))
+		return "", fmt.Errorf("%s is a network: name one address (only an override can name a network, see \"sluice override set\")", spelling.Quote(v))
 	case network.Bits() > bits && !network.IsSingleIP():
-		return "", fmt.Errorf("%s is only a part of one subject, because addresses are distinguished by their first %d bits: name one address, or a network of %d bits", spelling.Quote(v), bits, bits)
+		return "", fmt.Errorf("%s is a network within one subject, because only the first %d bits of an address count: name one address, or the network with /%d", spelling.Quote(v), bits, bits)
 	}
 	return MaskClient(a, ipv6Prefix).String(), nil
 }
@@ -84,7 +84,8 @@ func (k *Keys) Subject(of *table.Shape) []byte {
 	return k.within(of.Exact, of.Network)
 }
 
-// general returns the subject with "*" for each value without a bit in exact. It is valid until the key changes.
+// general returns the subject with "*" in place of each value whose bit in exact is 0. It is valid until the key
+// changes.
 func (k *Keys) general(exact uint32) []byte {
 	if exact == 1<<k.count-1 {
 		return k.text[k.rest:]
@@ -92,7 +93,7 @@ func (k *Keys) general(exact uint32) []byte {
 	return k.rewritten(exact, -1, nil)
 }
 
-// rewritten is general with a text in place of the value of one part.
+// rewritten returns the subject like general, but with a text in place of the value of one part.
 func (k *Keys) rewritten(exact uint32, part int, text []byte) []byte {
 	end := len(k.text)
 	for i, v := range k.Values() {
@@ -111,8 +112,8 @@ func (k *Keys) rewritten(exact uint32, part int, text []byte) []byte {
 	return general
 }
 
-// within is general with the first address of the network of length n.Bits in place of the address. It returns nil,
-// which matches no subject, if the part is not an address of n's family.
+// within returns the subject like general, but replaces the address by the first address of its network of n.Bits
+// bits. It returns nil, which matches no subject, if the part is not an address of n's family.
 func (k *Keys) within(exact uint32, n table.Network) []byte {
 	a, err := netip.ParseAddr(k.Values()[n.Part-1])
 	if err != nil || a.Is6() != n.Six {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/percent"
 )
 
-// CutKey splits a key, without its hash tag if it has one, into the name of its rule and the text after the name:
-// see [Keys].
+// CutKey removes the hash tag of a key, if it has one, and splits the key into the name of the rule and the text
+// after the name: see [Keys].
 func CutKey(key string) (name, subject string) {
 	if strings.HasPrefix(key, "{") {
 		_, key, _ = strings.Cut(key, "}")
@@ -19,12 +19,12 @@ func CutKey(key string) (name, subject string) {
 }
 
 // Split returns the values, in their written form, of a key with these parts. subject is the key without the name
-// of its rule. Split reports false if no key has such a text.
+// of the rule. Split returns false if no key has such a text.
 func (l List) Split(subject string) (values []string, ok bool) {
 	if len(l) == 0 {
 		return nil, subject == ""
 	}
-	if strings.Count(subject, "/") != len(l)-1 { // check before splitting, because the text may be very long
+	if strings.Count(subject, "/") != len(l)-1 { // checked before the split, because the text may be very long
 		return nil, false
 	}
 	values = strings.Split(subject, "/")
@@ -52,8 +52,8 @@ func (p *Part) canHave(written string) bool {
 	return true
 }
 
-// Unwrite returns the value of the part with this written form, in a key of a rule with these patterns. Constants
-// and patterns are known even if their written form is a hash.
+// Unwrite returns the value of the part with this written form. match has the patterns of the rule. The values of
+// constants and patterns are known even if their written form is a hash.
 func (p *Part) Unwrite(written string, match []*pattern.Pattern) (value string, state State) {
 	value, state = unwrite(written)
 	if state != Hashed {
@@ -72,7 +72,7 @@ func (p *Part) Unwrite(written string, match []*pattern.Pattern) (value string, 
 	return value, state
 }
 
-// Fold folds a value in its written form, if the part folds its values.
+// Fold folds a value that is in its written form, if values of the part are folded.
 func (p *Part) Fold(written string) string {
 	if !p.Folds() {
 		return written
@@ -84,7 +84,7 @@ func (p *Part) Fold(written string) string {
 	return string(sluice.AppendKeyPart(nil, p.Canonical(value)))
 }
 
-// State is the meaning of a text in a key.
+// State describes the meaning of a text in a key.
 type State uint8
 
 const (

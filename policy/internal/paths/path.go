@@ -1,7 +1,8 @@
 // Package paths reads the path of a request in every way in which servers are known to read it.
 //
-// The first reading is the reading of a careful server, and nearly every path has no other. No path costs much more
-// to read than to send: a path with too many readings is treated as matching every pattern and no pattern.
+// The first reading is how a careful server reads the path. Nearly every path has no other reading. No path costs
+// much more to read than to send: a path with too many readings is treated as if it matched every pattern and no
+// pattern.
 package paths
 
 import (
@@ -15,7 +16,7 @@ import (
 
 // Reading is one reading of a path.
 type Reading struct {
-	Segs  []string // unescaped segments, without empty ones
+	Segs  []string // the unescaped segments that are not empty
 	Every bool     // every pattern matches
 	Never bool     // no pattern matches
 }
@@ -23,8 +24,8 @@ type Reading struct {
 // Buffer is the memory of [Readings]. Results of Readings are valid until the Buffer is used again.
 type Buffer struct {
 	ignoreCase bool
-	texts      []string // the path, and forms in which servers in between may pass it on
-	dots       bool     // the parts contain "." or ".."
+	texts      []string // the path, and the forms in which proxies may pass it on
+	dots       bool     // whether the parts contain "." or ".."
 	parts      []string
 	segs       []string
 	views      []Reading
@@ -32,9 +33,9 @@ type Buffer struct {
 }
 
 const (
-	// maxReadings is the most readings of a path, maxSegments the most segments of a reading, and maxPathWork the
-	// most work for all readings, in bytes; a segment costs as much as segmentWork bytes. So no path costs much
-	// more than a plain one. Paths of honest clients are far below these bounds.
+	// maxReadings is the most readings of a path, and maxSegments the most segments of a reading. maxPathWork is
+	// the most work for all readings, in bytes, where a segment counts as segmentWork bytes. Because of these
+	// bounds, no path costs much more than a plain one. Paths of honest clients are far below them.
 	maxReadings = 32
 	maxPath     = 16 << 10 // as long as the longest path that servers accept
 	maxSegments = 128
@@ -46,25 +47,26 @@ const (
 
 // Readings returns all ways in which servers behind Sluice may read the escaped path of a request. The first is the
 // reading of a careful server: split at "/", each segment unescaped once, empty segments dropped, and "." and ".."
-// resolved, also if they are written as %2e. Nearly every path has only this reading.
+// resolved, even if they are written as %2e. Nearly every path has only this reading.
 //
 // A rule that limits applies if any reading matches, so that no path evades it. A rule that exempts applies only if
-// all readings match, so that no path is exempt by mistake. The other readings are the combinations of these habits
-// of servers, if they make a difference for the path:
+// all readings match, so that no path is exempt by mistake. The other readings are made by combinations of these
+// habits of servers, as far as they make a difference for the path:
 //
 //   - to unescape before splitting ("/auth%2flogin"), even twice ("/auth%252flogin")
-//   - to take "\" for "/"
+//   - to read "\" as "/"
 //   - to ignore ";parameters" of a segment, cut before or after unescaping
 //   - to end the path at "?" or "#", escaped or not
 //   - to leave "." and ".." alone, to resolve them while empty segments still count
 //     ("/auth//../login"), or to resolve them before unescaping
-//   - to take the segment after two slashes for a host ("//x/auth/login"), also after more slashes
-//   - to take the path after a script for a separate path ("/index.php/auth/login")
+//   - to read the segment after two or more slashes as a host ("//x/auth/login")
+//   - to read the path after a script as a separate path ("/index.php/auth/login")
 //
 // An invalid escape stands for itself. An empty path and the "*" of OPTIONS are read as "/", and an absolute URL is
-// read as its path. Some paths match every pattern and no pattern, so that all rules that limit apply to them, and
-// no rule that exempts: paths with control characters, with escapes that are invalid in a URL ("%u0061", a "/" in
-// too many bytes), or with so many readings that they would be expensive. An engine refuses such a path.
+// read as its path. Some paths have a reading that matches every pattern and one that matches no pattern, so that
+// all rules that limit apply to them, and no rule that exempts. These are paths with control characters, with
+// escapes that are invalid in a URL ("%u0061", or a "/" in too many bytes), or with so many readings that they
+// would be expensive. An engine refuses such a path.
 func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	b.reset(ignoreCase)
 	if b.simple(path) {
@@ -87,8 +89,8 @@ func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	return b.readings(path, h)
 }
 
-// simple adds the reading of a path with no special characters or segments, and reports whether the path is one.
-// Nearly all paths are.
+// simple adds the only reading of a path without special characters and segments. It returns false for any other
+// path. Nearly all paths are simple.
 func (b *Buffer) simple(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > 1 && path[1] == '/' {
 		return false
@@ -171,13 +173,13 @@ func originForm(path string) string {
 	return "/" + path
 }
 
-// pathHints are the habits of servers that matter for a path.
+// pathHints describes which habits of servers matter for a path.
 type pathHints struct {
-	decode  int  // how many times unescaping before splitting may make a difference: 0 to 2
-	params  bool // there may be ";"
-	slashes bool // there may be "\"
-	end     int  // index where the path may end early; 0: nowhere
-	wild    bool // servers may read it in unknown ways
+	decode  int  // 0 to 2: how often unescaping before splitting may make a difference
+	params  bool // whether the path may contain ";"
+	slashes bool // whether the path may contain "\"
+	end     int  // the index at which the path may end early; 0 if it cannot
+	wild    bool // whether servers may read the path in unknown ways
 	// segments is the most segments that a reading may have.
 	segments int
 }
@@ -219,7 +221,7 @@ func (h *pathHints) endAt(i int) {
 	}
 }
 
-// escape notes the special characters that the escape at i may stand for.
+// escape sets the hints for the special characters that the escape at i may stand for.
 func (h *pathHints) escape(path string, i int) {
 	c, ok := percent.Byte(path, i)
 	if !ok {
@@ -240,7 +242,7 @@ func (h *pathHints) escape(path string, i int) {
 	case '?', '#':
 		h.endAt(i)
 	case '%':
-		// Escaped twice: look at the final character.
+		// The character is escaped twice.
 		if c, ok := unhexTwice(path[i+3:]); ok {
 			h.decode = 2
 			h.slashes = h.slashes || c == '\\'
@@ -282,21 +284,21 @@ func overlong(s string) bool {
 	return first < 0xC2 || first == 0xE0 && second < 0xA0 || first == 0xF0 && second < 0x90
 }
 
-// How ";parameters" of a segment are treated.
+// These are the ways to treat ";parameters" of a segment.
 const (
 	keepParams     = iota
-	cutParams      // after unescaping
-	cutParamsFirst // before and after unescaping
+	cutParams      // cut after unescaping
+	cutParamsFirst // cut before and after unescaping
 )
 
-// How "." and ".." segments are treated.
+// These are the ways to treat the segments "." and "..".
 const (
-	resolveDots = iota // after dropping empty segments
-	resolveRFC         // while empty segments count, as in RFC 3986
+	resolveDots = iota // resolve them after empty segments are dropped
+	resolveRFC         // resolve them while empty segments still count, as in RFC 3986
 	keepDots
 )
 
-// readings adds the reading of every combination of habits that makes a difference.
+// readings returns the readings of servers, one for each combination of their habits that makes a difference.
 func (b *Buffer) readings(path string, h pathHints) []Reading {
 	params, slashes := 1, 1
 	if h.params {
@@ -323,8 +325,7 @@ func (b *Buffer) readings(path string, h pathHints) []Reading {
 	return b.views
 }
 
-// addTexts sets b.texts to the path, to the path ended early, and to both after a server in between has resolved
-// their dots.
+// addTexts sets b.texts to the path, the path ended early, and both of these after a proxy has resolved their dots.
 func (b *Buffer) addTexts(path string, h pathHints) {
 	b.texts = append(b.texts[:0], path)
 	if h.end > 0 {
@@ -406,7 +407,7 @@ func (b *Buffer) withoutParams(path string, backslashes bool) string {
 	}
 }
 
-// authority reports whether the parts start with two slashes and a possible host.
+// authority reports whether the path starts with two slashes and a possible host.
 func (b *Buffer) authority() bool { return len(b.parts) > 2 && b.parts[0] == "" && b.parts[1] == "" }
 
 // dropAuthority drops the host that follows the slashes at the beginning of the parts.
@@ -419,7 +420,7 @@ func (b *Buffer) dropAuthority() {
 	}
 }
 
-// script returns the index of the first part that is a script with a path after it, or -1.
+// script returns the index of the first part that is a script and has a path after it, or -1.
 func (b *Buffer) script() int {
 	for i, part := range b.parts {
 		if script(part) && strings.Join(b.parts[i+1:], "") != "" {
@@ -442,7 +443,7 @@ func script(segment string) bool {
 	return false
 }
 
-// addAll adds every reading of the parts, and returns how many it has made, including duplicates.
+// addAll adds every reading of the parts. It returns the number of readings that it has made, including duplicates.
 func (b *Buffer) addAll() int {
 	all := b.parts
 	n := b.addDots()
@@ -471,7 +472,7 @@ func (b *Buffer) addDots() int {
 	return 3
 }
 
-// add adds the reading of the parts with that treatment of dots, unless an equal reading exists already.
+// add adds the reading of the parts with the given treatment of dots, unless there is already an equal reading.
 func (b *Buffer) add(dots int) {
 	start := len(b.segs)
 	b.segs = appendResolved(b.segs, b.parts, dots)
@@ -490,7 +491,7 @@ func (b *Buffer) add(dots int) {
 	b.views = append(b.views, Reading{Segs: segs})
 }
 
-// appendResolved appends the parts after that treatment of dots and empty segments.
+// appendResolved appends the parts after the given treatment of dots and empty segments.
 func appendResolved(dst, parts []string, dots int) []string {
 	start := len(dst)
 	for _, part := range parts {
@@ -528,7 +529,7 @@ func (b *Buffer) fold(s string) string {
 	return b.since(start)
 }
 
-// since returns what was appended to the text from start on.
+// since returns the part of b.text from start on.
 func (b *Buffer) since(start int) string {
 	return unsafe.String(unsafe.SliceData(b.text[start:]), len(b.text)-start)
 }

@@ -8,8 +8,9 @@ import (
 // maxHost is slightly more than the length of the longest name of a host.
 const maxHost = 256
 
-// Host returns a host in the form for comparisons: in lower case, without port, brackets and the dot at the end.
-// For a host that is longer than any name, it returns the end, which "*.example.com" is compared with.
+// Host returns a host in the form in which hosts are compared: in lower case, without port, brackets and the dot at
+// the end. If a host is longer than any name, it returns only the end of the host, with which "*.example.com" is
+// compared.
 func Host(h string) string {
 	if len(h) > maxHost {
 		h = h[len(h)-maxHost:]
@@ -34,7 +35,7 @@ func ipv6(h string) string {
 	return strings.ToLower(h)
 }
 
-// Method returns a method in capitals, as some servers do before they compare.
+// Method returns a method in capitals, because some servers convert it before they compare.
 func Method(m string) string {
 	if m == "" || m == "GET" {
 		return "GET"

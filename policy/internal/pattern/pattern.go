@@ -1,5 +1,5 @@
 // Package pattern has the patterns of rules, such as "GET /users/{id}", and an index that finds the patterns that
-// match a request. Package policy imports it, and it imports package paths, which reads paths.
+// match a request. Package policy imports it. It imports package paths, which reads paths.
 package pattern
 
 import (
@@ -18,28 +18,28 @@ import (
 //
 //	[METHOD ][HOST]/[PATH]
 //
-// PATH may contain {name} for one segment, and end with {name...} or a slash for
-// everything below, or with {$}. A GET pattern matches HEAD as well.
+// PATH may contain {name}, which matches one segment. It may end with {name...} or a slash, which match everything
+// below, or with {$}. A GET pattern matches HEAD as well.
 //
-// Four things differ from [net/http.ServeMux], so that no request evades a limit. All matching patterns apply, and
-// not only the most specific one. A slash at the end of a request's path makes no difference: "/login" matches
-// /login/, and "/a/", "/a/{$}" and "/a/{x...}" match /a. A suffix that names a format makes no difference, either:
-// "/login" matches /login.json, unless the rule is exempt. And a path is matched in all ways in which a server may
-// read it: see [paths.Readings].
+// Four things differ from [net/http.ServeMux], so that no request evades a limit. First, all matching patterns
+// apply, and not only the most specific one. Second, a slash at the end of a request's path makes no difference:
+// "/login" matches /login/, and "/a/", "/a/{$}" and "/a/{x...}" match /a. Third, a suffix that names a format makes
+// no difference: "/login" matches /login.json, unless the rule exempts. Fourth, a path is matched in all ways in
+// which a server may read it: see [paths.Readings].
 type Pattern struct {
 	Text   string   // as written
-	Key    string   // Text in the form of a key part
-	Method string   // empty: any
-	Host   string   // as [Host] returns it; empty: any
+	Key    string   // Text as the value of a key part
+	Method string   // empty for any method
+	Host   string   // as [Host] returns it; empty for any host
 	segs   []string // unescaped; "" is a {name}
-	multi  bool     // also matches all paths below
+	multi  bool     // whether the pattern also matches all paths below
 }
 
-// knownMethods are the methods of the IANA registry that are used in practice.
+// knownMethods has the methods of the IANA registry that are used in practice.
 var knownMethods = strings.Fields("GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT TRACE QUERY " +
 	"PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK REPORT SEARCH PURGE")
 
-// IsMethod reports whether a method, in capitals, is one that patterns can name.
+// IsMethod reports whether patterns can name a method, which must be in capitals.
 func IsMethod(m string) bool { return slices.Contains(knownMethods, m) }
 
 // Parse reads a pattern. Its errors contain a suggestion.
@@ -66,7 +66,7 @@ func read(s string) (*Pattern, error) {
 	}
 	slash := strings.IndexByte(rest, '/')
 	if slash < 0 {
-		return nil, errors.New(`missing "/": write it as in "GET /path" or "example.com/path"`)
+		return nil, errors.New(`missing "/": write a pattern such as "GET /path" or "example.com/path"`)
 	}
 	var err error
 	if p.Host, err = patternHost(rest[:slash]); err != nil {
@@ -127,7 +127,7 @@ func (p *Pattern) readPath(path string) error {
 		var seg string
 		seg, rest, more = strings.Cut(rest, "/")
 		if seg == "" && !more {
-			p.multi = true // a slash at the end
+			p.multi = true // the pattern ends with a slash
 			return nil
 		}
 		if err := p.addSegment(seg, more, names); err != nil {
@@ -135,12 +135,12 @@ func (p *Pattern) readPath(path string) error {
 		}
 	}
 	if path == "" {
-		p.multi = true // "/"
+		p.multi = true // the pattern is "/"
 	}
 	return nil
 }
 
-// addSegment reads a segment. more reports whether others follow.
+// addSegment reads a segment. more reports whether further segments follow.
 func (p *Pattern) addSegment(seg string, more bool, names map[string]bool) error {
 	if strings.ContainsAny(seg, "{}") {
 		return p.addWildcard(seg, more, names)
@@ -201,7 +201,7 @@ func wildcardName(s string) bool {
 // EveryPath reports whether the pattern matches every path of every host.
 func (p *Pattern) EveryPath() bool { return p.Host == "" && p.multi && len(p.segs) == 0 }
 
-// Meets reports whether both patterns can match one request with a path that all servers read alike.
+// Meets reports whether some request can match both patterns, with a path that all servers read the same way.
 func (p *Pattern) Meets(q *Pattern, ignoreCase bool) bool {
 	if !methodsMeet(p.Method, q.Method) || p.Host != "" && q.Host != "" && p.Host != q.Host {
 		return false

@@ -8,21 +8,21 @@ import (
 )
 
 // Tree is an index over the patterns of all rules: a trie of segments for each host. The cost of a lookup depends
-// on the patterns that match the request or the start of its path, and not on the number of all others. The zero
-// Tree is empty.
+// on the number of patterns that match the request or the start of its path, and not on the number of all other
+// patterns. The zero Tree is empty.
 type Tree struct {
-	IgnoreCase bool             // compare paths without case; set before the first Add
+	IgnoreCase bool             // whether paths are compared without regard to case; set it before the first Add
 	any        node             // the patterns without a host
 	hosts      map[string]*node // the patterns with a host
 }
 
 // node stands for the patterns that start with the same segments.
 type node struct {
-	few   []child          // children by a literal segment
-	many  map[string]*node // the same, if there are more than maxFew
+	few   []child          // the children for literal segments
+	many  map[string]*node // the children for literal segments if there are more than maxFew
 	wild  *node            // the child for {name}
-	here  []entry          // patterns that end here
-	below []entry          // patterns that match this and everything below
+	here  []entry          // the patterns that end here
+	below []entry          // the patterns that match here and everything below
 }
 
 // child is a node with the segment that leads to it.
@@ -31,18 +31,19 @@ type child struct {
 	node *node
 }
 
-// maxFew is the most children that are compared one by one. A map of so few children takes longer, and ten times
-// the memory, which the garbage collector has to scan.
+// maxFew is the most children that are compared one by one. For so few children, a map is slower, and takes ten
+// times the memory, which the garbage collector has to scan.
 const maxFew = 6
 
 type entry struct {
 	method string // "" is any
 	id     int32
-	exact  bool // does not match with a suffix
+	exact  bool // whether the pattern does not match paths with a suffix
 }
 
-// Add makes Lookup find id where p matches. Unless exact, p also matches if the last segment has a suffix such as
-// ".json", which Rails and others take for the format of the response.
+// Add makes Lookup return id for requests that p matches. Unless exact is true, p also matches if the last segment
+// of the path has a suffix such as ".json", with which clients of Rails and other frameworks choose the format of
+// the response.
 func (t *Tree) Add(p *Pattern, id int, exact bool) {
 	n := t.host(p.Host)
 	for _, seg := range p.segs {
@@ -115,11 +116,11 @@ func (n *node) addLiteral(seg string) *node {
 	return added
 }
 
-// AnyMethod is the method for which Lookup finds patterns with any method. [Method] never returns it.
+// AnyMethod makes Lookup find patterns regardless of their method. [Method] never returns it.
 const AnyMethod = ""
 
 // Lookup appends to dst the ids of all matching patterns, in no particular order. An id that was added with several
-// patterns may occur more than once. The method is a result of [Method], or AnyMethod; the host may have a port.
+// patterns may occur more than once. method must be a result of [Method], or AnyMethod. The host may have a port.
 func (t *Tree) Lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
 	if v.Never {
 		return dst

@@ -2,7 +2,7 @@
 // as in most servers.
 package percent
 
-// AppendDecoded appends s with %XX resolved. An invalid escape stays.
+// AppendDecoded appends s with its escapes (%XX) decoded. An invalid escape is not changed.
 func AppendDecoded(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -25,14 +25,14 @@ func Byte(s string, i int) (byte, bool) {
 	return Pair(s[i+1], s[i+2])
 }
 
-// Pair returns the byte that two hex digits stand for. It reports false if they are not hex digits.
+// Pair returns the byte that two hex digits stand for. It returns false if they are not hex digits.
 func Pair(a, b byte) (byte, bool) {
 	hi, ok := Digit(a)
 	lo, ok2 := Digit(b)
 	return hi<<4 | lo, ok && ok2
 }
 
-// Digit returns the value of a hex digit, in either case.
+// Digit returns the value of a hex digit, in upper or lower case.
 func Digit(c byte) (byte, bool) {
 	switch {
 	case '0' <= c && c <= '9':

@@ -1,5 +1,5 @@
-// Package table has the settings of a policy for single subjects: their overrides and tiers. A Table is a hash
-// table of hundreds of thousands of subjects that takes little memory.
+// Package table has the settings of a policy for single subjects: overrides and tiers. A Table is a hash table that
+// takes little memory for hundreds of thousands of subjects.
 package table
 
 import (
@@ -11,14 +11,14 @@ import (
 
 // Table maps subjects to values, such as the tier of each. Do not change it once it is sorted.
 type Table[V comparable] struct {
-	values []V       // each value once
-	sets   []set     // in the order in which Find searches them
-	at     map[V]int // the index in values of each value, counted from 1; nil after Sort
+	values []V       // the values, each once
+	sets   []set     // the sets, in the order in which Find searches them
+	at     map[V]int // the index of each value in values, counted from 1; nil after Sort
 }
 
-// set has the subjects of one shape. It is a hash table with open addressing, at most half full, of slots without
-// pointers: finding one of very many subjects takes a single access to memory outside the caches; a map takes
-// several.
+// set has the subjects of one shape. It is a hash table with open addressing. It is at most half full, and its
+// slots have no pointers. If there are very many subjects, finding one takes a single access to memory outside the
+// caches, where a map takes several.
 type set struct {
 	shape Shape
 	slots []Entry // the length is a power of two
@@ -28,15 +28,15 @@ type set struct {
 // Entry is an entry of a table.
 type Entry struct {
 	subject hash
-	Until   int64  // in microseconds since the Unix epoch; 0: never expires
-	value   uint32 // index in Table.values, counted from 1; 0: the slot is free
-	Item    uint32 // index in the list that the table was made of
+	Until   int64  // in microseconds since the Unix epoch; 0 if the entry never expires
+	value   uint32 // the index in Table.values, counted from 1; 0 if the slot is free
+	Item    uint32 // the index in the list from which the table was made
 }
 
-// hash stands for the text of a subject. It has 128 bits and a secret key, so no two texts have the same hash.
+// hash is a keyed hash of the text of a subject. It has 128 bits, so in practice no two texts have the same hash.
 type hash [2]uint64
 
-// seeds are the same for all tables, so that they can be compared.
+// seeds are the same for all tables, so that hashes of different tables can be compared.
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 func hashOf(subject []byte) hash {
@@ -45,11 +45,12 @@ func hashOf(subject []byte) hash {
 
 // Shape is the set of key parts that a subject names, and the part that it names by a network.
 type Shape struct {
-	Exact   uint32 // bit i: part i of the key is named, and not "*"
+	Exact   uint32 // bit i is set if part i of the key has a value, and not "*"
 	Network Network
 }
 
-// Network is the key part that is named by a network, and the size of the network. The zero value means none.
+// Network is the key part that is named by a network, and the size of the network. The zero value means that no
+// part is named by a network.
 type Network struct {
 	Part int // counted from 1
 	Six  bool
@@ -69,8 +70,8 @@ func (t *Table[V]) set(of Shape) *set {
 	return nil
 }
 
-// Add adds the value of a subject, with the index of its item in the list that the table is made of. If the subject
-// already has an entry, Add returns the item of that entry, and changes nothing.
+// Add adds the value of a subject. item is the index of the subject in the list from which the table is made. If
+// the subject already has an entry, Add changes nothing, and returns the item of that entry and true.
 func (t *Table[V]) Add(of Shape, subject []byte, value V, until int64, item int) (first int, twice bool) {
 	in := t.set(of)
 	if in == nil {
@@ -92,9 +93,9 @@ func (t *Table[V]) Add(of Shape, subject []byte, value V, until int64, item int)
 	return 0, false
 }
 
-// Sort sorts the sets for Find. Call it after the last Add. Shapes that name more parts come first, then shapes
-// that name earlier parts; if both name the same parts, addresses come before networks, and longer prefixes before
-// shorter ones.
+// Sort sorts the sets for Find. Call it after the last Add. Shapes that name more parts come first. Of shapes with
+// the same number of parts, those that name earlier parts come first. Of shapes with the same parts, addresses come
+// before networks, and longer prefixes before shorter ones.
 func (t *Table[V]) Sort() {
 	t.at = nil
 	slices.SortFunc(t.sets, func(a, b set) int {
@@ -116,7 +117,7 @@ func (t *Table[V]) Find(subject func(*Shape) []byte, now func() int64) *Entry {
 	return nil
 }
 
-// Both calls do for each subject that is in t and in other, with its values in other and in t, in the order of the
+// Both calls do for each subject that is in both tables, with its values in other and in t, in the order of the
 // items of t.
 func (t *Table[V]) Both(other *Table[V], do func(theirs, value V)) {
 	type pair struct {
@@ -167,14 +168,14 @@ func (s *set) add(e Entry) {
 		s.slots = make([]Entry, 2*len(old))
 		for i := range old {
 			if old[i].value != 0 {
-				s.place(old[i])
+				s.insert(old[i])
 			}
 		}
 	}
-	s.place(e)
+	s.insert(e)
 }
 
-func (s *set) place(e Entry) {
+func (s *set) insert(e Entry) {
 	last := len(s.slots) - 1
 	i := int(e.subject[0])
 	for s.slots[i&last].value != 0 {

@@ -1,5 +1,5 @@
-// Package template compiles an operator's bodies of responses: templates of text/template or html/template with
-// bounded costs and with values that stay text in their media type.
+// Package template compiles the templates with which operators write the bodies of responses. They are templates of
+// text/template or html/template whose costs are bounded, and whose values are escaped as the media type requires.
 package template
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// MaxSize is the most bytes of the text of a template, and of its output.
+// MaxSize is the largest size of the text of a template, and of its output, in bytes.
 const MaxSize = 64 << 10
 
-// kind is the escaping of values that keeps a body well formed.
+// kind is the way in which values are escaped, so that they cannot change the structure of a body.
 type kind uint8
 
 const (
@@ -33,8 +33,8 @@ const (
 	htmlText
 )
 
-// kindOf returns the kind of a media type. For an unknown type, values are escaped as in strings of JSON, which
-// most languages can read.
+// kindOf returns the kind of a media type. For an unknown type, values are escaped as in JSON strings, which most
+// languages can read.
 func kindOf(media string) kind {
 	switch {
 	case media == "text/html":
@@ -53,13 +53,13 @@ type Template struct {
 	ContentType string // Media, with charset=utf-8 for text types
 	kind        kind
 	exec        interface{ Execute(io.Writer, any) error }
-	fixed       string // the body, if it has no values
+	fixed       string // the body, if the template has no values
 }
 
 // Page reports whether the template is HTML.
 func (t *Template) Page() bool { return t.kind == htmlText }
 
-// Append appends the body with its values filled in. On an error it returns dst as it was.
+// Append appends the body with its values filled in. If there is an error, it returns dst unchanged.
 func (t *Template) Append(dst []byte, values any) ([]byte, error) {
 	if t.fixed != "" {
 		return append(dst, t.fixed...), nil
@@ -82,7 +82,7 @@ type boundedText struct {
 const maxSteps = 4 * MaxSize
 
 var (
-	errTooLong = fmt.Errorf("its output has more than %d bytes", MaxSize)
+	errTooLong = fmt.Errorf("the output has more than %d bytes", MaxSize)
 	errTooSlow = fmt.Errorf("it takes more than %d steps", maxSteps)
 
 	errCircular = errors.New("a template includes itself")
@@ -103,16 +103,16 @@ func (b *boundedText) Write(p []byte) (int, error) {
 
 // Error is an error in a template.
 type Error struct {
-	Line    int // the line of the text, counted from 1; 0: the whole text
+	Line    int // the line of the text, counted from 1; 0 means the whole text
 	Message string
-	Hint    string // what to do about it
+	Hint    string // how to correct the error
 }
 
 // templateName is the name of a template in the errors of the template packages.
 const templateName = "line"
 
-// New compiles a text of a media type. The samples are pointers to values of one type with the fields that the
-// template can use. The template must work for each of them.
+// New compiles a text of a media type. The samples are pointers to values of one type, whose fields the template
+// can use. The template must work for each sample.
 func New(media, text string, samples ...any) (*Template, *Error) {
 	t := &Template{Media: media, ContentType: media, kind: kindOf(media)}
 	if strings.HasPrefix(media, "text/") || t.kind == xmlText {
@@ -134,7 +134,7 @@ func New(media, text string, samples ...any) (*Template, *Error) {
 		}
 		var value any
 		if err := json.Unmarshal(made, &value); err != nil && isJSON(media) {
-			hint := `write values of text as in "rule": "{{.Rule}}", and others as in "rules": {{json .ViolatedPolicies}}`
+			hint := `write text values in quotes, as in "rule": "{{.Rule}}", and other values with json, as in "rules": {{json .ViolatedPolicies}}`
 			return nil, &Error{Message: fmt.Sprintf("the output of the body is not JSON: %v", err), Hint: hint}
 		}
 		if !strings.Contains(text, "{{") {
@@ -156,10 +156,10 @@ var (
 	noFunction = regexp.MustCompile(`function "(\w+)" not defined`)
 )
 
-// explain converts an error of the template packages to an Error in words for operators.
+// explain converts an error of the template packages to an Error that operators understand.
 func explain(err error, sample any) *Error {
 	values := reflect.TypeOf(sample).Elem()
-	out := &Error{Hint: "the syntax is that of Go's text/template"}
+	out := &Error{Hint: "templates have the syntax of Go's text/template"}
 	message := err.Error()
 	if m := inTemplate.FindStringSubmatch(message); m != nil {
 		message = executing.ReplaceAllString(m[2], "")
@@ -170,13 +170,13 @@ func explain(err error, sample any) *Error {
 	} else if m := noFunction.FindStringSubmatch(message); m != nil {
 		message, out.Hint = fmt.Sprintf("unknown function %q", m[1]), "values start with a dot, as in {{.RetryAfter}}"
 	} else if message == "unexpected EOF" {
-		message, out.Hint = "an if, a range, a with or a block is not closed", "close each of them with {{end}}"
+		message, out.Hint = "an if, a range, a with or a block is not closed", "close each with {{end}}"
 	} else if before, _, found := strings.Cut(message, " end in different contexts"); found {
-		message, out.Hint = before+" end in different places of the HTML", "end each branch outside of tags and quotes, or in the same context"
+		message, out.Hint = before+" end in different contexts of the HTML", "end each branch outside of tags and quotes, or in the same context"
 	} else if errors.Is(err, errTooLong) {
-		message, out.Hint = errTooLong.Error(), "make it shorter: denials have to be cheap"
+		message, out.Hint = errTooLong.Error(), "shorten the template: denials have to be cheap"
 	} else if errors.Is(err, errTooSlow) {
-		message, out.Hint = errTooSlow.Error(), "have it repeat less: denials have to be cheap"
+		message, out.Hint = errTooSlow.Error(), "repeat less in the template: denials have to be cheap"
 	} else if errors.Is(err, errCircular) {
 		out.Hint = "use {{range}}: denials have to be cheap"
 	}
@@ -184,7 +184,7 @@ func explain(err error, sample any) *Error {
 	return out
 }
 
-// namesOf returns the names of the fields of a type, as templates have them.
+// namesOf returns the names of the fields of a type, with a dot as in templates.
 func namesOf(values reflect.Type) (names []string) {
 	for f := range values.Fields() {
 		names = append(names, "."+f.Name)
@@ -229,8 +229,8 @@ func parseText(text string, of kind) (*template.Template, error) {
 	return t, circular(trees)
 }
 
-// circular returns an error if a template includes itself. The template packages permit that 100,000 times, with a
-// kilobyte of stack each time, which costs more than the counted steps.
+// circular returns an error if a template includes itself. The template packages permit 100,000 nested inclusions,
+// with a kilobyte of stack each, which costs much more than the steps that are counted.
 func circular(trees map[string]*nodes.Tree) error {
 	const under, done = 1, 2
 	state := map[string]int{}
@@ -262,11 +262,11 @@ func circular(trees map[string]*nodes.Tree) error {
 	return nil
 }
 
-// maxShort is the length of the longest result of a function. Without a bound, functions could make long texts of
-// each other without writing them.
+// maxShort is the length of the longest result of a function, in bytes. Without this bound, functions could make
+// long texts from each other's results without writing them.
 const maxShort = 4 << 10
 
-// shortTexts replaces the functions of the template packages that make text of text.
+// shortTexts replaces the functions of the template packages that return a text. The replacements bound its length.
 var shortTexts = template.FuncMap{
 	"html":     short(template.HTMLEscaper),
 	"js":       short(template.JSEscaper),
@@ -300,7 +300,7 @@ func short(f func(...any) string) func(...any) (string, error) {
 	}
 }
 
-// eachList calls do with a list of a template and with all lists in it.
+// eachList calls do with a list of a template and with all lists inside it.
 func eachList(list *nodes.ListNode, do func(*nodes.ListNode)) {
 	if list == nil {
 		return
@@ -321,11 +321,12 @@ func eachList(list *nodes.ListNode, do func(*nodes.ListNode)) {
 	do(list)
 }
 
-// Evaluating a list takes one step, and another step for every stepBytes bytes of source in its pipelines.
+// stepBytes is the number of bytes of the source of pipelines that count as a step.
 const stepBytes = 64
 
-// addStep makes a list start with an empty write, or with several if its pipelines are long. Because everything
-// that a template repeats is a list, boundedText can count these writes and end the template.
+// addStep makes a list start with an empty write, or with several if its pipelines are long. Everything that a
+// template can repeat is a list, so boundedText can count these writes, and end the template when there are too
+// many.
 func addStep(list *nodes.ListNode) {
 	size := 0
 	for _, n := range list.Nodes {
@@ -357,7 +358,7 @@ func pipeOf(n nodes.Node) *nodes.PipeNode {
 // escapeAll passes all output of the list itself through a function, as html/template does.
 func escapeAll(list *nodes.ListNode, escaper string) {
 	for _, n := range list.Nodes {
-		if n, ok := n.(*nodes.ActionNode); ok && len(n.Pipe.Decl) == 0 { // an action with a declaration writes nothing
+		if n, ok := n.(*nodes.ActionNode); ok && len(n.Pipe.Decl) == 0 { // an action with a declaration has no output
 			name := nodes.NewIdentifier(escaper).SetPos(n.Pos)
 			n.Pipe.Cmds = append(n.Pipe.Cmds, &nodes.CommandNode{NodeType: nodes.NodeCommand, Pos: n.Pos, Args: []nodes.Node{name}})
 		}
@@ -373,7 +374,7 @@ func jsonValue(v any) (written, error) {
 	return written(text), err
 }
 
-// escapedJSON returns v as the inside of a string of JSON.
+// escapedJSON returns v as the inside of a JSON string.
 func escapedJSON(v any) (string, error) {
 	if done, ok := v.(written); ok {
 		return string(done), nil

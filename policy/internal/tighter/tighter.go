@@ -1,4 +1,4 @@
-// Package tighter finds limits that never refuse, because another limit always refuses first.
+// Package tighter finds limits that never deny, because another limit always denies first.
 package tighter
 
 import (
@@ -10,18 +10,19 @@ import (
 )
 
 // Than reports whether a is always tighter than b: if both limits are always charged together, every request that a
-// allows also fits b. It reports true only if that follows from the definitions.
+// allows also fits b. It returns true only if this follows from the definitions of the limits.
 func Than(a, b *sluice.Plan) bool {
 	switch {
 	case a.Kernel == kernel.Meter && b.Kernel == kernel.Meter:
 		return meterThan(a, b)
 	case a.Kernel == kernel.Meter:
-		// The most that a allows in a month: its burst, and the units that drain.
+		// In a month, a allows at most its burst and the units that drain.
 		most := new(big.Rat).Mul(rate(a), big.NewRat(longestPeriod(b), 1))
 		most.Add(most, big.NewRat(a.Capacity, 1))
 		return b.Limit.MonthDay > 0 && most.Cmp(big.NewRat(b.Capacity, 1)) <= 0
 	case a.Kernel.Log() && b.Kernel.Log():
-		// A unit counts in b for less than Span·Tick, which is at most this number of periods of a.
+		// A unit counts in b for less than Span·Tick. The first argument is the number of periods of a that cover
+		// this time.
 		return windowsFit(ceil(b.Span*b.Tick, longestPeriod(a)), a, b)
 	case a.Kernel == kernel.Window && b.Kernel == kernel.Window && a.Limit.Algorithm == b.Limit.Algorithm:
 		return windowsFit(windowsWithin(a, b), a, b)
@@ -29,25 +30,25 @@ func Than(a, b *sluice.Plan) bool {
 	return false
 }
 
-// meterThan is Than for buckets: a bucket that is smaller and drains no faster is always fuller, if both count time
-// in the same ticks.
+// meterThan is Than for two buckets. A bucket that is smaller and does not drain faster always has less room, if
+// both count time in the same ticks.
 func meterThan(a, b *sluice.Plan) bool {
 	queues := a.Limit.Algorithm == sluice.LeakyBucket || b.Limit.Algorithm == sluice.LeakyBucket
 	return !queues && a.Tick == b.Tick && a.Capacity <= b.Capacity && rate(a).Cmp(rate(b)) <= 0
 }
 
-// windowsFit reports whether the units of n windows of a fit b.
+// windowsFit reports whether all units that n windows of a allow fit b.
 func windowsFit(n int64, a, b *sluice.Plan) bool { return n > 0 && n <= b.Capacity/a.Capacity }
 
-// windowsWithin returns the largest number of windows of a that can have units counted in b at the same time, or 0 if
-// it is unknown.
+// windowsWithin returns the largest number of windows of a whose units can count in b at the same time, or 0 if it
+// is unknown.
 func windowsWithin(a, b *sluice.Plan) int64 {
 	pa, pb := shortestPeriod(a), longestPeriod(b)
 	sliding := a.Limit.Algorithm == sluice.SlidingWindowCounter
 	switch {
-	case divides(b, a): // each window of b lies in a window of a
+	case divides(b, a): // each window of b is within a window of a
 		return 1
-	case divides(a, b) && sliding: // the windows of a in this window of b, and a fraction of the last one
+	case divides(a, b) && sliding: // b counts the windows of a in its current window, and a fraction of its previous window
 		return pb/pa + 1
 	case divides(a, b):
 		return pb / pa

@@ -1,4 +1,4 @@
-// Package underway has the unsettled estimates that requests under way have been charged.
+// Package underway has the estimates that requests under way have been charged, and that are not yet settled.
 package underway
 
 import (
@@ -9,18 +9,18 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Estimates are the unsettled estimates of one engine. If a key is denied only because of them, it waits a short
-// time instead of a whole period. Estimates are safe for concurrent use.
+// Estimates has the unsettled estimates of one engine. If a request is denied only because of such estimates, its
+// client is sent a short wait instead of a whole period. An Estimates is safe for concurrent use.
 //
-// An estimate is added with an allowed decision, if the integration reports the end of the request. It is removed when
-// it is settled, or with Release, Refund or Place. It stops counting when it can no longer be refunded.
+// An estimate is added with an allowed decision, if the integration reports the end of the request. It is removed
+// when it is settled, or by Release, Refund or Place. When it can no longer be refunded, it stops counting.
 type Estimates struct {
 	mu      sync.Mutex
-	byState map[state]*list.List // of *Estimate, the oldest first
+	byState map[state]*list.List // lists of *Estimate, the oldest first
 	count   int
 }
 
-// maxEstimates bounds the memory. Requests beyond it make no difference to a wait.
+// maxEstimates bounds the memory. Further estimates are not recorded, and do not shorten waits.
 const maxEstimates = 1 << 16
 
 // state identifies the state of a charge.
@@ -31,16 +31,17 @@ type state struct {
 
 func stateOf(c *sluice.Charge) state { return state{c.Key, c.Plan.Fingerprint} }
 
-// Estimate is an estimate that has been charged and is not settled.
+// Estimate is an estimate that has been charged and is not yet settled.
 type Estimate struct {
 	state state
 	units int64
 	since time.Time
-	until time.Time // the end of refunds
+	until time.Time // until when the estimate can be refunded
 	at    *list.Element
 }
 
-// Add adds the charge of a request that was made at since and can be refunded for lasts. It returns nil if maxEstimates is reached.
+// Add adds the charge of a request that was made at since and can be refunded for lasts. It returns nil if there
+// are already maxEstimates estimates.
 func (u *Estimates) Add(c *sluice.Charge, since time.Time, lasts time.Duration) *Estimate {
 	p := &Estimate{state: stateOf(c), units: c.Cost, since: since, until: since.Add(lasts)}
 	u.mu.Lock()
@@ -61,7 +62,7 @@ func (u *Estimates) Add(c *sluice.Charge, since time.Time, lasts time.Duration) 
 	return p
 }
 
-// Remove removes estimates. One that is nil or has been removed is skipped.
+// Remove removes estimates. It skips estimates that are nil or have been removed.
 func (u *Estimates) Remove(estimates []*Estimate) {
 	if len(estimates) == 0 {
 		return
@@ -81,9 +82,9 @@ func (u *Estimates) Remove(estimates []*Estimate) {
 	}
 }
 
-// Wait returns how long to wait for units that the state of a charge lacks. The oldest estimates that cover these
-// units are likely to be settled first; the wait is as long as the last of their requests has taken so far. It
-// reports false if all estimates together do not cover the units.
+// Wait returns how long to wait for the units that the state of a charge lacks. The oldest estimates are likely to
+// be settled first. Wait finds how many of them are needed to cover the units, and returns the time that the
+// request of the last of these has taken so far. It returns false if all estimates together do not cover the units.
 func (u *Estimates) Wait(c *sluice.Charge, lacks int64) (time.Duration, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -104,7 +105,8 @@ func (u *Estimates) Wait(c *sluice.Charge, lacks int64) (time.Duration, bool) {
 	return 0, false
 }
 
-// The bounds of the wait for requests under way. Even the longest is short enough for SDKs to wait by themselves.
+// These are the bounds of the wait for requests under way. Even the longest wait is short enough for SDKs to retry
+// by themselves.
 const (
 	shortestUnderWay = time.Second
 	longestUnderWay  = 30 * time.Second

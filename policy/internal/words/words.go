@@ -7,11 +7,11 @@ import (
 	"unicode"
 )
 
-// Words in hosts and paths at which clients can guess secrets, or pay.
+// These words in hosts and paths suggest that clients can guess secrets there, or pay.
 var (
-	// Closed are words of rules that deny by default while the store does not answer.
+	// Closed has words of rules that deny by default while the store is unavailable.
 	Closed = []string{"login", "logon", "signin", "password", "passwords", "passwd", "pay", "payment", "payments", "checkout"}
-	// Careful are words of rules that get a warning if they do not deny then.
+	// Careful has words of rules that get a warning if they do not deny while the store is unavailable.
 	Careful = []string{
 		"signup", "register", "registration", "reset", "forgot", "recover", "recovery", "otp", "mfa", "2fa", "totp", "verify",
 		"auth", "oauth", "oauth2", "token", "tokens", "session", "sessions",
@@ -19,8 +19,8 @@ var (
 	}
 )
 
-// Of returns which of words a host or path has, or "": "sign-in" and "signIn" are "signin",
-// and "reset_password" has "password", but "/payload" does not have "pay".
+// Of returns the word that a host or path contains, or "". "sign-in" and "signIn" contain "signin", and
+// "reset_password" contains "password", but "/payload" does not contain "pay".
 func Of(text string, words []string) string {
 	for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '/' || r == '.' || r == ' ' }) {
 		pieces := strings.FieldsFunc(camel(part), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
@@ -39,7 +39,7 @@ func Of(text string, words []string) string {
 	return ""
 }
 
-// camel writes "signInPage" as "sign-in-page".
+// camel separates the words of a text such as "signInPage": "sign-in-page".
 func camel(text string) string {
 	var b strings.Builder
 	lower := false

@@ -1,4 +1,4 @@
-"""calls.py URL TOKEN makes each call without a request, in both forms."""
+"""calls.py URL TOKEN makes each call that needs no request, in the blocking and the async form."""
 
 import asyncio
 import sys

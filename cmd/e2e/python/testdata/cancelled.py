@@ -1,4 +1,4 @@
-"""cancelled.py URL cancels requests, as servers do after a timeout. Their permits may not be held any longer."""
+"""cancelled.py URL cancels requests, as servers do after a timeout. Afterwards, their permits must not be held."""
 
 import asyncio
 import sys

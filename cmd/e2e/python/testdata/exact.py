@@ -1,4 +1,4 @@
-"""exact.py WAY URL asks about 2,000 jobs at once, and 40 times about a rule that does not exist."""
+"""exact.py WAY URL checks 2,000 jobs at once, and makes 40 checks of a rule that does not exist."""
 
 import asyncio
 import multiprocessing
@@ -42,7 +42,7 @@ if sys.argv[1] == "asyncio":
 elif sys.argv[1] == "threads":
     got = threads(names)
 else:
-    first = [ask(name) for name in names[:40]]  # opens the connection that children must not use
+    first = [ask(name) for name in names[:40]]  # opens connections that child processes must not use
     with multiprocessing.get_context("fork").Pool(4) as pool:
         got = first + [one for part in pool.map(threads, [names[40 + i :: 4] for i in range(4)]) for one in part]
 count = Counter(got)

@@ -1,5 +1,5 @@
-// Command caddy is Caddy with what deploy/caddy needs, for tests. It is a module of its own, for it
-// brings a hundred others.
+// Command caddy is Caddy with the modules that deploy/caddy needs, for tests. It is a separate Go module, because
+// it depends on a hundred others.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command modelclient makes one call of a model by an official SDK for Go, and writes as JSON what a program that
-// uses the SDK sees: see ../node/client.mjs.
+// Command modelclient makes one call to a model with an official SDK for Go. It writes, as JSON, the results that a
+// program gets from the SDK: see ../node/client.mjs.
 package main
 
 import (
@@ -77,7 +77,7 @@ func main() {
 	}
 }
 
-// count counts the calls of HTTP, of which a retry is one, too.
+// count counts the HTTP calls, including retries.
 func (a *answer) count(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	a.Calls++
 	resp, err := next(r)

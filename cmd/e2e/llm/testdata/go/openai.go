@@ -18,7 +18,7 @@ func openaiClient(c *call, a *answer) openai.Client {
 	return openai.NewClient(options...)
 }
 
-// parameters are those of the tool as a schema.
+// parameters returns the schema of the tool's parameters.
 func parameters() map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required}
 }

@@ -1,4 +1,4 @@
-// Makes one call of a model by an official SDK, and writes as JSON what a program that uses the SDK sees:
+// Makes one call to a model with an official SDK. It writes, as JSON, the results that a program gets from the SDK:
 //
 //     echo '{"sdk":"openai","url":"http://127.0.0.1:8080","api":"chat","model":"sample","text":"Write 5 words"}' | node client.mjs
 //
@@ -9,7 +9,7 @@ import { readFileSync } from "node:fs";
 const call = JSON.parse(readFileSync(0, "utf8"));
 const answer = { calls: 0, waits: [] };
 
-// skipWaits replaces the timers of SDKs. Timers with the length of a request's timeout are not waits.
+// skipWaits replaces the timers of SDKs, except timers with the length of a request's timeout, which are not waits.
 const timeout = 3_600_000; // ms
 function skipWaits() {
   const real = globalThis.setTimeout;
@@ -45,7 +45,8 @@ async function client() {
 const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
 const tool = { name: "weather", description: "The weather of a city." };
 
-// apis have the parameters of a call, where the client has the API, and what a whole response has.
+// apis has, for each API, the parameters of a call, the function of the client, and the contents of a whole
+// response.
 const apis = {
   chat: {
     of: (client) => client.chat.completions,

@@ -1,5 +1,5 @@
-// Calls tools of a server by the official SDK of the Model Context Protocol, one after the other, and writes as JSON
-// what a program sees of each:
+// Calls tools of a server with the official SDK of the Model Context Protocol, one after the other, and writes the
+// results that a program gets as JSON:
 //
 //     echo '{"url":"http://127.0.0.1:8080/mcp","key":"k","calls":[{"tool":"search"}]}' | node mcp_client.mjs
 //

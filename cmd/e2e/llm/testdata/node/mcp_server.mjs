@@ -1,4 +1,5 @@
-// A server of the Model Context Protocol by the official SDK, with two tools. It writes its URL when it listens.
+// A server of the Model Context Protocol with two tools, made with the official SDK. It writes its URL when it
+// listens.
 
 import { createServer } from "node:http";
 import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
@@ -12,7 +13,7 @@ function tools() {
   return server;
 }
 
-// Each request has a server of its own, because there are no sessions.
+// Each request gets a new server, because there are no sessions.
 const listener = createServer(async (request, response) => {
   const transport = new StreamableHTTPServerTransport({ sessionIdGenerator: undefined });
   await tools().connect(transport);

@@ -1,4 +1,4 @@
-// Command main is a login server with nothing but Go's own packages.
+// Command main is a login server that uses only Go's standard library.
 package main
 
 import (
@@ -22,7 +22,7 @@ var took = func() *os.File {
 	return f
 }()
 
-// fields are what a program reads a JSON object into.
+// fields is a struct into which programs decode a JSON object.
 type fields struct {
 	UserName string `json:"user_name"`
 }
@@ -62,7 +62,7 @@ func say(w http.ResponseWriter, r *http.Request, idioms map[string]any) {
 	_, _ = w.Write(text)
 }
 
-// or returns the value, or nil if it is not there.
+// or returns the value, or nil if there is false.
 func or(v string, there bool) any {
 	if there {
 		return v

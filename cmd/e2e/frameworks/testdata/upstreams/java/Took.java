@@ -17,7 +17,7 @@ class Took {
 
     private final Map<String, String> took = new TreeMap<>();
 
-    /** An idiom that fails has read nothing. */
+    /** An idiom that fails counts as having read nothing. */
     Took read(String name, Callable<Object> idiom) {
         String value = null;
         try {
@@ -30,7 +30,7 @@ class Took {
         return this;
     }
 
-    /** Readers of JSON that Java programs use. */
+    /** JSON parsers that Java programs use. */
     Took json(byte[] body) {
         return read("body Jackson", () -> new ObjectMapper().readTree(body).get("user_name").asText(null))
             .read("body Jackson map", () -> new ObjectMapper().readValue(body, Map.class).get("user_name"))

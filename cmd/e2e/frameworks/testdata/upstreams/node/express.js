@@ -5,7 +5,7 @@ const { paths, say } = require('./took')
 const v4 = require('express')
 const v5 = require('express5')
 
-// app returns an Express application that reads bodies by the parsers.
+// app returns an Express application that reads bodies with the given parsers.
 function app (express, name, ...parsers) {
   const a = express()
   a.use(cookies(), ...parsers)
@@ -28,9 +28,9 @@ function app (express, name, ...parsers) {
   return a
 }
 
-// The usual: JSON and forms, each by its Content-Type.
+// The usual application: JSON and forms, each by its Content-Type.
 const usual = (name, v) => app(v, name, v.json(), v.urlencoded({ extended: true }))
-// Any type is a form, any type is JSON.
+// One application reads every type as a form, and one reads every type as JSON.
 const anything = () => true
 
 module.exports = {

@@ -1,5 +1,5 @@
 'use strict'
-// Node without a framework, and the parsers that people use with it.
+// Node without a framework, with parsers that are often used with it.
 const http = require('http')
 const querystring = require('querystring')
 const url = require('url')

@@ -1,12 +1,12 @@
 'use strict'
-// Every upstream of Node in one process. UPSTREAMS has their names and ports: "koa=8001 …".
+// Runs every upstream of Node in one process. UPSTREAMS has their names and ports: "koa=8001 …".
 const all = {
   node: require('./http'),
   ...require('./express'),
   ...require('./others')
 }
 
-// A request that makes a program fail must not end all the others.
+// A request that makes one program fail must not end the others.
 process.on('uncaughtException', () => {})
 
 for (const pair of process.env.UPSTREAMS.split(' ')) {

@@ -36,7 +36,7 @@ function koa (name, options) {
   return app
 }
 
-// Fastify and Hapi listen in their own way: they become functions of the port.
+// Fastify and Hapi listen in their own way, so they are functions of the port.
 async function fastifyApp (name) {
   const app = fastify({ ignoreTrailingSlash: true })
   app.register(require('@fastify/cookie'))
@@ -76,7 +76,7 @@ async function hapiApp (name) {
   }
 }
 
-// Polka is what a router looks like that does not decode anything.
+// Polka is an example of a router that decodes nothing.
 function polkaApp (name) {
   const take = route => (req, res) => res.end(say(name, req.headers['x-trial'], {
     'path router': () => route,
@@ -89,7 +89,7 @@ function polkaApp (name) {
   return app
 }
 
-// server answers with what fields returns a promise of: the fields of a form.
+// server answers with the fields of a form, of which fields returns a promise.
 const server = (name, fields) => http.createServer((req, res) => {
   const done = form => res.end(say(name, req.headers['x-trial'], {
     'path URL': () => new URL(req.url, 'http://localhost').pathname,

@@ -1,19 +1,19 @@
 'use strict'
-// What every upstream says about a request: a line of JSON in the file LOG, written before
-// the answer. The keys are the part that was read and the idiom that has read it.
+// Every upstream reports each request as a line of JSON in the file LOG, before it answers. A key is the part of
+// the request that was read and the idiom that has read it.
 const fs = require('fs')
 
 const paths = ['ip', 'body', 'skip', 'query', 'cookie', 'header', 'host'].map(v => `/${v}/login`)
 const log = fs.openSync(process.env.LOG, 'a')
 
-// text returns a value as it would be in a query, where lists become texts.
+// text returns a value as it would be in a database query, in which lists become texts.
 function text (v) {
   if (Array.isArray(v) && v.length === 1) return text(v[0])
   if (typeof v === 'number') return String(v)
   return typeof v === 'string' ? v.toWellFormed?.() ?? v : undefined
 }
 
-// read calls an idiom; one that fails has read nothing.
+// read calls an idiom. An idiom that fails counts as having read nothing.
 function read (idiom) {
   try { return text(idiom()) } catch { return undefined }
 }

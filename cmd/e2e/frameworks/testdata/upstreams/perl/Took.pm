@@ -1,6 +1,6 @@
 package Took;
-# What every upstream says about a request: a line of JSON in the file LOG, written before
-# the answer. The keys are the part that was read and the idiom that has read it.
+# Every upstream reports each request as a line of JSON in the file LOG, before it answers. A key is the part of the
+# request that was read and the idiom that has read it.
 use strict;
 use warnings;
 use Fcntl;

@@ -1,5 +1,5 @@
 <?php
-// What every upstream says about a request: a line of JSON in the file LOG.
+// Every upstream reports each request as a line of JSON in the file LOG.
 
 function text($v) {
     if (is_array($v)) return count($v) == 1 && is_scalar(reset($v)) ? (string) reset($v) : null;
@@ -36,7 +36,7 @@ $took = [
     'header $_SERVER' => $_SERVER['HTTP_X_USER_NAME'] ?? null,
     'host HTTP_HOST' => $_SERVER['HTTP_HOST'] ?? null,
 ];
-// What a web server in front has made of it.
+// The values that a web server in front has set.
 foreach (['LOCATION' => 'path location', 'LOCATION_REGEX' => 'path regex', 'MATCH_FOUND' => 'path LocationMatch',
           'ARGUMENT' => 'query $arg_', 'COOKIE_ARGUMENT' => 'cookie $cookie_'] as $name => $idiom) {
     if (isset($_SERVER[$name])) $took[$idiom] = $_SERVER[$name];

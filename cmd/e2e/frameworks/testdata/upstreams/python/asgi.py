@@ -1,4 +1,4 @@
-"""Starlette as it is, and through FastAPI's reading of forms and bodies."""
+"""Starlette itself, and forms and bodies as FastAPI reads them."""
 
 import json
 

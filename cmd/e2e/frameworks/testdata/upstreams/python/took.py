@@ -24,7 +24,7 @@ def text(v):
 
 
 def read(idioms):
-    """Calls every idiom; one that fails has read nothing."""
+    """Calls every idiom. An idiom that fails counts as having read nothing."""
     took = {}
     for name, idiom in idioms.items():
         try:

@@ -2,7 +2,7 @@ require 'json'
 require 'rack'
 require_relative 'took'
 
-# Rack as it is, behind routes of Rack::URLMap and without.
+# Rack itself, with and without routes of Rack::URLMap.
 class App
   def initialize(route = nil) = @route = route
 

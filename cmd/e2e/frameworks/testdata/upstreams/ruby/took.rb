@@ -1,8 +1,8 @@
 require 'json'
 require 'uri'
 
-# What every upstream says about a request: a line of JSON in the file LOG, written before
-# the answer. The keys are the part that was read and the idiom that has read it.
+# Every upstream reports each request as a line of JSON in the file LOG, before it answers. A key is the part of the
+# request that was read and the idiom that has read it.
 module Took
   PATHS = %w[ip body skip query cookie header host].map { |v| "/#{v}/login" }
   LOG = File.open(ENV.fetch('LOG'), File::WRONLY | File::APPEND)
@@ -15,7 +15,7 @@ module Took
     end
   end
 
-  # An idiom that fails has read nothing.
+  # An idiom that fails counts as having read nothing.
   def self.read(idiom)
     text(idiom.call)
   rescue StandardError

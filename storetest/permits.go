@@ -10,9 +10,9 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-func inFlight(t testing.TB, places int64) *sluice.Plan {
+func inFlight(t testing.TB, permits int64) *sluice.Plan {
 	t.Helper()
-	p, err := sluice.NewInFlight(places)
+	p, err := sluice.NewInFlight(permits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func distinct(t testing.TB, values int64, period time.Duration) *sluice.Plan {
 	return p
 }
 
-// ofPermits runs a test for permits in flight and for distinct values.
+// ofPermits runs a test twice: with permits in flight and with distinct values.
 func ofPermits(t *testing.T, s takes, test func(t *testing.T, s takes, plan func(n int64) *sluice.Plan)) {
 	t.Run("in flight", func(t *testing.T) {
 		test(t, takes{t, s.store}, func(n int64) *sluice.Plan { return inFlight(t, n) })
@@ -38,15 +38,15 @@ func ofPermits(t *testing.T, s takes, test func(t *testing.T, s takes, plan func
 	})
 }
 
-// testPlaces checks that the number identifies a permit: taking it again takes no second permit, and giving it back
-// twice frees no other.
-func testPlaces(t *testing.T, s takes) {
-	ofPermits(t, s, testPermits)
+// testPermits checks that a permit is identified by its number: taking a number again takes no second permit, and
+// giving a number back twice frees no other permit.
+func testPermits(t *testing.T, s takes) {
+	ofPermits(t, s, checkPermits)
 }
 
-func testPermits(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
+func checkPermits(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	p := plan(2)
-	place := func(number uint64, cost int64) sluice.Charge {
+	permit := func(number uint64, cost int64) sluice.Charge {
 		return sluice.Charge{Key: t.Name(), Plan: p, Permit: number, Cost: cost}
 	}
 	const most = ^uint64(0)
@@ -60,107 +60,107 @@ func testPermits(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 		{0, -1, true, 2}, {1, -1, true, 1}, {1, -1, true, 1}, {0, 2, false, 1}, {most - 1, 1, true, 2}, {1, 1, false, 2},
 		{most, -5, true, 1}, {0, 1, true, 2}, {7, sluice.All, true, 0}, {7, 1, true, 1}, {8, 1, true, 2}, {7, -1 << 62, true, 1},
 	} {
-		r, _ := s.all(place(step.number, step.cost))
+		r, _ := s.all(permit(step.number, step.cost))
 		if r[0].Fits != step.fits || r[0].Used != step.used {
 			t.Fatalf("step %d, %+v: %+v", i+1, step, r[0])
 		}
 	}
 }
 
-// testPlacesBound checks that permits belong to the key and the limit is only a bound: a lower limit does not end
-// permits.
-func testPlacesBound(t *testing.T, s takes) {
-	ofPermits(t, s, testPermitsBound)
+// testPermitsBound checks that plans with different numbers of permits share the permits of a key: a lower limit
+// does not end permits.
+func testPermitsBound(t *testing.T, s takes) {
+	ofPermits(t, s, checkPermitsBound)
 }
 
-func testPermitsBound(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
-	place := func(places int64, number uint64, cost int64) sluice.Charge {
-		return sluice.Charge{Key: t.Name(), Plan: plan(places), Permit: number, Cost: cost}
+func checkPermitsBound(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
+	permit := func(permits int64, number uint64, cost int64) sluice.Charge {
+		return sluice.Charge{Key: t.Name(), Plan: plan(permits), Permit: number, Cost: cost}
 	}
 	for i, step := range []struct {
-		places int64
-		number uint64
-		cost   int64
-		fits   bool
-		used   int64
+		permits int64
+		number  uint64
+		cost    int64
+		fits    bool
+		used    int64
 	}{
 		{2, 1, 1, true, 1}, {2, 2, 1, true, 2}, {2, 3, 1, false, 2}, {3, 3, 1, true, 3}, {2, 4, 1, false, 3}, {1, 2, 1, true, 3},
 		{1, 0, 0, true, 3}, {1, 2, -1, true, 2}, {2, 4, 1, false, 2}, {1, 4, 1, false, 2}, {65536, 4, 1, true, 3}, {1, 0, sluice.All, true, 0}, {1, 4, 1, true, 1},
 	} {
-		c := place(step.places, step.number, step.cost)
+		c := permit(step.permits, step.number, step.cost)
 		r, _ := s.all(c)
 		if left := c.Plan.Decide(step.cost, r[0]).Remaining; r[0].Fits != step.fits || r[0].Used != step.used || left != max(0, c.Plan.Capacity-step.used) {
-			t.Fatalf("step %d, %+v: %+v, and %d are left", i+1, step, r[0], left)
+			t.Fatalf("step %d, %+v: %+v, and %d permits remain", i+1, step, r[0], left)
 		}
 	}
 }
 
-// testPlacesBeside takes permits together with limits: all charges or none.
-func testPlacesBeside(t *testing.T, s takes) {
-	ofPermits(t, s, testPermitsBeside)
+// testPermitsBeside takes permits and units of limits in one Take, and checks that all or none are taken.
+func testPermitsBeside(t *testing.T, s takes) {
+	ofPermits(t, s, checkPermitsBeside)
 }
 
-func testPermitsBeside(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
+func checkPermitsBeside(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	p := plan(2)
 	each(t, still(4), func(t *testing.T, limit *sluice.Plan) {
 		s := takes{t, s.store}
 		key := t.Name()
-		place := func(number uint64, cost int64) sluice.Charge {
+		permit := func(number uint64, cost int64) sluice.Charge {
 			return sluice.Charge{Key: key, Plan: p, Permit: number, Cost: cost}
 		}
 		unit := sluice.Charge{Key: key, Plan: limit, Cost: 1}
-		expect := func(what string, places, units int64) {
+		expect := func(what string, permits, units int64) {
 			t.Helper()
-			if r, _ := s.all(place(99, 0)); r[0].Used != places {
-				t.Fatalf("%s: %d places are taken, want %d", what, r[0].Used, places)
+			if r, _ := s.all(permit(99, 0)); r[0].Used != permits {
+				t.Fatalf("%s: %d permits are taken, want %d", what, r[0].Used, permits)
 			}
 			if used := s.used(key, limit); used != units {
 				t.Fatalf("%s: %d units are used, want %d", what, used, units)
 			}
 		}
-		s.all(place(1, 1), unit)
-		s.all(unit, place(2, 1))
+		s.all(permit(1, 1), unit)
+		s.all(unit, permit(2, 1))
 		expect("two", 2, 2)
-		if r, ok := s.all(unit, place(3, 1)); ok || !r[0].Fits || r[1].Fits {
-			t.Fatalf("a third of two places: %+v", r)
+		if r, ok := s.all(unit, permit(3, 1)); ok || !r[0].Fits || r[1].Fits {
+			t.Fatalf("a third permit of two: %+v", r)
 		}
-		expect("a third of two", 2, 2)
-		if _, ok := s.all(place(1, 1), unit); !ok {
-			t.Fatal("a place that is held does not fit")
+		expect("after a third permit of two", 2, 2)
+		if _, ok := s.all(permit(1, 1), unit); !ok {
+			t.Fatal("a permit that is held cannot be taken again")
 		}
-		expect("one of them again", 2, 3)
-		s.all(place(2, -1), unit)
-		expect("one given back with a unit that fits", 1, 4)
-		if r, ok := s.all(place(3, 1), unit); ok || !r[0].Fits || r[1].Fits {
-			t.Fatalf("a place with a unit that does not fit: %+v", r)
+		expect("after one of them is taken again", 2, 3)
+		s.all(permit(2, -1), unit)
+		expect("after one is given back, with a unit that fits", 1, 4)
+		if r, ok := s.all(permit(3, 1), unit); ok || !r[0].Fits || r[1].Fits {
+			t.Fatalf("a permit with a unit that does not fit: %+v", r)
 		}
-		expect("with a unit that does not fit", 1, 4)
-		if r, ok := s.all(place(1, -1), unit); ok || !r[0].Fits {
-			t.Fatalf("a place given back with a unit that does not fit: %+v", r)
+		expect("after a permit with a unit that does not fit", 1, 4)
+		if r, ok := s.all(permit(1, -1), unit); ok || !r[0].Fits {
+			t.Fatalf("a permit given back with a unit that does not fit: %+v", r)
 		}
-		expect("given back with a unit that does not fit", 1, 4)
+		expect("after one is given back, with a unit that does not fit", 1, 4)
 
 		other := key + "/other"
 		one := sluice.Charge{Key: other, Plan: plan(1), Permit: 1, Cost: 1}
 		s.all(one)
 		shadow := one
 		shadow.Permit, shadow.Shadow = 2, true
-		if r, ok := s.all(place(4, 1), shadow); !ok || r[1].Fits {
-			t.Fatalf("a shadow of places that are taken: %+v", r)
+		if r, ok := s.all(permit(4, 1), shadow); !ok || r[1].Fits {
+			t.Fatalf("a shadow for permits that are all taken: %+v", r)
 		}
-		expect("beside a shadow that does not fit", 2, 4)
+		expect("after a permit with a shadow that does not fit", 2, 4)
 	})
 }
 
-// testPlacesOfMany takes permits from many callers: at no time are more held than the limit allows, and at the end
-// all are free.
-func testPlacesOfMany(t *testing.T, s takes) {
-	ofPermits(t, s, testPermitsOfMany)
+// testPermitsOfMany lets many callers take permits. It checks that there are never more permits held than the limit
+// allows, and that at the end all are free.
+func testPermitsOfMany(t *testing.T, s takes) {
+	ofPermits(t, s, checkPermitsOfMany)
 }
 
-func testPermitsOfMany(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
-	const places = 5
-	p := plan(places)
+func checkPermitsOfMany(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
+	const permits = 5
+	p := plan(permits)
 	var holding, took, refused atomic.Int64
 	together(func(caller int) {
 		for i := range 60 {
@@ -170,8 +170,8 @@ func testPermitsOfMany(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 				continue
 			}
 			took.Add(1)
-			if n := holding.Add(1); n > places {
-				t.Errorf("%d hold one of %d places", n, places)
+			if n := holding.Add(1); n > permits {
+				t.Errorf("%d callers hold a permit at once, of a limit of %d", n, permits)
 			}
 			s.all(c) // extend it
 			holding.Add(-1)
@@ -180,10 +180,10 @@ func testPermitsOfMany(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 		}
 	})
 	if r, _ := s.all(sluice.Charge{Key: t.Name(), Plan: p}); r[0].Used != 0 {
-		t.Errorf("all were given back, and %d are taken", r[0].Used)
+		t.Errorf("all permits were given back, but %d are held", r[0].Used)
 	}
-	if took.Load() < places {
-		t.Errorf("%d took a place, and %d were refused", took.Load(), refused.Load())
+	if took.Load() < permits {
+		t.Errorf("%d permits were taken, and %d denied", took.Load(), refused.Load())
 	}
 	// These callers keep their permits.
 	var last sync.Map
@@ -195,12 +195,12 @@ func testPermitsOfMany(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	})
 	n := 0
 	last.Range(func(any, any) bool { n++; return true })
-	if n != places {
-		t.Errorf("%d of %d callers got one of %d places", n, callers, places)
+	if n != permits {
+		t.Errorf("%d of %d callers got a permit, of a limit of %d", n, callers, permits)
 	}
 }
 
-// testLate gives units back too late, which has no effect.
+// testLate checks that units that are given back too late have no effect.
 func testLate(t *testing.T, s takes) {
 	early := func(plan *sluice.Plan, c sluice.Charge) sluice.Charge {
 		r, _ := s.all(sluice.Charge{Key: c.Key, Plan: plan})
@@ -214,7 +214,7 @@ func testLate(t *testing.T, s takes) {
 		for _, cost := range []int64{-2, sluice.All} {
 			c.Cost, c.Until = cost, 1
 			if r, ok := s.all(c); !ok || p.Decide(0, r[0]).Remaining != 4 {
-				t.Errorf("%d come back too late: %+v", cost, r)
+				t.Errorf("a cost of %d that comes too late: %+v", cost, r)
 			}
 		}
 		other := sluice.Charge{Key: t.Name() + "/other", Plan: p, Cost: 1}
@@ -235,15 +235,15 @@ func testLate(t *testing.T, s takes) {
 	s.all(c)
 	c.Cost, c.Until = -1, 1
 	if r, _ := s.all(c); r[0].Used != 1 {
-		t.Errorf("a place that is given back too late: %+v", r)
+		t.Errorf("a permit that is given back too late: %+v", r)
 	}
 	if r, _ := s.all(early(p, c)); r[0].Used != 0 {
-		t.Errorf("a place that is given back in time: %+v", r)
+		t.Errorf("a permit that is given back in time: %+v", r)
 	}
 }
 
-// testPlacesEnd checks that a permit is held for as long as it lasts, and no longer.
-func testPlacesEnd(t *testing.T, store TimedStore) {
+// testPermitsEnd checks that a permit is held for as long as it lasts, and no longer.
+func testPermitsEnd(t *testing.T, store TimedStore) {
 	p := inFlight(t, 2)
 	const start = int64(1_700_000_000_123_457)
 	ask := func(now int64, number uint64, cost int64) sluice.Receipt {
@@ -258,7 +258,7 @@ func testPlacesEnd(t *testing.T, store TimedStore) {
 	expect := func(now int64, number uint64, cost int64, fits bool, used int64) {
 		t.Helper()
 		if want := (sluice.Receipt{Receipt: kernel.Receipt{Now: now, Fits: fits, Used: used}}); ask(now, number, cost) != want {
-			t.Errorf("place %d, cost %d, %d µs after the start: want %+v", number, cost, now-start, want)
+			t.Errorf("permit %d, cost %d, %d µs after the start: the receipt is not %+v", number, cost, now-start, want)
 		}
 	}
 	expect(start, 1, 1, true, 1)
@@ -267,7 +267,7 @@ func testPlacesEnd(t *testing.T, store TimedStore) {
 	expect(start+lasts, 3, 0, true, 1)
 	expect(start+lasts-1, 3, 0, true, 2) // permit 1 has not expired yet
 	expect(start+lasts, 3, 1, true, 2)
-	expect(start+lasts-1, 1, 0, true, 2) // now permit 1 is gone
+	expect(start+lasts-1, 1, 0, true, 2) // permit 1 was dropped by the charge before
 	expect(start+lasts+lasts/2-1, 2, 1, true, 2)
 	expect(start+2*lasts, 4, 1, true, 2)
 	expect(start+3*lasts, 4, 0, true, 0)

@@ -26,8 +26,8 @@ RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/
 PLAIN = ./cmd/e2e/console ./cmd/e2e ./cmd/e2e/... ./cmd/internal/adaptivesim ./cmd/internal/adminapi \
 	./cmd/internal/console ./cmd/internal/histories ./cmd/internal/incident ./cmd/internal/licencegen \
 	./cmd/internal/recent ./cmd/internal/replay/... ./cmd/internal/schemagen ./answer ./internal/usage \
-	./kernel ./policy/... ./policyfile ./storetest
-SLOWEST = ./redisstore ./telemetry ./memory ./failover ./cmd/internal/source ./lease ./cmd/internal/cli
+	./kernel ./policy/... ./policyfile ./storetest ./telemetry
+SLOWEST = ./redisstore ./memory ./failover ./cmd/internal/source ./lease ./cmd/internal/cli
 RACED = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PLAIN) $(SLOWEST))")
 # The argument of TESTSUM names the record of the run, in which .ci/run looks for skipped tests.
 TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --

@@ -32,7 +32,7 @@ RACED = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PLAIN) $(SLOWEST))"
 # The argument of TESTSUM names the record of the run, in which .ci/run looks for skipped tests.
 TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --
 
-# The tests to run before a push: about six minutes on two cores. It installs nothing: tests that need a missing
+# The tests to run before a push: about four minutes on two cores. It installs nothing: tests that need a missing
 # program are skipped, and listed at the end. Three packages run at a time, because some wait for other processes.
 # "make lint" runs vet. Without GORACE, each process with the race detector would sleep for a second at its end.
 test test-ci test-all: export GORACE = atexit_sleep_ms=50

@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// compare runs the works whose names match, and writes the report.
+// compare runs the works with matching names, and writes the report.
 func compare(s setting, match *regexp.Regexp, rounds int, within time.Duration, out string) error {
 	begin := time.Now()
 	steady, varying := chosen(steadyWorks(), match), chosen(varyingWorks(s), match)

@@ -68,7 +68,7 @@ func read[Out any](do func(*control.Control, control.Caller) (Out, error)) opera
 	return func(a *API, c *call) (any, error) { return do(a.Control, c.who) }
 }
 
-// ask returns an operation whose argument is the body.
+// ask returns an operation that takes the body as its argument.
 func ask[In, Out any](do func(*control.Control, context.Context, control.Caller, In) (Out, error)) operation {
 	return func(a *API, c *call) (any, error) {
 		in, err := decode[In](c)

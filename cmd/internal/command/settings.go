@@ -109,7 +109,7 @@ func meantVariable(name string, flags []string) string {
 	return "unset it, or see \"sluice serve --help\": SLUICE_LOG_LEVEL is --log-level"
 }
 
-// fromFile reads a flat YAML document whose keys are names of flags.
+// fromFile reads a flat YAML document with the names of flags as keys.
 func fromFile(flags *pflag.FlagSet, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -85,7 +85,7 @@ func chartOf(v *telemetry.View, s *telemetry.Series, day bool) *chart {
 	return c
 }
 
-// joined merges marks whose distance is less than the given number of seconds, because the lines of many marks would
+// joined merges marks less than the given number of seconds apart, because the lines of many marks would
 // cover the chart.
 func joined(all []mark, near int64) (out []mark) {
 	slices.SortStableFunc(all, func(a, b mark) int { return cmp.Compare(a.At, b.At) })
@@ -183,7 +183,7 @@ func drawnX(at, from, to int64) float64 {
 	return drawnWide * float64(at-from) / float64(max(1, to-from))
 }
 
-// drawnY returns the Y coordinate of a value in a drawing whose upper edge is the value top.
+// drawnY returns the Y coordinate of a value in a drawing with the value top at its upper edge.
 func drawnY(value, top float64) float64 { return drawnHigh * (1 - value/top) }
 
 // layer is a row of values that is drawn on top of the layers before it.

@@ -274,7 +274,7 @@ func splitByAddress(entries []entry, other string) ([]branch, error) {
 	return byNetwork(values, other, piecesOf)
 }
 
-// splitByText returns a branch for each value of a map whose entries are texts, and one for the default. The
+// splitByText returns a branch for each value of a map with texts as entries, and one for the default. The
 // function is makes a condition match only a text, and isNot makes a condition exclude a text.
 func splitByText(entries []entry, other string, is func(*condition, string), isNot func(*condition, string) error) ([]branch, error) {
 	var out []branch

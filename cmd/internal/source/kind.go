@@ -122,7 +122,7 @@ func (k *kind[R]) insert(tx *Tx, rows [][]any) error {
 	return tx.insert(k.table, append(slices.Clone(k.columns), "updated_at", "updated_by"), rows)
 }
 
-// update replaces the row whose key is in values.
+// update replaces the row with the key in values.
 func (k *kind[R]) update(tx *Tx, values []any) error {
 	var sets []string
 	for i, c := range append(slices.Clone(k.columns[k.key:]), "updated_at", "updated_by") {

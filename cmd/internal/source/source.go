@@ -45,7 +45,7 @@ var (
 	// returns such an error, the change may have been committed nevertheless: read the contents, or repeat the
 	// change with a [Match].
 	ErrAway = errors.New("the rules database failed")
-	// ErrFull is matched by errors of a database whose disk is full. Nothing was changed. Such errors also match
+	// ErrFull is matched by errors of a database on a full disk. Nothing was changed. Such errors also match
 	// ErrAway.
 	ErrFull error = awayError("the disk of the rules database is full")
 	// ErrNotMigrated is matched by errors about missing tables.

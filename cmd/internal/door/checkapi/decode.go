@@ -305,7 +305,7 @@ func (d *decoder) client(c *check) bool {
 	return addr.IsValid() || d.fail("write the address of the client, as in 192.0.2.1 or 2001:db8::1")
 }
 
-// texts reads an object whose values are texts. what names the values in errors.
+// texts reads an object with texts as values. what names the values in errors.
 func (d *decoder) texts(all map[string]string, what string) bool {
 	return d.members(func(name string) bool {
 		if _, twice := all[name]; twice {

@@ -131,7 +131,7 @@ func plainName(name string) bool {
 	return true
 }
 
-// cleanTrailer removes trailers whose names are those of fields that decisions use, because some servers merge
+// cleanTrailer removes trailers with the names of fields that decisions use, because some servers merge
 // trailers into the header.
 func (c *cleaner) cleanTrailer(r *http.Request) {
 	for name := range r.Trailer {

@@ -305,7 +305,7 @@ func down(s replay.Subject) string {
 	return words.Span(s.Down)
 }
 
-// bar draws a bar whose length is the ratio of n to longest.
+// bar draws a bar as long as the ratio of n to longest.
 func bar(n, longest int64) string {
 	full := int(barWidth * n / max(1, longest))
 	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)

@@ -102,7 +102,7 @@ func logRefused(log *slog.Logger, unread, refused string, err error) {
 	}
 }
 
-// logRestarts logs the limits whose counters a reload has reset because the limits have changed.
+// logRestarts logs the changed limits, because a reload resets their counters.
 func logRestarts(log *slog.Logger, all []policy.Restart) {
 	for _, a := range all[:min(len(all), maxLogged)] {
 		log.Warn("limit changed: counters reset", "rule", a.Rule, "of", a.From, "was", a.Was, "is", a.Is)

@@ -295,7 +295,7 @@ func endCall(span trace.Span, err error) {
 	span.End()
 }
 
-// tracedStream is a stream whose context has the span.
+// tracedStream is a stream with the span in its context.
 type tracedStream struct {
 	grpc.ServerStream
 	ctx context.Context

@@ -6,8 +6,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Consistency is the accuracy with which the processes that share a store count a [Charge] together. Stores that
-// are not shared count exactly, and ignore it.
+// Consistency is how exactly a [Charge] is counted across the processes that share a store. Stores that are not
+// shared count exactly, and ignore the Consistency.
 type Consistency uint8
 
 const (
@@ -37,9 +37,9 @@ func ParseConsistency(name string) (Consistency, error) {
 func (c Consistency) String() string { return consistencyNames[min(c, Synced)] }
 
 // Leasable returns nil if a process may count by the plan without a call to the shared store for each charge, as
-// [Leased] and [Synced] do. Such plans are token buckets, GCRA, and windows of a fixed length. For any other plan
-// it returns an error with the reason and an alternative. Charges of such plans are counted as [Strict], whatever
-// their Consistency.
+// [Leased] and [Synced] do. Such plans are token buckets, GCRA, and windows of a fixed length. For any other plan,
+// Leasable returns an error with the reason and, for limits by rate, with the algorithms to use instead. Charges of
+// these other plans are counted as [Strict], whatever their Consistency.
 func (p *Plan) Leasable() error {
 	const use = "use token_bucket, gcra, fixed_window or sliding_window_counter"
 	switch {

@@ -23,7 +23,7 @@ const (
 )
 
 // NewPermit returns a unique number for Charge.Permit, which is never 0. The number is random, from a generator
-// seeded by the system: among 65,536 numbers, as many as a plan can have permits, the chance that two are equal is
+// seeded by the system. A plan has at most 65,536 permits, and the chance that two of so many numbers are equal is
 // 1 in 10^10.
 func NewPermit() uint64 {
 	for {
@@ -43,7 +43,7 @@ type Holder struct {
 	store Store
 
 	mu    sync.Mutex
-	held  list.List // *Hold, in the order of due
+	held  list.List // *Hold, ordered by due
 	owed  []owed    // permits to give back
 	timer *time.Timer
 	next  time.Time // when the timer fires; zero if it does not run
@@ -62,7 +62,7 @@ type Hold struct {
 	released bool
 }
 
-// owed is a permit to give back. The permit becomes free at until in any case.
+// owed is a permit to give back. The field until is the time when the permit becomes free in any case.
 type owed struct {
 	charge Charge
 	until  time.Time
@@ -83,8 +83,9 @@ func (h *Holder) Hold(c Charge) *Hold {
 	return hold
 }
 
-// GiveBack gives back, in the background, a permit that may or may not have been taken because the Take of charge c
-// got no answer. It tries again until the store confirms it, or until the permit is free in any case.
+// GiveBack gives back the permit of charge c in the background. Call it if the Take of c got no answer: the store
+// may have taken the permit. GiveBack tries again until the store confirms that it has given the permit back, or
+// until the permit is free in any case.
 func (h *Holder) GiveBack(c Charge) {
 	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), -1, true, 0
 	now := time.Now()
@@ -216,7 +217,7 @@ func (h *Holder) Held() int {
 	return h.held.Len()
 }
 
-// arm makes the timer call run at a time, unless it fires earlier.
+// arm makes the timer call run at a time, unless the timer fires earlier.
 func (h *Holder) arm(at time.Time) {
 	if h.busy || !h.next.IsZero() && !at.Before(h.next) {
 		return // run arms the timer when it ends

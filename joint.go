@@ -49,20 +49,20 @@ func (l *Limiter) compile(limits []Limit) error {
 // slice.
 func (l *Limiter) Plans() []*Plan { return l.plans }
 
-// TakeEach does what [Limiter.Take] does, and also fills each with the decision of every limit. The slice must be
-// as long as Plans. If any limit denies, no limit counts anything, not even those with an Allowed decision.
-func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []Decision) (d Decision, err error) {
+// TakeEach does what [Limiter.Take] does, and also writes the decision of every limit to the slice decisions, which
+// must be as long as Plans. If any limit denies, no limit counts anything, not even those with an Allowed decision.
+func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, decisions []Decision) (d Decision, err error) {
 	switch {
 	case cost < 1:
 		return d, wrongCost(cost)
-	case len(each) != len(l.plans):
-		return d, usage("sluice: TakeEach by %d limits, but room for %d decisions", len(l.plans), len(each))
+	case len(decisions) != len(l.plans):
+		return d, usage("sluice: TakeEach by %d limits, but room for %d decisions", len(l.plans), len(decisions))
 	case len(l.plans) == 1:
-		each[0], err = l.Take(ctx, key, cost)
-		return each[0], err
+		decisions[0], err = l.Take(ctx, key, cost)
+		return decisions[0], err
 	}
-	clear(each)
-	err = l.takeJoint(ctx, key, cost, &d, each)
+	clear(decisions)
+	err = l.takeJoint(ctx, key, cost, &d, decisions)
 	l.observers.call(ctx, key, cost, d, err)
 	return d, err
 }
@@ -95,8 +95,9 @@ func (d *Decision) turn(key string, p *Plan, cost int64) turns.Turn {
 	return turns.New(key, &p.Plan, p.Turn(from, cost), d.Now)
 }
 
-// takeJoint is take for several charges. It sets d and, unless each is nil, the decision of every limit in each.
-func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Decision, each []Decision) error {
+// takeJoint is take for several charges. It sets d and, unless decisions is nil, writes the decision of every limit
+// to decisions.
+func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Decision, decisions []Decision) error {
 	if l.Lock != nil && l.Lock.Kernel != kernel.Lock {
 		return usage("sluice: the Lock of the limiter %q is the plan of a limit: make it with Penalty.Plan", l.name)
 	}
@@ -115,15 +116,15 @@ func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Deci
 		for i := range c.charges {
 			l.turned(&c.charges[i], cost, &c.receipts[i])
 		}
-		*d = tightest(c, each)
+		*d = tightest(c, decisions)
 	}
 	clear(c.charges)
 	l.joints.Put(c)
 	return err
 }
 
-// costOf returns the cost to charge by a plan. A refund to a queue is 0, because the turns after its units belong
-// to other callers.
+// costOf returns the cost to charge by a plan. The cost of a refund to a queue is 0, because the turns behind the
+// refunded units belong to other callers.
 func costOf(p *Plan, cost int64) int64 {
 	if cost < 0 && cost != All && p.Queue {
 		return 0
@@ -153,7 +154,7 @@ func lockCost(cost int64) int64 {
 }
 
 // tightest returns one decision for all limits, with the smallest Remaining and the longest waits of any.
-func tightest(c *joint, each []Decision) Decision {
+func tightest(c *joint, decisions []Decision) Decision {
 	all := Decision{Allowed: true, Remaining: math.MaxInt64, Now: c.receipts[0].Now}
 	limits, lock := len(c.charges), Decision{Allowed: true}
 	if last := limits - 1; c.charges[last].Plan.Kernel == kernel.Lock {
@@ -165,14 +166,14 @@ func tightest(c *joint, each []Decision) Decision {
 		c.charges[i].Plan.DecideInto(c.charges[i].Cost, &c.receipts[i], &one)
 		one.LockOut(lock)
 		all.tighten(&one)
-		if each != nil {
-			each[i] = one
+		if decisions != nil {
+			decisions[i] = one
 		}
 	}
 	if !all.Allowed { // a denied call has no turn to wait for
 		all.Delay, all.Early = 0, 0
-		for i := range each {
-			each[i].Delay, each[i].Early = 0, 0
+		for i := range decisions {
+			decisions[i].Delay, decisions[i].Early = 0, 0
 		}
 	}
 	return all

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// MaxKeyPart is the length in bytes above which a key contains the hash of a value in place of the value: see
-// [AppendKeyPart].
+// MaxKeyPart is the length in bytes of the longest value that a key contains as text. A longer value is replaced by
+// a hash: see [AppendKeyPart].
 const MaxKeyPart = 128
 
 // AppendKeyPart appends a value to a key in a readable and unambiguous form: letters, digits and

@@ -26,9 +26,10 @@ const (
 	// FixedWindow counts in windows aligned to the Unix epoch, or in months of the calendar. Up to twice Count can
 	// pass around the end of a window.
 	FixedWindow
-	// SlidingWindowCounter adds part of the previous window's count to the count of this window: the part that the
-	// last Period still covers, if the previous window was used evenly. Around Count pass in a Period, and nearly
-	// twice Count if a burst at the end of one window is followed by another at the end of the next.
+	// SlidingWindowCounter adds to the current window's count a fraction of the previous one's: the fraction of the
+	// previous window that lies within the last Period. This assumes that the previous window was used evenly.
+	// Around Count units pass in a Period, or nearly twice as many if a burst at the end of one window is followed
+	// by another at the end of the next.
 	SlidingWindowCounter
 	// SlidingWindowLog records the time of each unit, in two bytes a unit, so that no Period has more than Count.
 	// It rounds times to 2^-15 of the Period, always so that a unit counts for a little longer. Above a Count of
@@ -89,12 +90,12 @@ func (a Algorithm) bursts() bool { return a <= GCRA }
 type Limit struct {
 	// Count is the number of units per Period, at least 1.
 	Count int64
-	// Period is a whole number of microseconds, at least one. For a month of the calendar it is 31
-	// days, and may be left at zero.
+	// Period is a whole number of microseconds, at least one. If MonthDay is set, leave Period at zero: [NewPlan]
+	// then sets it to 31 days.
 	Period time.Duration
-	// Burst is the most units that pass at once, or that wait in the queue of a [LeakyBucket]. Zero means the
-	// default: Count, or for a LeakyBucket the number of units that drain in [DefaultQueueTime], if that is less.
-	// Windows and logs have no Burst.
+	// Burst is the largest number of units that pass at once, or that wait in the queue of a [LeakyBucket]. Zero
+	// means the default: Count, or for a LeakyBucket the number of units that drain in [DefaultQueueTime], if that
+	// is less. Windows and logs have no Burst.
 	Burst int64
 	// Algorithm is the way in which the limit counts.
 	Algorithm Algorithm

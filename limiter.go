@@ -18,7 +18,7 @@ type Limiter struct {
 	// OnError applies while a shared store behind a failover.Store does not answer: requests are allowed (Allow,
 	// the zero value), denied (Deny), or limited by a local allowance (Local). Set it before the first use.
 	OnError OnError
-	// Consistency is the accuracy with which the processes that share the store count together. Stores from
+	// Consistency is how exactly the limiter counts across the processes that share the store. Stores from
 	// stores.Open and of packages lease and synced use it; all others count exactly. Set it before the first use.
 	Consistency Consistency
 	// Lock, from [Penalty.Plan], locks out a key that exceeds a limit: each Take that does not fit,
@@ -31,7 +31,7 @@ type Limiter struct {
 	plans  []*Plan
 	queue  *Plan // the LeakyBucket among them, or nil
 	name   string
-	prefix string    // of all keys for which isKey is false
+	prefix string    // written before keys for which isKey is false
 	calls  sync.Pool // of *call
 	joints sync.Pool // of *joint, for several charges
 	turns  Turns
@@ -147,8 +147,8 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	}
 }
 
-// giveBack gives up the turn of a caller whose context has ended or will end too soon. If atOnce is true, it also
-// refunds the other charges.
+// giveBack gives up the turn of a caller, because the context has ended or will end too soon. If atOnce is true, it
+// also refunds the other charges.
 func (l *Limiter) giveBack(ctx context.Context, key string, cost int64, d Decision, atOnce bool) {
 	_ = l.LeaveQueue(key, cost, d) // cannot fail for an admitted Take
 	if !atOnce {

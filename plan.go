@@ -28,8 +28,8 @@ func NewPlan(l Limit) (*Plan, error) {
 // [kernel.PermitLasts], or renews it for that time if it is held. A negative Cost gives the permit back, 0 peeks,
 // and [All] frees all permits of the key.
 //
-// A Take has at most one permit of a key. While all permits are held, RetryAfter is a second, because the time when
-// one becomes free is unknown.
+// A Take may charge at most one permit for each key. While all permits are held, RetryAfter is a second, because
+// the time when one becomes free is unknown.
 func NewInFlight(permits int64) (*Plan, error) {
 	if permits < 1 || permits > kernel.MaxPermits {
 		return nil, usage("sluice: %d permits in flight: must be from 1 to %d", permits, kernel.MaxPermits)
@@ -44,7 +44,7 @@ func NewInFlight(permits int64) (*Plan, error) {
 // remembered.
 //
 // A Cost of 1 uses the value, a negative Cost forgets it, 0 peeks, and [All] forgets all values of the key. A Take
-// has at most one value of a key. The limit has no Burst, no MonthDay and no Algorithm.
+// may charge at most one value for each key. The limit has no Burst, no MonthDay and no Algorithm.
 func NewDistinct(l Limit) (*Plan, error) {
 	if l.Burst != 0 || l.MonthDay != 0 || l.Algorithm != TokenBucket {
 		return nil, usage("sluice: distinct values %v: must be a count and a period alone, as in \"5/hour\"", l)
@@ -59,12 +59,12 @@ func NewDistinct(l Limit) (*Plan, error) {
 	return &Plan{Plan: p, Limit: l}, nil
 }
 
-// NewOnce returns a plan that charges a repeated request only once. A Take includes a charge of this plan with a
-// Cost of 1, under a Key that identifies the request, and before the charges of penalties. The plan has room for
-// one unit within the given time. If the charge does not fit, the Take is a repeat: an earlier Take with the same
-// Key has committed its charges. A repeat changes nothing, and is not an offence (see [Offends]). A store that runs
-// out of memory evicts such a charge before any limit. While a shared store is unavailable, only the instance that
-// allowed a request recognizes a repeat of it.
+// NewOnce returns a plan that charges a repeated request only once. To use it, add a charge of this plan to the
+// Take: its Cost is 1, its Key identifies the request, and it stands before the charges of penalties. The plan has
+// room for one unit within the given time. If the charge does not fit, the Take is a repeat: an earlier Take with
+// the same Key has committed its charges. A repeat changes nothing, and is not an offence (see [Offends]). A store
+// that runs out of memory evicts such a charge before any limit. While a shared store is unavailable, only the
+// instance that allowed a request recognizes a repeat of it.
 func NewOnce(within time.Duration) (*Plan, error) {
 	p, err := NewPlan(Limit{Count: 1, Period: within})
 	if err != nil {

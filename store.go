@@ -20,25 +20,25 @@ type Charge struct {
 	Shadow bool
 	// Owe marks a charge that is committed even if it does not fit, such as the rest of the cost of a request that
 	// has passed. Its Cost is above 0. Receipt.Fits reports whether the charge fits, as for any other charge. If it
-	// does not fit, units are committed until the state holds the most units that the plan permits, including a
-	// debt (see [Plan.WithMost]); Receipt.Cut is the number of units that were not committed. The charge never
-	// refuses its Take, but if another charge does, it is not committed. Penalties and permits ignore Owe.
+	// does not fit, only as many units are committed as the plan's Most has room for; Most may include a debt (see
+	// [Plan.WithMost]). Receipt.Cut is the number of units that were not committed. The charge never refuses its
+	// Take, but if another charge does, it is not committed. Penalties and permits ignore Owe.
 	Owe bool
 	// OnError decides this charge if the shared store is unavailable. Stores that cannot fail over ignore it.
 	OnError OnError
-	// Consistency is the accuracy with which the processes that share the store count the charge together.
+	// Consistency is how exactly the charge is counted across the processes that share the store.
 	Consistency Consistency
 	// Permit is the number of the permit to take or give back, for a plan of [NewInFlight]. No two callers may use
 	// the same number: see [NewPermit]. For a plan of [NewDistinct], Permit is a hash of the value.
 	Permit uint64
 	// If Until is not 0, a negative Cost counts as 0 from that time on. Until is in microseconds since the Unix
-	// epoch, by the store's clock. It keeps a refund from giving back units that others have used since, if the
-	// refund comes after the window of its own units has ended, or after they have drained.
+	// epoch, by the store's clock. Without Until, a late refund could give back units of other callers: by then,
+	// the units that it refunds have drained, or their window has ended.
 	Until int64
 }
 
-// CostAt returns the Cost at now, in microseconds since the Unix epoch by the store's clock: 0
-// if c gives back units and its Until has passed.
+// CostAt returns the Cost at the time now: 0 if c gives back units and its Until has passed. now is in microseconds
+// since the Unix epoch, by the store's clock.
 func (c *Charge) CostAt(now int64) int64 {
 	if c.Cost < 0 && c.Until != 0 && now >= c.Until {
 		return 0
@@ -50,10 +50,10 @@ func (c *Charge) CostAt(now int64) int64 {
 func (c *Charge) Refuses() bool { return !c.Shadow && !c.Owe }
 
 // Undo returns the charge that gives back what c has taken according to its receipt r. It is for a store that makes
-// a Take in several steps, if a later step refuses it. Units are given back only as long as they count (see Until).
-// A turn in the queue of a [LeakyBucket] cannot be given back, because later turns may have been assigned by then.
-// For such a charge, Undo sets r.Prev instead, from which [Turns] recognizes that the turn is free for another
-// caller.
+// a Take in several steps, if a later step refuses the Take. Units are given back only as long as they count (see
+// Until). A turn in the queue of a [LeakyBucket] cannot be given back, because later turns may have been assigned
+// by then. For such a charge, Undo sets r.Prev instead, from which [Turns] recognizes that the turn is free for
+// another caller.
 func (c *Charge) Undo(r *Receipt) Charge {
 	u := *c
 	u.Shadow, u.Owe, u.Cost = true, false, 0
@@ -103,7 +103,7 @@ type OnError uint8
 
 const (
 	Allow OnError = iota // the charge passes
-	Deny                 // the charge is refused; the store may have counted it nevertheless, if just its answer was lost
+	Deny                 // the charge is refused; the store may have counted it, if only the answer was lost
 	Local                // a local allowance of the limit decides
 )
 
@@ -152,7 +152,7 @@ type Store interface {
 	// are undefined, and the store documents whether the charges were committed.
 	//
 	// A store may forget a state that has drained. The state then stays empty, even if the clock is set back to a
-	// time at which it was not.
+	// time at which the state was not empty.
 	Take(ctx context.Context, charges []Charge, receipts []Receipt) error
 }
 

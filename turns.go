@@ -15,8 +15,8 @@ import (
 // A store keeps one number for the queue of a [LeakyBucket]: the end of its last turn. Each charged unit moves this
 // end later. The end cannot move earlier when a caller gives up its turn, because the turns after it may belong to
 // other callers. So a turn belongs to the process that received it: to the caller that waits or, once that caller
-// has left, to the Turns of the process. However many processes share the store, no turn is given twice, with the
-// two exceptions below: a reset, and a smaller Most.
+// has left, to the Turns of the process. However many processes share the store, no turn is given twice, with two
+// exceptions, described below: the queue is reset, or becomes shorter.
 //
 // A turn that no caller takes in time is lost, and so are the turns of a process that ends. Then less passes, never
 // more.
@@ -24,10 +24,10 @@ import (
 // After a reset, the store assigns turns that start at the present time, while waiting callers keep theirs, so two
 // callers may have turns at the same time. When this process resets a queue, Forget drops the kept turns of the
 // queue. If another process resets it, kept turns may overlap new ones, too, until an answer of the store shows the
-// reset; then they are dropped.
+// reset; then the kept turns are dropped.
 //
-// If the plan of a queue gets a smaller Most, the store cuts the queue to the new length. It then assigns the turns
-// beyond that length again, as after a reset.
+// If a plan with a smaller Most shortens a queue, the store cuts the queue to the new length. It then assigns the
+// turns beyond that length again, as after a reset.
 type Turns struct{ kept turns.Kept }
 
 // undoFor bounds the time for undoing a Take.
@@ -85,8 +85,8 @@ func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	}
 }
 
-// Offer reports whether t keeps a turn of the given number of units for the queue of c. If so, Offer changes r, the
-// receipt of a peek at the queue, to the receipt of a charge with this turn.
+// Offer reports whether t keeps a turn of the given number of units that is valid for r, the receipt of a peek at
+// the queue of c. If so, Offer changes r to the receipt of a charge with this turn.
 func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	return !t.kept.None() && c.Plan.Queue && units > 0 && !r.Origin.Degraded() && t.kept.Offer(c.Key, &c.Plan.Plan, units, &r.Receipt)
 }
@@ -140,7 +140,7 @@ func (t *Turns) keepRefused(charges []Charge, receipts []Receipt) {
 }
 
 // confirm makes r the receipt of the picked turn or, if that has passed, of another kept turn. It reports false if
-// no kept turn is left.
+// no kept turn is valid.
 func (t *Turns) confirm(turn turns.Turn, c *Charge, r *Receipt) bool {
 	if r.Origin.Degraded() {
 		t.Forget(c.Key, c.Plan) // the store that assigned the turns is unavailable

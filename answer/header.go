@@ -46,8 +46,8 @@ type label struct {
 // there are many, some headers are made again each time.
 type headerCache [256]atomic.Pointer[policyHeader]
 
-// of returns the header at now for the reported results. Shadows are not reported, because clients would slow down
-// for nothing.
+// of returns the header for the reported results at the time now, from the cache if it is there. Shadows are not
+// reported, because clients would slow down for nothing.
 func (c *headerCache) of(results []policy.Result, dialect Dialect, now int64) *policyHeader {
 	var h uint64
 	for i := range results {
@@ -165,8 +165,8 @@ func (l *label) month(now int64) (begin, end int64) {
 	return begin, end
 }
 
-// wholeSeconds returns a limit as a quota per whole seconds, because the fields only have such windows: 1/250ms is
-// announced as 4 per second, 5/1.5s as 10 per 3 seconds.
+// wholeSeconds returns a limit as a quota per whole seconds, because windows in the fields are whole seconds:
+// 1/250ms is announced as 4 per second, 5/1.5s as 10 per 3 seconds.
 func wholeSeconds(l sluice.Limit) (quota, seconds int64) {
 	const second = int64(time.Second / time.Microsecond)
 	period := int64(l.Period / time.Microsecond)
@@ -187,7 +187,7 @@ func wireName(s string) string {
 	return printable.Percent(s, func(c byte) bool { return c < ' ' || c > '~' })
 }
 
-// appendQuoted appends printable ASCII as a string of RFC 9651. For such text, it is also a string of JSON.
+// appendQuoted appends printable ASCII as a string of RFC 9651. The result is also a valid string of JSON.
 func appendQuoted(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for i := range len(s) {
@@ -199,5 +199,5 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// mostLabel returns the label of the most restrictive result.
+// mostLabel returns the label of the most restrictive result, results[most].
 func (a *Answer) mostLabel() *label { return &a.header.labels[visible(a.results[:a.most])] }

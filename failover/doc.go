@@ -10,7 +10,8 @@
 // While the shared store answers, the Store returns its receipts. If the shared store is down, slow, or refuses
 // writes, the OnError of each charge decides without delay. The Origin of a receipt shows this. OnError is one of:
 //
-//   - Deny: the request is denied. If any charge of a Take that is not a shadow has Deny, nothing is counted.
+//   - Deny: the request is denied. If a Take has a charge with Deny that is not a shadow, none of its charges is
+//     counted.
 //   - Local: a local allowance, which is a fraction of the limit, decides in a fallback in memory.
 //   - Allow: the charge is allowed, and counted in the fallback as well.
 //
@@ -26,26 +27,27 @@
 // # Detection and recovery
 //
 // A decision waits for the shared store until the deadline, 50 ms by default. At most 1,024 decisions wait at the
-// same time. This bounds memory in the first moments of an outage. Further decisions are made at once, without a
-// call to the server if the shared store can, and otherwise locally. Denials from the deny cache of the shared
-// store need no wait, and do not prove that its server is alive.
+// same time. This bounds memory in the first moments of an outage. Further decisions are made at once: by the
+// shared store if it can decide without a call to its server, and otherwise locally. Denials from the deny cache of
+// the shared store need no wait, and do not prove that its server is alive.
 //
-// Each part of the store (each master of a cluster) has a circuit breaker. The circuit opens when at least half of
-// the calls within a second have failed, of at least 20. It also opens when at least five calls in a row have
-// failed over a time of at least 300 ms. A single failure starts probes, at most 80 a second, so an outage is
-// detected within a second even with few callers, or with callers that do not wait for the deadline. An idle store
-// is probed once a second. A canceled call is not a failure, and a short pause at a high rate does not open the
-// circuit. A store of [OpenLater] is unavailable until it is opened.
+// Each part of the store (each master of a cluster) has a circuit breaker. The circuit opens when there were at
+// least 20 calls within a second and at least half of them have failed. It also opens when at least five calls in a
+// row have failed over a time of at least 300 ms. A single failure starts probes, at most 80 a second, so an outage
+// is detected within a second even with few callers, or with callers that do not wait for the deadline. An idle
+// store is probed once a second. A canceled call is not a failure, and a short pause at a high rate does not open
+// the circuit. A store of [OpenLater] is unavailable until it is opened.
 //
-// With a longer deadline D, a store that hangs is detected later: at most D and half a second later while requests
-// arrive, and otherwise at most five times D after the next probe.
+// With a longer deadline D, it takes longer to detect that a store hangs. While requests arrive, it takes at most D
+// plus half a second from the moment when the store begins to hang. Otherwise, it takes about five times D from the
+// next probe.
 //
 // While the circuit of a part is open, a Take with a charge for that part is decided locally as a whole, without
 // network and without waiting. One goroutine sends a probe every 400 to 600 ms. Probes write, because a server that
-// is loading or read-only still answers reads. The store is used again when all probes within 60 ms have succeeded,
-// which is less than a second after its return. A store that fails again within five seconds has to answer for four
-// times as long, up to 900 ms. So an unstable store stays unused, and a stable one is used again within two
-// seconds. Each change of state is logged in one line.
+// is loading or read-only still answers reads. After a probe has succeeded, more follow about every 25 ms. When all
+// have succeeded for 60 ms, the store is used again, which is less than a second after its return. A store that
+// fails again within five seconds has to answer for four times as long, up to 900 ms. So an unstable store stays
+// unused, and a stable one is used again within two seconds. Each change of state is logged in one line.
 //
 // Charges in several slots of a cluster are taken slot by slot within one deadline: charges in three slots take
 // three round trips. If the masters are far away, keep the keys of a decision together by a common hash tag
@@ -55,11 +57,11 @@
 //
 // # The local allowance
 //
-// The fallback counts the limit as the shared store does, but charges as many units for each unit as there are
-// instances: of a limit of 7 per second, each of two instances allows 3.5 per second. The allowance is at least one
-// unit. The number of instances comes from the last heartbeat, or from Config.Instances. A lower number takes
-// effect only after it has lasted for five seconds. Every instance sends heartbeats, even with Config.Instances. A
-// process that starts during an outage, without Config.Instances, assumes that it is alone.
+// The fallback counts as the shared store does, but multiplies each cost by the number of instances: of a limit of
+// 7 per second, each of two instances allows 3.5 per second. The allowance is at least one unit. The number of
+// instances comes from the last heartbeat, or from Config.Instances. A lower number takes effect only after it has
+// lasted for five seconds. Every instance sends heartbeats, even with Config.Instances. A process that starts
+// during an outage, without Config.Instances, assumes that it is alone.
 //
 // An allowance starts at the level that the shared store had when this instance last charged the key or reserved
 // units of it ([Overheard]). An instance remembers about the last 16,000 keys. A log is assumed to stay as full as
@@ -70,14 +72,14 @@
 // use of allowances, even if OnError is Deny or Allow.
 //
 // After an outage, the use of allowances is written back, at most 500 keys a second. For each key, an instance
-// writes back at most its allowance of one burst, so all instances together write back at most one burst. Units
-// that have drained or expired since are left out. Until a key is written back, it is still decided locally, for at
-// most two seconds. If the shared store's answer to a Take was lost, the Take counts in the allowance and is not
-// written back: the shared store may have counted it, and nothing is charged twice. For the same reason nothing is
-// given back for a request that Deny denied after a lost or late answer, although the shared store may have counted
-// the request. A key whose answers are all lost keeps one allowance until the shared store answers for it. A debt
-// is not sent again if the answer to it was lost. At most 65,536 keys are kept. Further keys are limited, too, but
-// start with a full allowance and are not written back. Allowances and debts are lost when the process ends.
+// writes back at most its share of one burst, so all instances together write back at most one burst. Units that
+// have drained or expired since are left out. Until a key is written back, it is still decided locally, for at most
+// two seconds. If the shared store's answer to a Take was lost, the Take counts in the allowance and is not written
+// back: the shared store may have counted it, and nothing is charged twice. For the same reason nothing is given
+// back for a request that Deny denied after a lost or late answer, although the shared store may have counted the
+// request. A key for which every answer is lost gets only one allowance, until the shared store answers for it. A
+// debt is not sent again if the answer to it was lost. At most 65,536 keys are kept. Further keys are limited, too,
+// but start with a full allowance and are not written back. Allowances and debts are lost when the process ends.
 //
 // A penalty ([kernel.Lock]) cannot be divided: during an outage, each instance imposes penalties for offences
 // against its own allowance, and does not exchange them with the shared store. So a key that is locked in the
@@ -98,13 +100,13 @@
 //	(1 − 1/N)·B + (1 − 1/N)·min(B, r·T) + r·t + u
 //
 // units above the exact limit during and after the outage. The first term is for allowances that start too full,
-// because their instances have not seen what other instances have used; it is zero if each instance sees each key.
-// The second term is for units that other instances have used, and not yet written back when the first instance
-// recovers. t is the time until these units are written back: at most the difference between the times at which
-// instances detect the outage or its end, mostly less than half a second, plus n/500 seconds if n keys have to be
-// written back. u is the number of decisions that the store did not count between its failure and the opening of
-// the circuit. This is at most the number of requests in the time of a deadline, 300 ms and the probes in between,
-// which is half a second with the default deadline.
+// because their instances have not seen the use of other instances. This term is zero if each instance sees each
+// key. The second term is for units that other instances have used, and have not yet written back when the first
+// instance recovers. t is the time until the units of the second term are written back. It is at most the
+// difference between the times at which instances detect the outage or its end, plus n/500 seconds if n keys have
+// to be written back. The difference is mostly less than half a second. u is the number of decisions that the store
+// did not count between its failure and the opening of the circuit. This is at most the number of requests in one
+// deadline plus 300 ms plus the time of the probes in between: in half a second with the default deadline.
 //
 // With two instances the excess is about one burst at worst. With N instances it is up to 2·(1 − 1/N) bursts: 1.33
 // with three, and less than two with any number. If each instance sees each key, for example behind a round-robin

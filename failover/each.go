@@ -12,11 +12,11 @@ import (
 type SharedEach interface {
 	Shared
 	// TakeEachWithin is like the TakeEach of a [sluice.EachTaker], but with the semantics of TakeWithin: the whole
-	// call returns after wait at the latest.
+	// call returns after the duration wait at the latest.
 	TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall)
 }
 
-// takeEachWithin makes all calls to a shared store within one wait.
+// takeEachWithin makes all calls to a shared store within the duration wait.
 func takeEachWithin(ctx context.Context, shared Shared, wait time.Duration, calls []sluice.TakeCall) {
 	if each, ok := shared.(SharedEach); ok {
 		each.TakeEachWithin(ctx, wait, calls)

@@ -17,9 +17,9 @@ import (
 // An error of TakeWithin may implement [Uncharged], if nothing was charged, or [Unreadable], which names the keys
 // that the store cannot read.
 type Shared interface {
-	// TakeWithin is like the Take of a [sluice.Store], but returns after wait at the latest, and as soon as its
-	// context ends, even if its server or client library hangs. It touches neither charges nor receipts after it
-	// has returned. Decisions from memory, without a call to the server, have receipts with the Origin
+	// TakeWithin is like the Take of a [sluice.Store], but returns after the duration wait at the latest, and as
+	// soon as its context ends, even if its server or client library hangs. It touches neither charges nor receipts
+	// after it has returned. Decisions from memory, without a call to the server, have receipts with the Origin
 	// [sluice.ByDenyCache], [sluice.ByLease] or [sluice.BySync], and do not prove that the server is alive. With a
 	// wait of 0, TakeWithin returns at once, and makes only decisions from memory.
 	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
@@ -75,8 +75,9 @@ type bulkhead struct {
 }
 
 // Bulkhead makes a [Shared] of any store, even of a store that is slow to notice the end of a context: Take is
-// called on a separate goroutine, with copies of the charges, which costs two microseconds. At most calls Takes run
-// at once, or [DefaultMaxCalls] if calls is 0. The store is a single part, and does not count instances.
+// called on a separate goroutine, with copies of the charges, which costs two microseconds. The parameter calls is
+// the maximum number of Takes that run at once; 0 means [DefaultMaxCalls]. The store is a single part, and does not
+// count instances.
 func Bulkhead(store sluice.Store, calls int) Shared {
 	if calls <= 0 {
 		calls = DefaultMaxCalls

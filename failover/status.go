@@ -19,12 +19,13 @@ type Status struct {
 	// The counters below start with New. Shared counts decisions of the shared store, including those that it makes
 	// from memory. Local counts local decisions. Of the local decisions, TimedOut waited until the deadline, Failed
 	// followed an error before the deadline, and Overflow followed from [Config.MaxCalls]. All other local
-	// decisions were made at once, because a circuit was open or a key had a debt to be written back.
+	// decisions were made at once, because a circuit was open, or because the local use of a key was still to be
+	// written back.
 	Shared, Local, TimedOut, Failed, Overflow uint64
 	// Unreadable is the number of decisions in which the shared store could not read the value of a key. These keys
 	// were decided by on_error, and all others by the store.
 	Unreadable uint64
-	// WrittenBack counts debts of keys that were written back.
+	// WrittenBack counts how often the local use of a key was written back.
 	WrittenBack uint64
 }
 

@@ -20,21 +20,22 @@ type Config struct {
 	// [DefaultDeadline].
 	Deadline time.Duration
 	// MaxCalls is how many decisions may wait for the shared store at the same time. Further decisions are made at
-	// once, without a call to the server if the shared store can, and otherwise locally. Zero is [DefaultMaxCalls].
+	// once: by the shared store if it can decide without a call to its server, and otherwise locally. Zero is
+	// [DefaultMaxCalls].
 	MaxCalls int
 	// Instances is the number of instances among which a limit is divided while the shared store is unavailable.
 	// Zero means the number at the last heartbeat: see [Shared]. If that number is unknown, too, limits are not
 	// divided.
 	Instances int
 	// Local is the fallback. Its Take is called under a lock and has to return at once, and nothing else may charge
-	// the store. Nil means a new memory store.
+	// this store. Nil means a new memory store.
 	Local sluice.Store
 	// Logger gets one line for each change of state. Nil is [slog.Default].
 	Logger *slog.Logger
 	// OnCall, if not nil, is called after each call to the shared store with the duration and the error of the
 	// call, on the goroutine of the caller, which waits for OnCall to return. It is not called for decisions from
-	// memory, nor for calls that their caller canceled. For a list, OnCall is called once for each Take of the
-	// list, with the duration of the whole list.
+	// memory, nor for calls that their caller canceled. For a [Store.TakeEach], OnCall is called once for each of
+	// its Takes, with the duration of the whole call.
 	OnCall func(took time.Duration, err error)
 }
 

@@ -21,8 +21,8 @@ type Choice struct {
 	Cost int64
 }
 
-// MissingError is the error of a request that lacks what it is counted by. Its text names the missing thing, for
-// example "an API key".
+// MissingError is the error for a request without a key. Its text names the value that is missing, for example "an
+// API key".
 type MissingError string
 
 func (e MissingError) Error() string { return "the request lacks " + string(e) }
@@ -65,7 +65,7 @@ func (d *door) decideByLimiter(c *call) {
 func (d *door) fail(c *call, err error) {
 	c.decision = policy.Decision{Results: c.decision.Results[:0]}
 	if missing, ok := errors.AsType[MissingError](err); ok {
-		c.decision.Missing = cmp.Or(string(missing), "what it is counted by")
+		c.decision.Missing = cmp.Or(string(missing), "the value that it is counted by")
 		return
 	}
 	c.decision.Unavailable, c.decision.Err, c.decision.RetryAfter = true, err, time.Second

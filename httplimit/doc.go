@@ -89,8 +89,9 @@
 // uncounted, unless its DisableGeneralOptionsHandler is set.
 //
 // The fields listed in the Connection field are removed from the request before the decision, because a proxy
-// behind the middleware would remove them later. Fields about the connection itself stay, as do the forwarded
-// fields. The middleware ignores X-HTTP-Method-Override, X-Original-URL and similar fields: configure frameworks
+// behind the middleware would remove them later. Some fields stay even if Connection lists them: Connection,
+// Upgrade, Te, Forwarded, X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Proto, and the ForwardedHeader of
+// [Config]. The middleware ignores X-HTTP-Method-Override, X-Original-URL and similar fields: configure frameworks
 // behind it to do the same.
 //
 // # Cost

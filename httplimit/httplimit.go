@@ -27,8 +27,8 @@ type Config struct {
 	// policy lists the trusted proxies.
 	ForwardedHeader string
 	// Attributes sets values that only the program knows, such as the user from the request's context, for rules of
-	// [Config.Policy] with a key such as "key: [attr:user]". The map is empty, and must not be used after
-	// Attributes has returned.
+	// [Config.Policy] with a key such as "key: [attr:user]". The function fills the map, which is empty at first,
+	// and must not keep it.
 	Attributes func(r *http.Request, attributes map[string]string)
 	// RequestID returns the ID of a request for [Config.Policy], or "" if it has none. A repeated request with the
 	// same ID is not charged again: see [policy.Request] ID.

@@ -10,8 +10,8 @@ import (
 )
 
 // Keep wraps a reverse proxy so that clients see the limits of the middleware in front of it. Without Keep,
-// [net/http/httputil.ReverseProxy] adds the fields of the upstream's response to the middleware's fields. If the
-// upstream sends an informational response such as 103, it drops the middleware's fields.
+// [net/http/httputil.ReverseProxy] adds the fields of the upstream's response to the middleware's fields. It also
+// loses the middleware's fields if the upstream sends an informational response such as 103.
 //
 //	handler := httplimit.Policy(engine)(httplimit.Keep(proxy))
 //

@@ -12,7 +12,7 @@ import (
 // and may be changed; the function sets Content-Type. It need not write a body. It need not call WriteHeader
 // either, except to change the status, which is 429, 503, 403, 413 or 400: see the package's documentation.
 //
-// The policy's own answers are ignored.
+// The setting "answers" of a policy has no effect on answers of a Refusal.
 //
 // The memory of d is reused afterwards: to keep it, use [policy.Decision.Clone].
 //

@@ -15,8 +15,8 @@ import (
 // the Status. If one of these fields is zero, its value comes from the response, as Header and Bytes always do. ctx
 // is the context of the request. Without rules that depend on the outcome, Settle does nothing.
 //
-// Limits of [Config.Limit] and [Config.LimitBy] use the Verdict and the Cost if [Config] AwaitOutcome is set,
-// except leaky buckets. Without a call of Settle, they never depend on the response.
+// If [Config] AwaitOutcome is set, limits of [Config.Limit] and [Config.LimitBy] use the Verdict and the Cost,
+// unless they are leaky buckets. Without a call of Settle, these limits never depend on the response.
 //
 // Call Settle before the response starts: if the outcome of a rule is known by then, the rule is settled before the
 // client gets the head. Other rules, such as rules that count the bytes of the response, or rules with a cost that

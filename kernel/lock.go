@@ -10,8 +10,8 @@ import (
 // a penalty, the next penalty is a first one again.
 type Lockout struct{ First, Factor, Most, Forget int64 }
 
-// NewLock returns a plan of the [Lock] kernel. All fields of l must be at least 1, Most at least First, and Factor
-// times Most less than 2^63.
+// NewLock returns a plan of the [Lock] kernel. First and Factor must be at least 1, Most at least First, Forget at
+// least 0, and Factor times Most less than 2^63.
 func NewLock(l Lockout) Plan {
 	h := fnv.New64a()
 	fmt.Fprint(h, "lock")
@@ -34,8 +34,8 @@ func (p *Plan) stepLock(s State, now, cost int64, r *Receipt) State {
 	return s
 }
 
-// Offend records an offence at now, in microseconds since the Unix epoch, against the [Lock] with state s: it
-// returns the state to keep, and sets r to the receipt of a denied charge. While a penalty is in force, nothing
+// Offend records an offence against the [Lock] with state s at the time now, in microseconds since the Unix epoch.
+// It returns the state to keep, and sets r to the receipt of a denied charge. While a penalty is in force, nothing
 // changes, so all callers see the same end.
 func (p *Plan) Offend(s State, now int64, r *Receipt) State {
 	s, _ = p.locked(s, now)

@@ -1,17 +1,18 @@
 // Package memory has a store for one process: bounded, exact, and cheap. Package failover also uses it as its
 // fallback. It imports package sluice.
 //
-// A [Store] keeps a meter or a window in 16 bytes a key, in tables without pointers. It starts small and grows with
-// the keys in use, up to its bound. Once a sixteenth of the memory is in use, new keys replace states that have
-// drained. So a Store needs no background work, and need not be closed.
+// A [Store] keeps a bucket or a window in 16 bytes a key, in tables without pointers. It starts small and grows
+// with the keys in use, up to its bound. Once a sixteenth of the memory is in use, new keys replace states that
+// have drained. So a Store needs no background work, and need not be closed.
 //
-// At the bound, a new key evicts another one: a key that has used about the smallest part of its limit. Keys whose
-// parts differ by less than a factor of two may count as equal. Of equal keys, the one that was least recently used
-// is evicted, if the store knows which. Keys that have used more than half of their limit are evicted last, in the
-// order in which they drain. So a flood of new keys, under any limits, never evicts a key that is being limited,
-// unless limited keys fill seven tenths of the memory. If they do, [Stats] counts the evicted keys; with RefuseNew
-// in [Config], new keys are refused instead. A client that sends enough new keys to fill the store makes it forget
-// keys that have used hardly anything. So if clients can invent keys, limit by address as well.
+// At the bound, a new key evicts another one: a key that has used about the smallest fraction of its limit. Keys
+// may count as equal if their fractions differ by less than a factor of two. Of equal keys, the one that was least
+// recently used is evicted, if the store knows which one this is. Keys that have used more than half of their limit
+// are evicted last, in the order in which they drain. So a flood of new keys, under any limits, never evicts a key
+// that is being limited, unless limited keys fill seven tenths of the memory. If they do, [Stats] counts the
+// evicted keys; with RefuseNew in [Config], new keys are refused instead. A client that sends enough new keys to
+// fill the store makes it forget keys that have used hardly anything. So if clients can invent keys, limit by
+// address as well.
 //
 // A Store keeps only a hash of each key, with a random seed: 58 bits in a store of the default size. The
 // probability that any two of a million keys share a state is one in 500,000, and clients cannot find out which
@@ -66,8 +67,8 @@ var _ sluice.OneTaker = (*Store)(nil)
 type Config struct {
 	// MaxBytes bounds the memory of the store, and is at least 64 KiB. Zero means 64 MiB.
 	//
-	// Half of the memory is for meters and windows, 16 bytes each. The other half is for all other states: for the
-	// few meters and windows that do not fit in 16 bytes, for penalties, for permits in flight, and for logs. They
+	// Half of the memory is for buckets and windows, 16 bytes each. The other half is for all other states: for the
+	// few buckets and windows that do not fit in 16 bytes, for penalties, for permits in flight, and for logs. They
 	// take about this many bytes, with their part of the store's tables:
 	//
 	//   - up to eight permits of a key: 400, and 42 for each further permit
@@ -135,7 +136,7 @@ func stripesFor(size int64) int {
 	return (n + step - 1) &^ (step - 1)
 }
 
-// headBytes is what a stripe takes in addition to its table.
+// headBytes is the memory that a stripe takes in addition to its table.
 const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(summary{}) + unsafe.Sizeof(atomic.Uint32{}))
 
 func (s *Store) headBytes() int64 {
@@ -168,7 +169,7 @@ func (s *Store) TakeAt(_ context.Context, now int64, charges []sluice.Charge, re
 	return s.take(now, charges, receipts)
 }
 
-// maxTime is the end of the times that a store accepts: where its packed numbers end.
+// maxTime is the end of the times that a store accepts. Its packed numbers have no room for later times.
 const maxTime = 1 << 52
 
 var (
@@ -189,7 +190,7 @@ func (s *Store) at(now int64) int64 {
 	return now
 }
 
-// take takes at now, which may be own.
+// take does a Take at the time now, which may be own.
 func (s *Store) take(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if len(charges) == 1 && len(receipts) == 1 {
 		return s.takeOnly(now, &charges[0], &receipts[0])

@@ -61,9 +61,9 @@ type CORS struct {
 	Preflights string `json:"preflights,omitempty"`
 }
 
-// Tiers sets how the tier of a request is found: from the subjects of the document, else from the part From.
-// Otherwise, Default is the tier. A client that can set the part From chooses its own tier, and a client that can
-// send the name of another subject gets that subject's tier: set or verify both parts in front of Sluice.
+// Tiers sets how the tier of a request is found: from the subjects of the document, or else from the part From. If
+// neither has a tier, Default is the tier. A client that can set the part From chooses its own tier, and a client
+// that can send the name of another subject gets that subject's tier: set or verify both parts in front of Sluice.
 type Tiers struct {
 	From    string `json:"from,omitempty"`    // the key part with the tier: see [Rule]
 	Subject string `json:"subject,omitempty"` // the key part to look up in the subjects
@@ -83,8 +83,8 @@ type TierSubject struct {
 	Source  string `json:"-"`                // see [Override]
 }
 
-// Rule is a limit, an exemption or a block, and what it applies to: requests that meet all of Match,
-// Hosts, Headers, Attributes, Body, Clients and NotClients; without any of these, every request.
+// Rule is a limit, an exemption or a block. It applies to requests that meet all of Match, Hosts, Headers,
+// Attributes, Body, Clients and NotClients. A rule without any of these settings applies to every request.
 type Rule struct {
 	// Name has up to 64 characters: a-z, 0-9, ".", "_" and "-". Counts are stored under the name.
 	Name        string `json:"name,omitempty"`
@@ -174,19 +174,19 @@ type Rule struct {
 	// password or a payment in its match or hosts, as in "POST /auth/sign-in" or "/v1/payments": no client should
 	// guess or pay there without a limit.
 	OnError string `json:"on_error,omitempty"`
-	// Consistency is the accuracy with which the instances that share a store count the rule together. "strict",
-	// the default, asks the store for each request. "leased" reserves units in advance and spends them without
-	// asking the store; it never exceeds the limit. "synced" counts in each instance and reports to the others ten
-	// times a second; it can exceed the limit by the units that are not yet reported. Packages lease and synced
-	// document the bounds. "leased" and "synced" are for a token_bucket, gcra, fixed_window or
-	// sliding_window_counter without months, penalty, count or a cost from the response. Over a store that is not
-	// shared, all three are the same.
+	// Consistency is how exactly the rule is counted across the instances that share a store. "strict", the
+	// default, asks the store for each request. "leased" reserves units in advance and spends them without asking
+	// the store; it never exceeds the limit. "synced" counts in each instance and reports to the others ten times a
+	// second; it can exceed the limit by the units that are not yet reported. Packages lease and synced document
+	// the bounds. "leased" and "synced" are for a token_bucket, gcra, fixed_window or sliding_window_counter
+	// without months, penalty, count or a cost from the response. Over a store that is not shared, all three are
+	// the same.
 	Consistency string `json:"consistency,omitempty"`
-	// Answer is the form of denials. It is used for every denial of a request to which this rule applies, whichever
-	// rule denies it. "llm" is the form of the APIs of language models, which their SDKs obey: Anthropic's for
-	// /v1/messages and the paths below it, otherwise OpenAI's. "mcp" is an error of JSON-RPC. Without Answer,
-	// denials are problems of RFC 9457, or the Answers of the document. If several rules with an Answer apply, the
-	// first one decides.
+	// Answer is the form of denials. It is used for every denial of a request to which this rule applies, even if
+	// another rule denies the request. "llm" is the form of the APIs of language models, which their SDKs obey:
+	// Anthropic's for /v1/messages and the paths below it, otherwise OpenAI's. "mcp" is an error of JSON-RPC.
+	// Without Answer, denials are problems of RFC 9457, or the Answers of the document. If several rules with an
+	// Answer apply, the first one decides.
 	Answer string `json:"answer,omitempty"`
 	// Over is what happens to a request that does not fit: "refuse", the default, or "mark". A marked request passes,
 	// and the upstream receives the rule's name in the field [OverField]; see [Decision.Over]. Clients are not

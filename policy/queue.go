@@ -13,17 +13,17 @@ import (
 	"github.com/sluicehq/sluice/internal/turns"
 )
 
-// queued are the turns for which a decision with a Delay waits. All copies of the decision share them.
+// queued has the turns that a delayed decision waits for. All copies of the decision share it.
 type queued struct {
 	turns []turns.Turn
-	first [1]turns.Turn // the memory of turns: rarely is there a second turn
+	first [1]turns.Turn // the backing array of turns, which rarely has a second one
 	once  string        // the key of the request's ID, if it has one
 	left  atomic.Bool
 	parts *atomic.Int32 // how many parts of the request wait for the turns; nil for a request without parts
 }
 
-// wait records the turns for which a decision with a Delay waits, in memory of its own. While the shared store is
-// unavailable, it has no turns.
+// wait copies the turns that a delayed decision waits for, so that they outlive w. While the shared store is
+// unavailable, a decision has no turns.
 func (d *Decision) wait(w *work) {
 	q, c := new(queued), &w.charges
 	q.turns = q.first[:0]
@@ -79,7 +79,7 @@ func (e *Engine) refund(ctx context.Context, q *queued) bool {
 	return first
 }
 
-// keepTurns makes a refund leave queues as they are, because later turns have been given to other requests.
+// keepTurns sets the cost of a refund to 0 for queues, because later turns have been given to other requests.
 func (c *charges) keepTurns() {
 	for i := range c.results {
 		if o := &c.list[i]; isQueue(o.Plan) {
@@ -116,8 +116,7 @@ func (e *Engine) again(ctx context.Context, once string, charges []sluice.Charge
 	return nil
 }
 
-// has sets r to the receipt of the request's turn in the queue of a charge, and reports whether there is such a
-// turn.
+// has reports whether the request has a turn in the queue of c. If so, it changes r to the receipt of this turn.
 func (q *queued) has(c *sluice.Charge, r *sluice.Receipt) bool {
 	if q == nil || q.left.Load() {
 		return false
@@ -131,14 +130,14 @@ func (q *queued) has(c *sluice.Charge, r *sluice.Receipt) bool {
 }
 
 const (
-	// maxAwaited is the most waiting requests that are known by name.
+	// maxAwaited is the maximum number of waiting requests that are known by name.
 	maxAwaited = 1 << 16
-	// sweepAfter is the interval in which past turns are removed.
+	// sweepAfter is the interval at which requests with past turns are removed.
 	sweepAfter = time.Second
 )
 
-// awaited are the requests that wait for their turns, and that a caller in another process can name: by the key of
-// their ID, or by a number.
+// awaited has the waiting requests that a caller in another process can name, by the key of their ID or by a
+// number.
 type awaited struct {
 	mu    sync.Mutex
 	known map[string]*queued
@@ -190,7 +189,7 @@ func (a *awaited) forget(name string) {
 	delete(a.known, name)
 }
 
-// turnBase is the base of the numbers of turns.
+// turnBase is the base in which random numbers of requests are written.
 const turnBase = 36
 
 // number adds a request under a random number, and returns the number.

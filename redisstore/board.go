@@ -23,8 +23,8 @@ const (
 )
 
 // post stores a message in a hash. Not all servers support the expiry of single fields, so a second key has the
-// times when posts expire. A post that would expire much later than the new one is taken for a post from before the
-// server's clock was set back, and is deleted.
+// times when posts expire. A post that would expire much later than the new one is deleted: it was probably written
+// before the server's clock was set back.
 var post = fmt.Sprintf(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -77,8 +77,8 @@ return {names, texts}
 // message, until it expires. A part is a separate board of messages. It takes two keys in Redis: PREFIX{posts:PART}
 // and PREFIX{posts:PART}:until. With a HashKey, messages are encrypted, but not the names of instances. A name has
 // at most 256 bytes, and a message a MiB. A part has room for 256 instances. All posts of a part should expire
-// after about the same time. Post deletes a message that would stay at least twice as long as the new one, because
-// it takes such a message for one from before the server's clock was set back.
+// after about the same time. Post deletes a message that would stay at least twice as long as the new one: such a
+// message was probably written before the server's clock was set back.
 func (s *Store) Post(ctx context.Context, part, instance string, message []byte, expires time.Duration) error {
 	if len(message) > maxPosted {
 		return fmt.Errorf("redisstore: a message of %d bytes cannot be posted: the maximum is %d", len(message), maxPosted)

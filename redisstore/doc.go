@@ -17,19 +17,20 @@
 // Takes wait. When a call returns, or when no call was sent for 2 ms, they are sent together in one call, which
 // decides each of them separately. Identical Takes in a call are sent as one, together with the number of Takes, so
 // a hot key costs the server little. The answers are the same as if they had been decided one after the other. Only
-// Takes of buckets and windows are merged, and not those that peek, refund, or set Owe.
+// Takes of buckets and windows are merged, but not those that peek, refund, or set Owe.
 //
 // # Denials
 //
 // The store remembers the server's answer to a denied request for at most a second. Other processes can only add to
 // the units in use, unless they give units back. So the store can compute whether a later request, of any cost, is
 // certain to be denied, and then denies it without a call: a client that keeps retrying costs the server one call a
-// second in each process. For a log, the store calls the server again as soon as a unit has expired. The store also
-// calls the server if a request has to wait for a unit whose expiry the store does not know. A lack of permits in
-// flight is never remembered as a denial, because permits are given back all the time. If another limit of the
-// request denies from memory, the receipt of the permits has their number at the last call. A Take that charges
-// distinct values is never denied from memory. Receipts from memory may not include the units that other processes
-// have taken since. Usually, the missing units belong to limits that do not deny the request.
+// second in each process. For a log, the store calls the server again as soon as a unit has expired. It also calls
+// the server if it does not know when enough units for the request will have expired. A lack of permits in flight
+// is never remembered as a denial, because permits are given back all the time. If the request is denied from
+// memory because of another limit, its receipt for the permits reports the number that was held at the last call. A
+// Take that charges distinct values is never denied from memory. Receipts from memory may lack units that other
+// processes have taken since the last call. This mostly affects the receipts of limits that do not deny the
+// request.
 //
 // Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
 // within milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds
@@ -41,7 +42,7 @@
 // of these cases is an error:
 //
 //   - The server has lost its counts.
-//   - After a refund, more than ten times the refunded units are free. The refund is not published, because its key
+//   - More than ten times the units of a refund are free after it. Such a refund is not published, because its key
 //     was probably not being denied.
 //   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at once
 //     and then at growing intervals of up to half a minute; or the user lacks the permissions (see [Store.Dangers]);

@@ -10,9 +10,9 @@ import (
 
 // TakeEach implements [sluice.EachTaker]. It makes one call to the server for up to 1024 charges, and more calls
 // one after the other. On a cluster, it makes one call for each hash slot, and sends all calls to a master
-// together; Takes with several slots are decided after the others, in no particular order. If a Take is denied from
-// memory, its receipts may not include units that earlier Takes in the list have taken from limits that do not deny
-// it.
+// together; Takes with several slots are decided after the others, in no particular order. A Take that is denied
+// from memory is decided before the list is sent. So the receipts of its other limits may lack the units of earlier
+// Takes in the list.
 func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	var lanes []*lane
 	var across []*sluice.TakeCall
@@ -49,7 +49,7 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	s.takeEachAcross(ctx, across)
 }
 
-// TakeEachWithin does what TakeEach does, but gives the server at most the time wait to answer: see
+// TakeEachWithin does what TakeEach does, but waits at most for the duration wait for the server's answers: see
 // [Store.TakeWithin].
 func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	if wait <= 0 {
@@ -64,7 +64,7 @@ func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []
 	s.TakeEach(ctx, calls)
 }
 
-// flight is one of the calls of a TakeEach, and its request.
+// flight is a Take in the list of a TakeEach, and its request.
 type flight struct {
 	r    *request
 	call *sluice.TakeCall

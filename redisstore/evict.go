@@ -25,11 +25,11 @@ func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 	return false, failed
 }
 
-// Kept returns the longest time for which the server keeps a key of p: first is how long the key is kept after it
-// has used one unit, and last is how long it is kept after it has used all of its units. If the memory of a server
-// with volatile-ttl is full, new keys of a plan A evict used-up keys of a plan B if first of A is longer than last
-// of B.
-func Kept(p *sluice.Plan) (first, last time.Duration) {
+// Kept returns the longest times for which the server keeps a key of p: whenNew is for a key that has used one
+// unit, and whenUsedUp is for a key that has used all of its units. If the memory of a server with volatile-ttl is
+// full, new keys of one plan evict used-up keys of another if the first plan's whenNew is longer than the second
+// plan's whenUsedUp.
+func Kept(p *sluice.Plan) (whenNew, whenUsedUp time.Duration) {
 	switch {
 	case p.Kernel == kernel.Meter:
 		ticks := func(level int64) time.Duration {
@@ -40,11 +40,11 @@ func Kept(p *sluice.Plan) (first, last time.Duration) {
 		held := 2 * time.Duration(p.Span) * time.Microsecond
 		return held, held
 	case p.Kernel == kernel.Window:
-		first = p.Limit.Period
+		whenNew = p.Limit.Period
 		if p.Sliding {
-			first *= 2
+			whenNew *= 2
 		}
-		return first, first + time.Duration(windowStay(p))*time.Microsecond
+		return whenNew, whenNew + time.Duration(windowStay(p))*time.Microsecond
 	case p.Kernel.Log():
 		span := time.Duration(p.Span*p.Tick) * time.Microsecond
 		return span, 2 * span

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// maxCharges is the most charges of one Take.
+// maxCharges is the largest number of charges in one Take.
 const maxCharges = maxCallCharges
 
 // Store is a [sluice.Store] in Redis or Valkey. It is safe for concurrent use. Use one Store for the whole process:
@@ -129,8 +129,8 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return s.ask(ctx, charges, receipts)
 }
 
-// TakeWithin does what Take does, but gives the server at most the time wait to answer. With a wait of 0 it makes
-// no call, and decides only by remembered denials.
+// TakeWithin does what Take does, but waits at most for the duration wait for the server's answer. With a wait of 0
+// it makes no call, and decides only by remembered denials.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	done, err := s.recall(ctx, charges, receipts)
 	switch {

@@ -21,7 +21,7 @@ type Turn struct {
 	seen time.Time // a local time at or after that moment
 }
 
-// New returns a turn that a store has just given at now, which is by the store's clock, in microseconds since the
+// New returns a turn that a store has just given. now is the time by the store's clock, in microseconds since the
 // Unix epoch.
 func New(key string, p *kernel.Plan, span kernel.Span, now int64) Turn {
 	return Turn{strings.Clone(key), p, span, now, time.Now()}
@@ -198,8 +198,9 @@ func (t *Kept) pick(key string, p *kernel.Plan, cost, tick int64) (turn Turn, fo
 	return turn, found
 }
 
-// Offer reports whether a turn is kept for a charge of the given number of units. If so, it changes r, the receipt
-// of a peek at the queue, to the receipt of a charge that was given this turn.
+// Offer reports whether a turn is kept for a charge of the given number of units, and ends within the queue of r,
+// the receipt of a peek. A turn that ends later was given after the peek, or before the store reset the queue. If
+// Offer reports true, it changes r to the receipt of a charge that was given the kept turn.
 func (t *Kept) Offer(key string, p *kernel.Plan, units int64, r *kernel.Receipt) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -218,7 +219,8 @@ func (t *Kept) Offer(key string, p *kernel.Plan, units int64, r *kernel.Receipt)
 }
 
 // Confirm changes r, the receipt of a peek at a queue, to the receipt of the turn that was picked for a charge. If
-// the time of the turn has passed, Confirm uses another kept turn. It returns false if there is none.
+// the time of the turn has passed, Confirm uses another kept turn. It returns false if no kept turn is left, if the
+// store has reset the queue, or if the other turn was given after the peek.
 func (t *Kept) Confirm(turn Turn, key string, p *kernel.Plan, cost int64, r *kernel.Receipt) bool {
 	tick := p.Ticks(r.Now)
 	t.mu.Lock()

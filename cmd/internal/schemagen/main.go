@@ -51,7 +51,7 @@ func generate(dir string) ([]byte, error) {
 	root["required"] = []string{"version", "rules"}
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["title"] = "Policy of Sluice"
-	root["description"] = "What limits there are, and for whom."
+	root["description"] = "The limits of an API, and the requests that they apply to."
 	root["$defs"] = g.defs
 	out, err := json.MarshalIndent(root, "", "  ")
 	return append(out, '\n'), err
@@ -64,11 +64,11 @@ func text() object {
 	return object{"type": []string{"string", "number", "boolean"}, "minLength": 1}
 }
 
-// texts is the schema of one text, or of a list of at least a number of texts.
-func texts(least int) object {
+// texts is the schema of one text, or of a list of atLeast texts or more.
+func texts(atLeast int) object {
 	list := object{"type": "array", "items": ref("text")}
-	if least > 0 {
-		list["minItems"] = least
+	if atLeast > 0 {
+		list["minItems"] = atLeast
 	}
 	return object{"anyOf": []any{ref("text"), list}}
 }
@@ -150,7 +150,7 @@ func (g *generator) of(t reflect.Type, field string) object {
 			}
 			return list
 		}
-		if field == "Document.TrustedProxies" { // explicitly empty
+		if field == "Document.TrustedProxies" { // the list may be empty
 			return texts(0)
 		}
 		return ref("texts")
@@ -260,7 +260,7 @@ func readComments(dir string) (map[string]string, error) {
 // link matches a link in a Go comment.
 var link = regexp.MustCompile(`\[([A-Za-z][\w./]*)\]`)
 
-// plain returns a comment as one line.
+// plain returns the first paragraph of a comment as one line, without the brackets of links.
 func plain(c *ast.CommentGroup) string {
 	first, _, _ := strings.Cut(c.Text(), "\n\n")
 	return link.ReplaceAllString(strings.Join(strings.Fields(first), " "), "$1")

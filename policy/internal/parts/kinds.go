@@ -14,7 +14,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// kind has the properties of a kind of part. A test requires every kind to set all of them.
+// kind has the properties of a kind of part. A test requires every kind to set all of them, except arg, check and
+// verbatim.
 type kind struct {
 	name string // the name in rules
 	arg  string // the text after the colon, as documentation names it; empty if no text follows
@@ -61,8 +62,8 @@ type shown uint8
 
 const (
 	inFull    shown = iota + 1
-	asAddress       // in full; if the rule shortens keys and the key has no name, shortened
-	asName          // in full; if the rule shortens keys, shortened
+	asAddress       // in full; shortened if the rule shortens keys and no other part of the key is a name or a secret
+	asName          // in full; shortened if the rule shortens keys
 	asSecret        // shortened unless the rule sets show_key
 )
 
@@ -82,8 +83,8 @@ var partKinds = []kind{
 	},
 	{
 		// X-API-Key, or the token of "Authorization: Bearer". A server in front of Sluice or behind it has to
-		// verify the key. If both are present and differ, the key is garbled. If your clients send both, use
-		// header:NAME with the one that your server reads.
+		// verify the key. If both are present and differ, the key is ambiguous ([fields.Garbled]). If your clients
+		// send both, use header:NAME with the one that your server reads.
 		name: "api_key", find: findAPIKey, canonical: trimmed,
 		source: fromHead, chosen: free, shown: asSecret,
 	},
@@ -112,8 +113,9 @@ var partKinds = []kind{
 		source: fromPattern, chosen: notChosen, shown: inFull, verbatim: true,
 	},
 	{
-		// The normalized path, without the query and without a slash at its end. A path that servers may read in
-		// several ways is garbled. Clients can choose any path, even of pages that do not exist.
+		// The normalized path, without the query and without a slash at its end. A path that servers could read in
+		// several ways is ambiguous ([fields.Garbled]). Clients can choose any path, even of pages that do not
+		// exist.
 		name: pathKind, find: findPath, canonical: canonicalPath,
 		source: fromLine, chosen: free, shown: asName,
 	},

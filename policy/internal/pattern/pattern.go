@@ -24,7 +24,7 @@ import (
 // Four things differ from [net/http.ServeMux], so that no request evades a limit. First, all matching patterns
 // apply, and not only the most specific one. Second, a slash at the end of a request's path makes no difference:
 // "/login" matches /login/, and "/a/", "/a/{$}" and "/a/{x...}" match /a. Third, a suffix that names a format makes
-// no difference: "/login" matches /login.json, unless the rule exempts. Fourth, a path is matched in all ways in
+// no difference: "/login" matches /login.json, unless the rule has exempt. Fourth, a path is matched in all ways in
 // which a server may read it: see [paths.Readings].
 type Pattern struct {
 	Text   string   // as written
@@ -35,7 +35,7 @@ type Pattern struct {
 	multi  bool     // whether the pattern also matches all paths below
 }
 
-// knownMethods has the methods of the IANA registry that are used in practice.
+// knownMethods has the methods of the IANA registry that are used in practice, and PURGE, which caches use.
 var knownMethods = strings.Fields("GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT TRACE QUERY " +
 	"PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK REPORT SEARCH PURGE")
 
@@ -80,9 +80,9 @@ func checkMethod(m string) error {
 	case IsMethod(m):
 		return nil
 	case IsMethod(strings.ToUpper(m)):
-		return fmt.Errorf("the method is written in capitals: %q", strings.ToUpper(m))
+		return fmt.Errorf("write the method in capitals: %q", strings.ToUpper(m))
 	}
-	return fmt.Errorf("unknown method %.20q: use one of %s, each in a pattern of its own, or leave the method out to match all",
+	return fmt.Errorf("unknown method %.20q: use one of %s, or a WebDAV method such as PROPFIND, each in a pattern of its own, or leave the method out to match all",
 		m, strings.Join(knownMethods[:10], ", "))
 }
 
@@ -104,7 +104,7 @@ func patternHost(h string) (string, error) {
 	}
 	for _, c := range []byte(h) {
 		if !plainHostByte(c) {
-			return "", fmt.Errorf("the host %.60q contains %q: use letters, digits, hyphens and dots, other alphabets as xn--…", h, rune(c))
+			return "", fmt.Errorf("the host %.60q contains %q: use letters, digits, hyphens, underscores and dots, other alphabets as xn--…", h, rune(c))
 		}
 	}
 	return Host(h), nil

@@ -30,7 +30,7 @@ func newTiers() *tiers {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_tier_" + name, Help: help}, []string{"tier"})
 	}
 	return &tiers{
-		decisions: counter("decisions_total", "Requests of a tier, except those that a block denied."),
+		decisions: counter("decisions_total", "Requests of a tier, except peeks, refunds, repeated requests and those that a block denied."),
 		refused:   counter("refused_total", "Requests of a tier that were denied, by any rule."),
 		near:      counter("near_limit_total", "Requests of a tier that were allowed with less than a fifth of a limit left."),
 		known:     make(map[string]bool),

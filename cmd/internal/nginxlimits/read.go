@@ -119,7 +119,7 @@ func (r *reader) trust(d *conf.Directive) {
 }
 
 // trustForwarded omits the proxies unless they set X-Forwarded-For, which Sluice reads. If a proxy sets only
-// another header, the client could set this one.
+// another header, the client could set X-Forwarded-For.
 func (r *reader) trustForwarded() {
 	if r.proxies == nil {
 		return

@@ -14,7 +14,8 @@ import (
 // maxRuleName is the maximum length of a rule's name.
 const maxRuleName = 64
 
-// document makes a policy with a rule for each limit. The rule applies to a descriptor if find returns its limit.
+// document makes a policy with a rule for each limit. A rule applies to the descriptors for which find returns the
+// rule's limit.
 func (l *Limits) document(algorithm sluice.Algorithm) {
 	l.limits = slices.DeleteFunc(l.limits, func(l *limit) bool { return l == nil || l.unlimited })
 	nameRules(l.limits)
@@ -91,7 +92,7 @@ func nameRules(limits []*limit) {
 	}
 }
 
-// plainName returns the path to a limit, made of characters that names may have.
+// plainName returns the path to a limit as a text of characters that names of rules may have.
 func (l *limit) plainName() string {
 	var b strings.Builder
 	for i := range l.steps {

@@ -84,7 +84,7 @@ func (c *call) quotaWait() time.Duration {
 }
 
 // appendMetadata appends dynamic metadata: the request, and the metadata of the limits that the request does not
-// exceed. By the latter, routes can be selected by which quotas have units left.
+// exceed. With the metadata of limits, Envoy can select a route by the quotas that have units left.
 func (c *call) appendMetadata(b []byte) []byte {
 	fields := map[string]any{"domain": c.request.domain}
 	if c.request.hits > 0 {

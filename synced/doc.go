@@ -27,9 +27,9 @@
 //
 //	(N − 1) · (B + r·A)
 //
-// units, where B is the burst, r the rate, and A the maximum age of the answers from which a process decides, 300
-// ms. For a window, the bound is (N − 1)·B with the count of the window as B. [Excess] returns the bound. It is
-// reached if all processes get requests for a whole burst of the same key before their first reports. The excess
+// units, where B is the burst, r the rate, and A = 300 ms the maximum age of the answers from which a process
+// decides. For a window, the bound is (N − 1)·B with the count of the window as B. [Excess] returns the bound. It
+// is reached if all processes get requests for a whole burst of the same key before their first reports. The excess
 // that one process allows is at most the number of units that the others took in the last 400 ms and the time of
 // one call. For a key in constant use, the 400 ms become 200 ms.
 //
@@ -48,12 +48,12 @@
 //
 // # Clocks that step back
 //
-// When the clock of the store steps back, a bucket counts too many units as used: too many by those that drain in a
-// time as long as the step. So the level is cut to the sum of the burst, the allowed debt, and the [Excess] for the
-// processes that share the store. No key waits longer than this level takes to drain. The number of processes comes
-// from the heartbeats, which a failover.Store sends every second. A process that has just started assumes at least
-// 4 for three seconds. A second after a process has started, all others know of it. Until then, the level may be
-// cut to the sum for the earlier number of processes.
+// When the clock of the store steps back, a bucket counts more units as used than were used. The difference is what
+// drains in a time as long as the step. So the level is cut to the sum of the burst, the allowed debt, and the
+// [Excess] for the processes that share the store. No key waits longer than this level takes to drain. The number
+// of processes comes from the heartbeats, which a failover.Store sends every second. A process that has just
+// started assumes at least 4 for three seconds. A second after a process has started, all others know of it. Until
+// then, the level may be cut to the sum for the earlier number of processes.
 //
 // A process can also deny slightly too many requests. Units of the last 100 ms drain from the time of their report,
 // so a process may deny a request although the units that drain in 100 ms are free. Limits whose burst drains

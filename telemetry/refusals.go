@@ -49,7 +49,7 @@ type Refusal struct {
 	Door, Method, Host string
 	Path               string // without the query
 	RequestID, TraceID string
-	Brought            string // the ID in the request, if it could not be sent back, so that RequestID is a different one
+	Brought            string // the ID in the request, if it could not be sent back, so RequestID is a different one
 	Instance           string // the instance that denied the request; see [Fleet.FindRefusals]
 
 	of *ruleAllowance

@@ -90,7 +90,7 @@ func (r *reader) define(all []*conf.Directive) {
 	}
 }
 
-// realIP reads the proxies that nginx trusts, and the header that it reads from them.
+// realIP reads the proxies that nginx trusts, and the header in which they send the client's address.
 func (r *reader) realIP(d *conf.Directive) {
 	switch {
 	case len(d.Args) != 1:

@@ -242,8 +242,8 @@ func (c *call) again(ctx context.Context, which func(i int) bool) {
 	c.Engine.DecideEach(ctx, some, make([]policy.Decision, len(some)))
 }
 
-// overQuota reports whether a descriptor is over its quota. The engine does not deny it, because the rule of a
-// quota is in shadow mode.
+// overQuota reports whether a descriptor is over its quota. The engine does not deny the descriptor, because the
+// rule of a quota is in shadow mode.
 func (c *call) overQuota(i int) bool {
 	r := resultOf(&c.ds[i], c.parts[i].limit)
 	return r != nil && !r.Allowed && c.asked[i].Mode != policy.GiveBack

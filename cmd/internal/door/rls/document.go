@@ -35,7 +35,7 @@ func (l *Limits) where(path string) (file string, line int) {
 	return l.limits[i].file, l.limits[i].line
 }
 
-// ruleBy returns the rule of a limit, which matches by attributes.
+// ruleBy returns the rule of a limit. The rule matches by the given attributes.
 func (l *limit) ruleBy(algorithm sluice.Algorithm, attributes map[string]string) policy.Rule {
 	r := policy.Rule{Name: l.rule, Attributes: attributes, Shadow: l.shadow || l.quota}
 	if l.requests == 0 { // a limit of 0 denies everything

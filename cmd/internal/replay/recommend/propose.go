@@ -18,7 +18,7 @@ import (
 type terms struct {
 	share, sure *big.Rat // see Share and Confidence of Config
 	window      time.Duration
-	span        time.Duration // the length of the log, which gives no information about buckets that take longer to refill
+	span        time.Duration // length of the log, which gives no information about buckets that take longer to refill
 }
 
 // point has the properties of a subject that matter for limits.
@@ -182,8 +182,8 @@ func (t *terms) onLog(all []point, steps []step) int64 {
 	return 1
 }
 
-// above returns how many points exceed a burst, and how many requests they made. The limit denies no other
-// requests.
+// above returns how many points exceed a burst, and how many requests they made. The requests that the limit denies
+// are among these.
 func above(all []point, at int, burst int64) (subjects int, requests int64) {
 	for _, p := range all {
 		if p.peaks.of(at) > burst {

@@ -211,7 +211,7 @@ func sorted(subjects map[string]*subject) []*subject {
 	return slices.SortedFunc(maps.Values(subjects), func(a, b *subject) int { return strings.Compare(a.key, b.key) })
 }
 
-// rule proposes a limit for the measured subjects, except for those to leave out.
+// rule proposes a limit from the measured subjects, except those in left, which are left out.
 func (t *terms) rule(m *measured, left map[string]bool) Rule {
 	all := sorted(m.subjects)
 	var kept, aside []*subject
@@ -272,7 +272,8 @@ func (r *Rule) try(t *terms, b bound, kept, aside []*subject) {
 	if len(all) == 0 {
 		return
 	}
-	all = slices.DeleteFunc(all[1:], func(d dayCount) bool { return 10*d.subjects < r.NextSubjects }) // too few subjects to judge a limit
+	// Days with few subjects are no test of a limit.
+	all = slices.DeleteFunc(all[1:], func(d dayCount) bool { return 10*d.subjects < r.NextSubjects })
 	for _, d := range all[max(0, len(all)-lastDays):] {
 		if f, ok := t.forward(kept, aside, d.number); ok {
 			r.Forward = append(r.Forward, f)

@@ -37,13 +37,13 @@ func (r *Rule) words() string {
 func (r *Rule) promise(out *Result) []string {
 	var lines []string
 	if r.Promised {
-		lines = append(lines, fmt.Sprintf("With %s confidence, at most %s of all subjects exceed the limit in a time as long as the log: it was made from %s, of which %s may exceed it.",
+		lines = append(lines, fmt.Sprintf("With %s confidence, at most %s of all subjects exceed the limit in a time as long as the log: the limit was made from %s, of which %s may exceed it.",
 			sureness(r.Confidence), out.Share, words.Counted(r.N, "subject"), humanize.Comma(int64(r.J))))
 	} else {
 		lines = append(lines, fmt.Sprintf("CANNOT PROMISE %s with %s confidence: that needs %s, but the log has only %s, enough to promise %s.",
 			out.Share, out.Confidence, words.Counted(out.Needed, "subject"), humanize.Comma(int64(r.Subjects)), percent(r.Attainable)))
 	}
-	lines = append(lines, fmt.Sprintf("In this log, the limit is exceeded by %s of %s, which made %s of the requests.", humanize.Comma(int64(r.Above)), words.Counted(r.Subjects, "subject"), ratio(r.RequestsAbove, r.Requests)))
+	lines = append(lines, fmt.Sprintf("In this log, %s of %s exceed the limit, and these made %s of the requests.", humanize.Comma(int64(r.Above)), words.Counted(r.Subjects, "subject"), ratio(r.RequestsAbove, r.Requests)))
 	if r.Promised {
 		lines = append(lines, fmt.Sprintf("On a day with %s, at most twice that share of them will exceed it, with %s confidence.", words.Counted(r.NextSubjects, "subject"), sureness(r.NextDay)))
 	}
@@ -119,7 +119,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	return err
 }
 
-// unit returns the unit of limits as it follows a number. It is empty for requests.
+// unit returns the unit of limits in the form that follows a number, or "" for requests.
 func (r *Result) unit() string {
 	if r.Tokens != "" {
 		return " tokens"

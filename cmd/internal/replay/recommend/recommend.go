@@ -86,7 +86,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 // readings is how many times logs are read.
 const readings = 3
 
-// reading returns the options for the reading with a number, counted from 0. Its progress is that of all readings
+// reading returns the options for one reading; number counts from 0. The reported progress is that of all readings
 // together.
 func (c *Config) reading(number int64) feed.Options {
 	o := c.Feed

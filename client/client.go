@@ -17,8 +17,8 @@ type Transport struct {
 	// Base sends the requests. Nil means http.DefaultTransport.
 	Base http.RoundTripper
 	// MaxWait is how long a request may wait before it is sent, and how long a denied request may wait before it is
-	// repeated, if the server requests that. Zero means a minute. If a request would have to wait longer, it is sent
-	// as soon as this is known, and a denial is returned as the response.
+	// repeated, if the server requests that. Zero means a minute. A request that would have to wait longer does not
+	// wait: it is sent at once, and a denial is returned as the response.
 	MaxWait time.Duration
 	// MaxRetries is how often a request is repeated: 4 times if zero, never if negative.
 	MaxRetries int

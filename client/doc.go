@@ -18,10 +18,10 @@
 // response shows that all waiting requests fit. The interval between them is the limit's window divided by its quota,
 // or a second if the server does not report these.
 //
-// A limit applies to a route (a method and a path) if the route's responses report it, and to a new route if every
-// response so far has reported it, on at least two routes. So the limit of a path delays no other path, and the limit of an API key
-// (Authorization, X-API-Key) delays no other key. For servers that divide requests differently, set Partition of
-// [Transport].
+// A limit applies to a route (a method and a path) if the route's responses report it. It applies to a new route
+// only if all responses so far have reported it, and these came from at least two routes. So the limit of a path
+// delays no other path, and the limit of an API key (Authorization, X-API-Key) delays no other key. For servers
+// that divide requests differently, set Partition of [Transport].
 //
 // # After a denial
 //

@@ -22,8 +22,8 @@ import (
 // value is ready. It is safe for concurrent use and must not be copied: use one for all connections.
 type Client struct {
 	// MaxWait is how long a call may wait before it is sent, and how long a denied call may wait before it is
-	// repeated, if the server requests that. Zero means a minute. If a call would have to wait longer, it is sent
-	// as soon as this is known, and a denial is returned to the caller.
+	// repeated, if the server requests that. Zero means a minute. A call that would have to wait longer does not
+	// wait: it is sent at once, and a denial is returned to the caller.
 	MaxWait time.Duration
 	// MaxRetries is how often a call is repeated: 4 times if zero, never if negative.
 	MaxRetries int

@@ -32,8 +32,8 @@
 //	PERMISSION_DENIED   the client is blocked
 //
 // The first two statuses also come with a trailer grpc-retry-pushback-ms, which gRPC clients obey if they have a
-// retry policy for that status. The trailer has the time of RetryInfo, or -1 for a call that can never fit. The
-// setting answers of a policy is only for HTTP, and has no effect on calls.
+// retry policy for that status. The trailer has the time of RetryInfo, or -1 for a call that can never fit. A
+// policy's "answers" setting is only for HTTP, and has no effect on calls.
 //
 // # Outcomes
 //

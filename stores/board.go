@@ -19,14 +19,14 @@ func (s *Store) Board() *Board {
 
 var errNotOpen = errors.New("stores: the shared store could not be opened yet")
 
-// Post stores a message of an instance for the duration expires. The message replaces the previous one of the
-// instance in the same part. Parts are separate sets of messages, each with one message of every instance.
-func (b *Board) Post(ctx context.Context, part, instance string, message []byte, expires time.Duration) error {
+// Post stores a message of an instance, which expires after the duration keepFor. The message replaces the previous
+// one of the instance in the same part. Parts are separate sets of messages, each with one message of every instance.
+func (b *Board) Post(ctx context.Context, part, instance string, message []byte, keepFor time.Duration) error {
 	shared := b.store.shared.Load()
 	if shared == nil {
 		return errNotOpen
 	}
-	return shared.Post(ctx, part, instance, message, expires)
+	return shared.Post(ctx, part, instance, message, keepFor)
 }
 
 // Posted returns the messages of all instances in a part, by the names of the instances.

@@ -14,11 +14,11 @@
 // charges under a [sluice.Penalty]. A Take that has charges of both groups commits all of them or none. Receipts from
 // memory have the Origin [sluice.BySync].
 //
-// Every 100 ms ([Every]), one call has a charge for each key in use. The charge reports the units taken in this process
-// to the shared store, and its receipt has the level in the store. So a key costs each process at most ten charges a
-// second, at any rate of requests. If the last answer for a key is older than 300 ms, the shared store is called before
-// the decision: a rarely used key costs one call for each decision, and one more charge in a later report. Up to 65,536
-// keys are counted in this way; further keys are counted strictly.
+// Every 100 ms ([Every]), the Store makes one call, with a charge for each key in use. The charge reports the units
+// taken in this process to the shared store, and its receipt has the level in the store. So a key costs each
+// process at most ten charges a second, at any rate of requests. If the last answer for a key is older than 300 ms,
+// the shared store is called before the decision: a rarely used key costs one call for each decision, and one more
+// charge in a later report. Up to 65,536 keys are counted in this way; further keys are counted strictly.
 //
 // # Bounds on excess
 //
@@ -27,19 +27,19 @@
 //
 //	(N − 1) · (B + r·A)
 //
-// units, where B is the burst, r the rate, and A the maximum age of the answers from which a process decides, 300 ms.
-// For a window, the bound is (N − 1)·B with the count of the window as B. [Excess] returns the bound. It is reached if
-// all processes get requests for a whole burst of the same key before their first reports. The excess that one process
-// allows is at most the number of units that the others took in the last 400 ms and the time of one call. For a key
-// that is requested all the time, 200 ms replace the 400 ms.
+// units, where B is the burst, r the rate, and A = 300 ms the maximum age of the answers from which a process
+// decides. For a window, the bound is (N − 1)·B with the count of the window as B. [Excess] returns the bound. It
+// is reached if all processes get requests for a whole burst of the same key before their first reports. The excess
+// that one process allows is at most the number of units that the others took in the last 400 ms and the time of
+// one call. For a key in constant use, the 400 ms become 200 ms.
 //
 // Proof. When a process i allows a unit, the level that i knows is at most the limit. That level consists of all
 // reports until τ, the time of i's last answer, and of i's own units. i does not know the units that another
-// process j had not reported at τ, or has allowed since. When j reports p units at σ, the level V that it receives
-// is at least p; until its next report it allows at most Size − V plus what drains. So the units that j reports
-// after τ, or has allowed and not reported, are at most Size plus what drains in A: B + r·A units. Reporting units
-// later than they were allowed never lowers the level, so the exact level is at most the level that i knows plus,
-// for each other process, these B + r·A units. ∎
+// process j had not reported at τ, or has allowed since. When j reports p units at σ, the level V that j receives
+// is at least p; until its next report, j allows at most Size − V units, plus what drains. So the units that j
+// reports after τ, or has allowed and not reported, are at most Size plus what drains in A: B + r·A units.
+// Reporting units later than they were allowed never lowers the level, so the exact level is at most the level that
+// i knows plus, for each other process, these B + r·A units. ∎
 //
 // Units above the limit are reported as well, as costs that are owed ([sluice.Charge].Owe), and all requests are denied
 // until these units have drained: over a longer time, no more than the limit is allowed. If another process counts a
@@ -48,17 +48,17 @@
 //
 // # Clocks that step back
 //
-// When the clock of the store steps back, a bucket counts more units as used than were used: in addition, those that
-// drain in a time as long as the step. Its level is cut to the sum of the burst, the allowed debt, and the [Excess]
-// for the processes that share the store. No key waits longer than this level takes to drain. The number of
-// processes comes from the heartbeats, which a failover.Store sends every second. A process that has just started
-// assumes at least 4 for three seconds. A second after a process has started, all others know of it. Until
+// When the clock of the store steps back, a bucket counts more units as used than were used. The difference is what
+// drains in a time as long as the step. So the level is cut to the sum of the burst, the allowed debt, and the
+// [Excess] for the processes that share the store. No key waits longer than this level takes to drain. The number
+// of processes comes from the heartbeats, which a failover.Store sends every second. A process that has just
+// started assumes at least 4 for three seconds. A second after a process has started, all others know of it. Until
 // then, the level may be cut to the sum for the earlier number of processes.
 //
-// A process can also deny slightly too much. Units of the last 100 ms drain from the time of their report, so a process
-// may deny a request although as many units are free as drain in 100 ms. Limits with a burst of less than drains
-// in 200 ms, and windows of less than a second, are counted strictly. Reports under way at the end of a window count in
-// the next window.
+// A process can also deny slightly too many requests. Units of the last 100 ms drain from the time of their report,
+// so a process may deny a request although the units that drain in 100 ms are free. Limits whose burst drains
+// within 200 ms, and windows of less than a second, are counted strictly. Reports under way at the end of a window
+// count in the next window.
 //
 // # Outages of the shared store
 //

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// A lower number of instances takes effect after fewerFor. Until then it may be wrong: after it was
-	// restarted or its clock was set, a store learns of the instances one heartbeat at a time.
+	// A lower number of instances takes effect after fewerFor. Until then, the number may be wrong: a store that
+	// was restarted, or whose clock was set, learns of the instances one heartbeat at a time.
 	fewerFor = 10 * time.Second
 	// settlesIn is the time in which a process learns of instances that were started at the same time. Until then,
 	// it assumes at least startWith instances.
@@ -21,10 +21,10 @@ type fleet struct {
 	instances atomic.Int64 // from the heartbeats; 0: unknown
 
 	mu   sync.Mutex
-	many time.Duration // when a heartbeat last counted at least this many
+	many time.Duration // when a heartbeat last counted at least this number of instances
 }
 
-// counted records a number of instances.
+// counted records the number of instances that a heartbeat has returned.
 func (f *fleet) counted(n int, at time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,8 +16,8 @@ const Every = 100 * time.Millisecond
 const staleAfter = 3 * Every
 
 const (
-	leastBursts = 2           // a burst has at least the units that drain in this number of intervals
-	leastWindow = time.Second // in windows of this length, late reports matter little
+	leastBursts = 2           // a burst must be at least what drains in this number of intervals
+	leastWindow = time.Second // in windows of at least this length, late reports matter little
 )
 
 // Can returns nil if processes can count by the plan separately, and otherwise an error with the reason. If it returns
@@ -53,17 +53,18 @@ func Excess(p *sluice.Plan, instances int) int64 {
 	return others * each
 }
 
-// drains returns the level of a meter that drains in a time, rounded up.
+// drains returns how much of a meter's level drains in the time d, rounded up.
 func drains(p *sluice.Plan, d time.Duration) int64 {
 	ticks := (d.Microseconds() + p.Tick - 1) / p.Tick
 	return ticks * p.Drain
 }
 
 // widened returns a plan for the states of p that also has room for the units that the given number of instances
-// can allow above the limit. These come on top of most, the units that the states keep anyway. So units above the
-// limit drain before any instance allows more. The plan has no more room than that, because a state that is ahead
-// of the clock, after the clock was set back, is cut to the plan's size. If the numbers are too large to be exact,
-// the plan has room for fewer instances. Without room even for two, widened returns nil.
+// can allow above the limit. They come on top of the parameter most, the units for which the states have room
+// anyway. So units above the limit drain before any instance allows more. The plan has no room for further units,
+// because a state that is ahead of the clock, after the clock was set back, is cut to the plan's size. If the
+// numbers are too large to be exact, the plan has room for fewer instances. If there is not even room for two,
+// widened returns nil.
 func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
 	for n := max(instances, 1); n > 0; n /= 2 {
 		if n == 1 && instances > 1 {
@@ -73,7 +74,7 @@ func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
 		if more > math.MaxInt64-most {
 			continue
 		}
-		// A receipt of a meter means the same for both plans if their ticks are the same.
+		// Receipts of meters have the same meaning for two plans if their ticks are equal.
 		if wide, err := p.WithMost(most + more); err == nil && (p.Kernel == kernel.Window || wide.Tick == p.Tick) {
 			return wide
 		}

@@ -9,19 +9,19 @@ import (
 )
 
 // pool is the local state of a key. It combines the shared store's last receipt and the units that this process has
-// taken since. Together these may exceed the limit, so wide, a plan with more room, counts them.
+// taken since. Together these may exceed the limit, so they are counted by a plan with more room, wide.
 type pool struct {
 	mu         sync.Mutex
 	serial     int64
 	plan, wide *sluice.Plan
 	instances  int // the number of instances for which wide has room
 
-	// state includes all known units. now is the time that the store's clock showed at back, in microseconds since
-	// the Unix epoch; the time in state is now or later.
+	// state includes all known units. At the time back, the store's clock showed now, in microseconds since the
+	// Unix epoch. The time in state is never before now.
 	state kernel.State
 	now   int64
-	// The store's last answer was given between sent and back, by the clock of the Store; back is 0 before the
-	// first answer. storeNow and storeUsed are from its receipt.
+	// The shared store gave its last answer between the times sent and back, by this process's clock (Store.clock).
+	// back is 0 before the first answer. storeNow and storeUsed are from its receipt.
 	sent, back          time.Duration
 	storeNow, storeUsed int64
 
@@ -29,11 +29,11 @@ type pool struct {
 	underWay int64         // units in a report to the store that is on its way
 	window   int64         // number of the window in which own was taken, for fixed windows
 	taken    time.Duration // when own last changed
-	asked    time.Duration // time of the last request
+	asked    time.Duration // when a Take last used the pool
 	pins     int           // calls that use the pool
 }
 
-// use makes p count by a plan and the current number of instances, both of which may have changed.
+// use sets the plan and the current number of instances by which p counts. Both may have changed.
 func (p *pool) use(s *Store, plan *sluice.Plan) {
 	if n := s.Instances(); p.plan != plan || p.instances != n {
 		p.plan, p.wide, p.instances = plan, s.widened(plan, n), n
@@ -43,8 +43,8 @@ func (p *pool) use(s *Store, plan *sluice.Plan) {
 // fresh reports whether the store's last answer is recent enough for p to decide.
 func (p *pool) fresh(at time.Duration) bool { return p.back > 0 && at-p.sent <= staleAfter }
 
-// clock returns the earliest time that the store's clock can show at the time at: clocks do not run at exactly the
-// same speed.
+// clock returns the earliest time that the shared store's clock can show at a local time: the clocks do not run at
+// exactly the same speed.
 func (p *pool) clock(at time.Duration) int64 {
 	if p.back == 0 {
 		return time.Now().UnixMicro()
@@ -59,7 +59,7 @@ func (p *pool) look(at time.Duration) (r sluice.Receipt) {
 	return r
 }
 
-// step takes or gives back units, even above the limit.
+// step takes units, or gives them back if cost is negative. It may exceed the limit.
 func (p *pool) step(at time.Duration, cost int64, r *sluice.Receipt) {
 	now := p.clock(at)
 	p.roll(now)
@@ -77,7 +77,7 @@ func (p *pool) roll(now int64) {
 	}
 }
 
-// fits reports whether cost units fit, given a receipt of look.
+// fits reports whether that many units fit. r is the receipt of look.
 func (p *pool) fits(r *sluice.Receipt, cost int64) bool {
 	var d sluice.Decision
 	p.plan.DecideInto(0, r, &d)
@@ -94,12 +94,12 @@ func (p *pool) take(at time.Duration, cost int64, owe bool) sluice.Receipt {
 	return r
 }
 
-// received records the store's receipt of a charge that was sent at sent, and returns a receipt that adds the units
-// that the store does not know of.
-func (p *pool) received(at time.Duration, r *sluice.Receipt, sent time.Duration) sluice.Receipt {
+// received records the store's receipt of a charge. The returned receipt also includes the units that the store
+// does not know of.
+func (p *pool) received(at time.Duration, r *sluice.Receipt, sentAt time.Duration) sluice.Receipt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.learn(r, sent, at)
+	p.learn(r, sentAt, at)
 	all := p.look(at)
 	all.Fits, all.Origin = r.Fits, r.Origin
 	return all
@@ -116,7 +116,7 @@ func (p *pool) learn(r *sluice.Receipt, sent, back time.Duration) bool {
 	}
 	p.now, p.sent, p.back, p.storeNow, p.storeUsed = now, sent, back, r.Now, r.Used
 	if p.state = stateOf(p.plan, r); p.plan.Kernel != kernel.Meter {
-		p.window = max(p.window, r.Tick) // units that were taken since sent may belong to it
+		p.window = max(p.window, r.Tick) // units taken after the request was sent may belong to the newer window
 	}
 	var own sluice.Receipt
 	p.step(back, p.own+p.underWay, &own)
@@ -140,7 +140,8 @@ func (p *pool) nextReport(at time.Duration) (cost, until int64) {
 	return cost, until
 }
 
-// reported records that the store has counted a report about a window, with the receipt r.
+// reported records that the store has counted a report, with the receipt r. window is the fixed window of its
+// units.
 func (p *pool) reported(cost, window int64, r *sluice.Receipt, sent, back time.Duration) {
 	underWay := p.underWay
 	p.underWay = 0

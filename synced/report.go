@@ -33,7 +33,7 @@ func (s *Store) keepReporting(ctx context.Context) {
 	}
 }
 
-// reportAll sends reports about all pools in use. For each shard that did not answer, it first only reads one key,
+// reportAll sends reports about all pools in use. From each shard that did not answer, it first reads only one key,
 // because a report could be lost.
 func (s *Store) reportAll(ctx context.Context, unavailable map[int]bool) {
 	if len(unavailable) > 0 {

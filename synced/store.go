@@ -61,7 +61,7 @@ type stateID struct {
 	fingerprint uint64
 }
 
-// New puts a Store before a shared store. Call Close when done.
+// New returns a Store that wraps a shared store. Call Close when done.
 func New(shared Shared) *Store {
 	s := &Store{shared: shared, base: time.Now().Add(-time.Microsecond), seed: maphash.MakeSeed()}
 	for i := range s.tables {
@@ -74,9 +74,8 @@ func New(shared Shared) *Store {
 	return s
 }
 
-// Close stops the background work and reports all unreported units to the shared store, within a second. It does not
-// close the shared store. Later Takes are passed on to the shared store. Call Close when no Take
-// is running.
+// Close stops the background work and reports all unreported units to the shared store, within a second. It does
+// not close the shared store. It passes later Takes on to the shared store. Call it when no Take is running.
 func (s *Store) Close() {
 	if s.closed.Swap(true) {
 		return
@@ -130,8 +129,8 @@ type counted struct {
 	wide atomic.Pointer[wide]
 }
 
-// wide is the plan by which states are counted that several instances share. It has room for the units that a state
-// keeps anyway (most) and for the units by which the instances together can exceed the limit.
+// wide has the plan by which states that several instances share are counted. The plan has room for the units that
+// a state keeps anyway (most), and for the units by which the instances together can exceed the limit.
 type wide struct {
 	instances int
 	most      int64
@@ -151,8 +150,8 @@ func (s *Store) counted(p *sluice.Plan) *counted {
 	return c
 }
 
-// widened returns the plan by which the states of p are counted for the given number of instances. p must be
-// countable locally.
+// widened returns the plan by which the states of p are counted for the given number of instances. [Can] must
+// accept p.
 func (s *Store) widened(p *sluice.Plan, instances int) *sluice.Plan {
 	c, most := s.counted(p), s.siblings.Most(&p.Plan)
 	if w := c.wide.Load(); w != nil && w.instances == instances && w.most == most {

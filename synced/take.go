@@ -328,7 +328,7 @@ func (h *held) take(at time.Duration, c *sluice.Charge, r *sluice.Receipt) {
 	h.window, h.after = p.window, p.state
 }
 
-// putBack undoes take, and sets r to the receipt without it.
+// putBack undoes take, and sets r to the receipt without the units.
 func (h *held) putBack(at time.Duration, r *sluice.Receipt) {
 	p := h.pool
 	p.mu.Lock()

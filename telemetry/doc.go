@@ -27,12 +27,13 @@
 //     all these rules report their cost, subjects take half as much again, and the costs of each such rule take 32 KiB.
 //   - An upstream of a gateway takes 200 KiB, and there are at most 101.
 //
-// Each instance posts its counts of the last six minutes every two seconds, or less often if this would be more than
-// 16 KiB a second. It posts all of its series once a minute, and its subjects every five seconds, in some 256 KiB at
-// most. It also reads the posts of the others every two seconds, or only every ten seconds while no View is requested.
-// A post has at most 512 KiB: if all rules do not fit, the rules at the end of the document are left out. An instance
-// ignores posts that it cannot read, such as those of other versions. Only this exchange waits for the shared store.
-// While the store is unavailable, a View has the counts of its own instance, and the last posts of the others.
+// Each instance posts its counts of the last six minutes every two seconds, or less often if this would be more
+// than 16 KiB a second. It posts all of its series once a minute, and its subjects every five seconds, in some 256
+// KiB at most. It also reads the posts of the others every two seconds, or only every ten seconds while no View is
+// requested. A post has at most 512 KiB: if not all rules fit, the rules at the end of the document are left out.
+// An instance ignores posts that it cannot read, such as those of other versions. Only this exchange waits for the
+// shared store. While the store is unavailable, a View has the counts of its own instance, and the last posts of
+// the others.
 //
 // # What it reports
 //
@@ -40,10 +41,10 @@
 // rate. So a long attack does not become usual, and the alert ends only when the denials decrease. Denials by a block
 // do not count. While a large part of all requests is denied, the headline is never good.
 //
-// A headline is also bad while a large part of the requests to an upstream fails, or while the upstream is slower than
-// usual. Times in which the upstream was slow do not change its usual latency, which is that of the latest hour's worth
-// of other times. A few requests never cause an alert. The histograms of all gateways are added up, so the quantiles
-// are those of all requests.
+// A headline is also bad while a large part of the requests to an upstream fails, or while the upstream is slower
+// than usual. Times in which the upstream was slow do not change its usual latency, which is measured over the
+// latest hour in total of the remaining times. A few requests never cause an alert. The histograms of all gateways
+// are added up, so the quantiles are those of all requests.
 //
 // A denial is counted for the subject of the rule that denied. It is also counted for the customer that sent the
 // request, under the customer's tier, even if that rule has no tiers. Different spellings of a name are counted

@@ -13,8 +13,8 @@ import (
 type Fleet struct {
 	Recorder *Recorder
 	Board    Board // nil if this is the only instance
-	// Store returns the state of this instance's store. The Fleet sets the field Local of the state itself. If Store
-	// is nil, the state is unknown.
+	// Store returns the state of this instance's store. The Fleet itself sets the field Local of this state. If
+	// Store is nil, the state is unknown.
 	Store func() Store
 	// Refusals has the denials that this instance keeps, so that the others can find them. It may be nil.
 	Refusals *Refusals

@@ -22,7 +22,7 @@ const (
 
 	maxName  = 200       // bytes of a name
 	maxHead  = 256 << 10 // bytes of a head
-	maxPost  = 512 << 10 // bytes of a post: if all rules do not fit, those at the end of the document are left out
+	maxPost  = 512 << 10 // bytes of a post: if not all rules fit, those at the end of the document are left out
 	maxValue = 1 << 40   // the largest number of a step, and the largest number in the state of loads
 )
 

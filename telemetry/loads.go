@@ -62,7 +62,7 @@ func (s *LoadState) Slowdown() float64 {
 // the step.
 type LoadStep struct {
 	Limit         uint64
-	InFlight      uint64 // for each instance, the largest of the samples taken once a second; the sum over instances
+	InFlight      uint64 // the sum over instances of each one's largest sample; a sample is taken once a second
 	Base, Latency time.Duration
 	LoadDenials
 }

@@ -49,7 +49,7 @@ type Refusal struct {
 	Door, Method, Host string
 	Path               string // without the query
 	RequestID, TraceID string
-	Brought            string // the ID that the request came with, if RequestID is another one because this ID could not be sent back
+	Brought            string // the ID in the request, if it could not be sent back, so RequestID is a different one
 	Instance           string // the instance that denied the request; see [Fleet.FindRefusals]
 
 	of *ruleAllowance
@@ -62,9 +62,9 @@ type Refusal struct {
 // no new ID, so it is kept only if it came with an ID.
 //
 // No single client or rule can displace the denials of the others. For each subject of a rule, the first 32 denials
-// within an hour are kept, and then fewer and fewer. For each public address (or IPv6 /64), these are the first 256
-// denials, and then fewer and fewer. On average, at most 100 denials a second are kept for each rule. When 4096 denials
-// are kept, a new one replaces the oldest denial of the rule with the most kept denials.
+// within an hour are kept, and then fewer and fewer. For each public address (or IPv6 /64), the first 256 are kept,
+// and then fewer and fewer. On average, at most 100 denials a second are kept for each rule. When 4096 denials are
+// kept, a new one replaces the oldest denial of the rule with the most kept denials.
 func KeepRefusals(e *policy.Engine) *Refusals {
 	k := &Refusals{
 		subjects: newRefusalSampler(keptFirst), networks: newRefusalSampler(keptOfNetwork),

@@ -31,8 +31,7 @@ const (
 )
 
 // FindRefusals returns the denials of a request that any instance keeps, by the ID of the request or of its trace.
-// Other instances know of a denial some seconds after it was made, and only of the latest thousand or so of each
-// instance.
+// A denial reaches the other instances after some seconds. Each instance shares only its latest thousand or so.
 func (f *Fleet) FindRefusals(ctx context.Context, id string) (found FoundRefusals) {
 	if f.Refusals == nil {
 		return found

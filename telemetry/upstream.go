@@ -246,8 +246,8 @@ func (i *Instance) clipUpstreams() {
 type UpstreamCounts struct {
 	Statuses [StatusClasses]uint64  // by class
 	Errors   [UpstreamErrors]uint64 // requests without a response, by reason
-	// InFlight is, for each instance, the largest of the numbers of requests in flight that were sampled once a
-	// second. It is the sum over instances.
+	// InFlight is the sum, over instances, of each instance's largest number of requests in flight. The number is
+	// sampled once a second.
 	InFlight uint64
 
 	waits [upstreamBuckets]uint64
@@ -294,8 +294,8 @@ type Upstream struct {
 	Name     string
 	InFlight uint64           // requests in flight now
 	Recent   []UpstreamCounts // one for each Step, the latest last, at most RecentSteps
-	// Usual is the latency over the latest hour's worth of steps in which the upstream was not slow, except the last
-	// ten minutes. After a start, its Count is small, or 0.
+	// Usual is the latency over the latest steps in which the upstream was not slow, an hour in total, except the
+	// last ten minutes. After a start, its Count is small, or 0.
 	Usual Latency
 
 	long []UpstreamCounts // of each LongStep

@@ -82,7 +82,7 @@ type View struct {
 	At        time.Time // when it was made
 	Since     time.Time // start of the counts: when the first of the instances started
 	Instances []Instance
-	// All counts each request once, however many rules applied to it, under the first of these outcomes that
+	// Each request is counted once in All, however many rules applied to it, under the first of these outcomes that
 	// applies: Deny if the request was denied, Marked if a rule marked it, WouldDeny if a rule would have denied it,
 	// then Degraded, Delayed and Allow. Each part of a call of policy.Engine.DecideTogether counts as one request.
 	All Series

@@ -15,7 +15,7 @@ import (
 
 // Limits behind authentication: a middleware of the framework identifies the user, and a rule with key: [attr:user]
 // counts by the user. A request without valid credentials is answered before it reaches the limit, and not counted.
-// A rule by client_ip in front of the authentication limits guesses.
+// To limit guesses, put a rule by client_ip in front of the authentication.
 
 type userKey struct{}
 

@@ -29,5 +29,5 @@ func ParseExample(compile policyfile.Compiler) (*policy.Policy, error) {
 func AddEnvoyAlgorithmFlag(f *pflag.FlagSet, a *Algorithm) {
 	*a = Algorithm(sluice.SlidingWindowCounter)
 	f.Var(a, "envoy-algorithm", "algorithm for limits from an envoyproxy/ratelimit configuration or from Envoy's requests, which cannot name one.\n"+
-		"fixed_window is the algorithm of that project, which allows up to twice the limit around the edge of two windows")
+		"envoyproxy/ratelimit itself uses fixed_window, which allows up to twice the limit across the boundary of two windows")
 }

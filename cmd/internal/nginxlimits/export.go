@@ -6,8 +6,8 @@
 // output names.
 //
 // [Import] translates a configuration to a policy (sluice import nginx). A location has either its own limits or
-// those of its server, but in a policy all matching rules apply. So if a rule must not apply to a location, it has
-// a pattern for the location before its other patterns, and an override that exempts the pattern.
+// those of its server, but in a policy all matching rules apply. So a rule that must not apply to a location also
+// matches that location, and an override exempts it there.
 package nginxlimits
 
 import (
@@ -23,12 +23,12 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-const intro = `# Made by "sluice export nginx", for the http block of nginx. Sluice behind it counts the same, with
-# everything else that the policy says: keep its limits as they are.
+const intro = `# Made by "sluice export nginx", for the http block of nginx. Sluice behind nginx still enforces the
+# whole policy: do not relax its limits.
 #
-# What differs: nginx counts an IPv6 address by itself, and Sluice its network; what the instances of
-# nginx count they do not tell each other; a zone that is full forgets the address that it has not
-# seen for longest. A rate is a whole number of thousandths of a request a second.
+# Differences: nginx counts each IPv6 address separately, but Sluice counts its network. Instances of
+# nginx count separately. A full zone forgets the address that it has not seen for the longest time.
+# nginx rounds rates to thousandths of a request a second.
 `
 
 // zoneSize is enough for some 160,000 IPv4 addresses.
@@ -110,7 +110,7 @@ func (z *zone) use() string {
 func zonesOf(r *policy.Rule, overrides []policy.Override) ([]zone, error) {
 	key, err := keyOf(r)
 	if err == nil {
-		err = alone(r, overrides)
+		err = onlyByKey(r, overrides)
 	}
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func zonesOf(r *policy.Rule, overrides []policy.Override) ([]zone, error) {
 func keyOf(r *policy.Rule) (string, error) {
 	switch {
 	case r.Block:
-		return "", errors.New("it blocks; Sluice does that")
+		return "", errors.New("it blocks clients, which only Sluice does")
 	case r.Exempt:
 		return "", errors.New("it exempts, but the limits below also count these requests")
 	case len(r.Key) == 0:
@@ -152,8 +152,8 @@ func keyOf(r *policy.Rule) (string, error) {
 	return "", fmt.Errorf("its key is %v, but nginx can count only by address", r.Key)
 }
 
-// alone returns an error if more than the key decides about a request of the rule.
-func alone(r *policy.Rule, overrides []policy.Override) error {
+// onlyByKey returns an error if a request's treatment depends on more than the rule's key.
+func onlyByKey(r *policy.Rule, overrides []policy.Override) error {
 	switch {
 	case len(r.Match)+len(r.Hosts)+len(r.Headers)+len(r.Attributes)+len(r.Body) > 0:
 		return errors.New("it applies only to some requests, and nginx reads paths and hosts differently")

@@ -108,7 +108,7 @@ func (im *Imported) Text(sources []string) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	comment(&b, "", "Made by \"sluice import nginx\" from "+strings.Join(sources, ", ")+".")
-	comment(&b, "", "A pattern matches more spellings of a path than a location: with and without a final slash, and /login.json for /login.")
+	comment(&b, "", "A pattern matches more spellings of a path than a location does: with and without a final slash, and /login.json for /login.")
 	if im.Document.IPv6Prefix != 0 {
 		comment(&b, "", "ipv6_prefix: nginx counts each IPv6 address separately. Without this line, a client with a whole network has one count.")
 	}

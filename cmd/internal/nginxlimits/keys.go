@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// headerName returns the name of the header that a variable has, with "_" in place of "-".
+// headerName returns the name of a header from its form in a variable, such as X-Api-Key from x_api_key.
 func headerName(variable string) string {
 	words := strings.Split(variable, "_")
 	for i, w := range words {

@@ -274,9 +274,9 @@ func splitByAddress(entries []entry, other string) ([]branch, error) {
 	return byNetwork(values, other, piecesOf)
 }
 
-// splitByText returns a branch for each value of a map with texts as entries, and one for the default. The
-// function is makes a condition match only a text, and isNot makes a condition exclude a text.
-func splitByText(entries []entry, other string, is func(*condition, string), isNot func(*condition, string) error) ([]branch, error) {
+// splitByText returns a branch for each value of a map with texts as entries, and one for the default. The function
+// match makes a condition match a text, and exclude makes it exclude one.
+func splitByText(entries []entry, other string, match func(*condition, string), exclude func(*condition, string) error) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}
 	for _, e := range entries {
@@ -288,7 +288,7 @@ func splitByText(entries []entry, other string, is func(*condition, string), isN
 			continue
 		}
 		for _, text := range texts {
-			if err := isNot(&rest.condition, text); err != nil && other != "" {
+			if err := exclude(&rest.condition, text); err != nil && other != "" {
 				return nil, err
 			}
 		}
@@ -297,7 +297,7 @@ func splitByText(entries []entry, other string, is func(*condition, string), isN
 			return nil, err
 		}
 		for _, text := range texts {
-			is(&b.condition, text)
+			match(&b.condition, text)
 		}
 	}
 	return append(out, rest), nil

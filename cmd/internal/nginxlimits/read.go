@@ -90,7 +90,7 @@ func (r *reader) define(all []*conf.Directive) {
 	}
 }
 
-// realIP reads the proxies that nginx trusts, and the header that it reads from them.
+// realIP reads the proxies that nginx trusts, and the header in which they send the client's address.
 func (r *reader) realIP(d *conf.Directive) {
 	switch {
 	case len(d.Args) != 1:
@@ -119,7 +119,7 @@ func (r *reader) trust(d *conf.Directive) {
 }
 
 // trustForwarded omits the proxies unless they set X-Forwarded-For, which Sluice reads. If a proxy sets only
-// another header, the client could set this one.
+// another header, the client could set X-Forwarded-For.
 func (r *reader) trustForwarded() {
 	if r.proxies == nil {
 		return

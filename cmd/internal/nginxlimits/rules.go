@@ -151,7 +151,7 @@ func (t target) pattern() string {
 	return t.host + t.path
 }
 
-// pathsOf returns the targets of a server without hosts and without redundant targets.
+// pathsOf returns the targets of a server. They have no hosts, and are simplified.
 func pathsOf(g *group, s *server) []target {
 	if known, found := g.paths[s]; found {
 		return known
@@ -349,8 +349,8 @@ func (r *reader) targets(g *group, servers []*server, one *importedRule) (all []
 	return simplified(all), true
 }
 
-// hosted returns the targets paths for each name of a server. After those of a name comes a target that is out, for
-// all other paths of that host.
+// hosted returns the targets of a server once for each of its names. After the targets of each name comes a target
+// that is out, for all other paths of that host.
 func hosted(s *server, paths []target) (all []target) {
 	for _, h := range s.names {
 		for _, t := range paths {

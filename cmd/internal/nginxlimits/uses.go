@@ -38,7 +38,7 @@ func (u *use) likes(o *use) bool {
 }
 
 // scope has the limits in force in a block. Inner blocks inherit them. A limit_req in an inner block replaces all
-// inherited limit_req, and a limit_conn all inherited limit_conn.
+// inherited limit_req, and a limit_conn replaces all inherited limit_conn.
 type scope struct {
 	reqs, conns           []use
 	reqStatus, connStatus int
@@ -135,7 +135,7 @@ func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
 	return z, nil
 }
 
-// maxRate is the largest number that is accepted.
+// maxRate is the largest number that is accepted in a rate.
 const maxRate = 1 << 31
 
 // rateOfText converts a rate of nginx to the form of a policy's limit.

@@ -28,7 +28,7 @@ func (s *connectionSettings) addFlags(f *pflag.FlagSet) {
 	f.Var(&s.maxStreams, "max-streams", "maximum open WebSockets and event streams (default half of --max-connections)")
 	f.Var(&s.maxHeader, "max-header", "maximum size of a request head")
 	f.Var(&s.headerTimeout, "header-timeout", "maximum time to receive a request head; the same maximum applies to the body if rules read it")
-	f.Var(&s.stallTimeout, "stall-timeout", "maximum wait for a client that stops sending the request's body or reading the response's")
+	f.Var(&s.stallTimeout, "stall-timeout", "maximum wait for a client that stops sending a request body or reading a response body")
 }
 
 func (s *connectionSettings) check() error {

@@ -50,14 +50,14 @@ func (s *storeSettings) check() error {
 	return nil
 }
 
-// open opens the store. called is called after each call of a shared store.
-func (s *storeSettings) open(ctx context.Context, log *slog.Logger, called func(time.Duration, error)) (*stores.Store, error) {
+// open opens the store. onCall runs after each call to a shared store.
+func (s *storeSettings) open(ctx context.Context, log *slog.Logger, onCall func(time.Duration, error)) (*stores.Store, error) {
 	return stores.Open(ctx, s.url, stores.Config{
 		Memory:    memory.Config{MaxBytes: int64(s.memory), RefuseNew: s.refuseNew},
 		Deadline:  time.Duration(s.timeout),
 		Instances: s.instances,
 		Required:  s.required,
 		Logger:    log,
-		OnCall:    called,
+		OnCall:    onCall,
 	})
 }

@@ -77,7 +77,7 @@ func (a *Client) changeQuery() url.Values {
 	return url.Values{}
 }
 
-// tense returns done, or for a dry run dry, followed by a colon.
+// tense returns the first text, or the second in a dry run, with a colon.
 func (a *Client) tense(done, dry string) string {
 	if a.dryRun {
 		return dry + ":"

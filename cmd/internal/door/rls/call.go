@@ -133,7 +133,7 @@ func (c *call) ask() error {
 	return nil
 }
 
-// fill sets the attributes of a descriptor, by which rules match.
+// fill sets the attributes of a descriptor. Rules match by these attributes.
 func (c *call) fill(d *descriptor, p *part, r *policy.Request) {
 	entries := c.request.entriesOf(d)
 	*r = policy.Request{Door: "rls", Attributes: p.attributes}
@@ -174,8 +174,8 @@ func (c *call) decide(ctx context.Context) (over bool) {
 	return over
 }
 
-// weigh determines which descriptors are over a limit, and reports whether the request is. Quotas deny a request only
-// if all quotas of the request are used up.
+// weigh determines which descriptors are over a limit, and reports whether the whole request is over a limit.
+// Quotas deny a request only if all quotas of the request are used up.
 func (c *call) weigh() (over bool) {
 	quotas, spent := 0, 0
 	watchOnly := c.Engine.Policy().WatchOnly()
@@ -199,7 +199,7 @@ func (c *call) weigh() (over bool) {
 }
 
 // giveBack gives back the charges of a request that is denied for a reason that the engine does not know: a quota,
-// or a limit at which it only peeked.
+// or a limit at which the engine only peeked.
 func (c *call) giveBack(ctx context.Context) {
 	c.again(ctx, func(i int) bool {
 		r := &c.asked[i]
@@ -210,7 +210,7 @@ func (c *call) giveBack(ctx context.Context) {
 	})
 }
 
-// useUp charges the remaining units of their limits to descriptors that did not fit.
+// useUp charges, to each descriptor that did not fit, the units that remain of its limits.
 func (c *call) useUp(ctx context.Context) {
 	c.again(ctx, func(i int) bool {
 		r := &c.asked[i]
@@ -242,8 +242,8 @@ func (c *call) again(ctx context.Context, which func(i int) bool) {
 	c.Engine.DecideEach(ctx, some, make([]policy.Decision, len(some)))
 }
 
-// overQuota reports whether a descriptor is over its quota. The engine does not deny it, because the rule of a
-// quota is in shadow mode.
+// overQuota reports whether a descriptor is over its quota. The engine does not deny the descriptor, because the
+// rule of a quota is in shadow mode.
 func (c *call) overQuota(i int) bool {
 	r := resultOf(&c.ds[i], c.parts[i].limit)
 	return r != nil && !r.Allowed && c.asked[i].Mode != policy.GiveBack
@@ -262,8 +262,8 @@ func resultOf(d *policy.Decision, l *limit) *policy.Result {
 	return nil
 }
 
-// leftBy returns the smallest remaining units of the limits that a descriptor did not fit, including limits in
-// shadow mode.
+// leftBy returns the smallest number of units that remain of the limits that a descriptor did not fit, including
+// limits in shadow mode.
 func leftBy(d *policy.Decision) int64 {
 	least := int64(math.MaxInt64)
 	for i := range d.Results {

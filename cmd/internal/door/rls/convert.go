@@ -11,8 +11,8 @@ import (
 // each setting that a policy cannot express. The policy does not need the configuration, because its rules use the
 // attributes of descriptors.
 //
-// In a policy, all matching rules apply, but in the configuration only the first match. So the rule for all values
-// of a key exempts the values that have a descriptor of their own.
+// In a policy, all matching rules apply, but in the configuration only the first matching limit does. So the rule
+// for all values of a key exempts the values that have a descriptor of their own.
 func (l *Limits) Convert() (policy.Document, []policy.Problem) {
 	c := converter{limits: l}
 	for i, of := range l.limits {

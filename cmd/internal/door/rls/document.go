@@ -14,7 +14,8 @@ import (
 // maxRuleName is the maximum length of a rule's name.
 const maxRuleName = 64
 
-// document makes a policy with a rule for each limit. The rule applies to a descriptor if find returns its limit.
+// document makes a policy with a rule for each limit. A rule applies to the descriptors for which find returns the
+// rule's limit.
 func (l *Limits) document(algorithm sluice.Algorithm) {
 	l.limits = slices.DeleteFunc(l.limits, func(l *limit) bool { return l == nil || l.unlimited })
 	nameRules(l.limits)
@@ -34,7 +35,7 @@ func (l *Limits) where(path string) (file string, line int) {
 	return l.limits[i].file, l.limits[i].line
 }
 
-// ruleBy returns the rule of a limit, which matches by attributes.
+// ruleBy returns the rule of a limit. The rule matches by the given attributes.
 func (l *limit) ruleBy(algorithm sluice.Algorithm, attributes map[string]string) policy.Rule {
 	r := policy.Rule{Name: l.rule, Attributes: attributes, Shadow: l.shadow || l.quota}
 	if l.requests == 0 { // a limit of 0 denies everything
@@ -91,7 +92,7 @@ func nameRules(limits []*limit) {
 	}
 }
 
-// plainName returns the path to a limit, made of characters that names may have.
+// plainName returns the path to a limit as a text of characters that names of rules may have.
 func (l *limit) plainName() string {
 	var b strings.Builder
 	for i := range l.steps {

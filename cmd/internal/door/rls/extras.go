@@ -43,24 +43,24 @@ func (c *call) appendAnswer(b []byte, over bool) []byte {
 	return appendText(b, 5, string(gateway.Body()))
 }
 
-// join adds the decision d to all, the decision about the whole request.
-func join(all, d *policy.Decision) {
-	all.Results = append(all.Results, d.Results...)
-	all.Now = max(all.Now, d.Now)
-	all.Degraded = all.Degraded || d.Degraded
-	if all.Form == policy.Plain {
-		all.Form, all.CallID = d.Form, d.CallID
+// join adds d, the decision about a descriptor, to total, the decision about the whole request.
+func join(total, d *policy.Decision) {
+	total.Results = append(total.Results, d.Results...)
+	total.Now = max(total.Now, d.Now)
+	total.Degraded = total.Degraded || d.Degraded
+	if total.Form == policy.Plain {
+		total.Form, total.CallID = d.Form, d.CallID
 	}
 	if d.Allowed {
 		return
 	}
-	all.RetryAfter = max(all.RetryAfter, d.RetryAfter)
-	all.Unavailable = all.Unavailable || d.Unavailable
+	total.RetryAfter = max(total.RetryAfter, d.RetryAfter)
+	total.Unavailable = total.Unavailable || d.Unavailable
 	if d.Blocked != "" {
-		all.Blocked = d.Blocked
+		total.Blocked = d.Blocked
 	}
 	if d.Missing != "" {
-		all.Missing = d.Missing
+		total.Missing = d.Missing
 	}
 }
 
@@ -84,7 +84,7 @@ func (c *call) quotaWait() time.Duration {
 }
 
 // appendMetadata appends dynamic metadata: the request, and the metadata of the limits that the request does not
-// exceed. By the latter, routes can be selected by which quotas have units left.
+// exceed. With the metadata of limits, Envoy can select a route by the quotas that have units left.
 func (c *call) appendMetadata(b []byte) []byte {
 	fields := map[string]any{"domain": c.request.domain}
 	if c.request.hits > 0 {
@@ -112,18 +112,18 @@ func (c *call) appendMetadata(b []byte) []byte {
 	return shut(b, at)
 }
 
-// merge adds the entries of more to all, recursively in mappings that both have. Values in all take precedence.
-// more does not change.
-func merge(all, more map[string]any) {
-	for name, v := range more {
+// merge adds the entries of src to dst, recursively for mappings that are in both. Values in dst take precedence.
+// src does not change.
+func merge(dst, src map[string]any) {
+	for name, v := range src {
 		inner, ok := v.(map[string]any)
-		switch had, has := all[name]; {
+		switch had, has := dst[name]; {
 		case !has && ok:
 			own := make(map[string]any, len(inner))
 			merge(own, inner)
-			all[name] = own
+			dst[name] = own
 		case !has:
-			all[name] = v
+			dst[name] = v
 		case ok:
 			if had, ok := had.(map[string]any); ok {
 				merge(had, inner)

@@ -25,7 +25,7 @@ const maxPeriod = 10 * 365 * 24 * time.Hour
 // broughtRule is used as the name of the rule for limits that requests carry.
 const broughtRule = "envoy"
 
-// override has a descriptor decided only by the limit that the descriptor carries.
+// override makes the limit that a descriptor carries the only limit that decides about the descriptor.
 func (c *call) override(i int) error {
 	d, p := &c.request.descriptors[i], &c.parts[i]
 	o := &d.limit
@@ -46,7 +46,7 @@ func (c *call) override(i int) error {
 	p.plan = l
 	if l.requests == 0 {
 		p.unasked, p.closed = true, c.request.cost(d) > 0 && !d.negative
-		c.asked[i].Mode = policy.Peek // the rules only look, and their answer is not used
+		c.asked[i].Mode = policy.Peek // the rules only peek, and their results are not used
 		return nil
 	}
 	plan, err := c.plans.Get(l, c.newPlan)

@@ -21,7 +21,7 @@ import (
 
 const (
 	maxDepth = 32
-	// maxNodes bounds the nodes of a document, because a small file can grow by aliases.
+	// maxNodes bounds the nodes of a document, because aliases can make a small file large.
 	maxNodes = 1 << 20
 )
 
@@ -204,7 +204,8 @@ func (r *reader) boolean(n *yaml.Node, what string) bool {
 	return b
 }
 
-// count reads a whole number of at most most. It reports numbers such as 010, which YAML would change, as errors.
+// count reads a whole number, which may be at most the parameter most. It reports numbers such as 010, which YAML
+// would change, as errors.
 func (r *reader) count(n *yaml.Node, what string, most uint64) uint64 {
 	text := r.text(n, what)
 	v, err := strconv.ParseUint(text, 10, 64)

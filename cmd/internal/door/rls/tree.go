@@ -210,8 +210,8 @@ func reserved(name string) bool {
 }
 
 // attributeName returns the name of an entry's attribute. before is the number of earlier entries with the same
-// key. The name of the first is the key, that of the second is "key#2", and so on. If the key is reserved or looks
-// like a numbered name, the first is numbered, too. So all attributes of a descriptor have different names.
+// key. The first entry's name is the key, the second's is "key#2", and so on. If the key is reserved or looks like
+// a numbered name, the first entry's name is numbered, too. So all attributes of a descriptor have different names.
 func attributeName(key string, before int) string {
 	switch {
 	case reserved(key):

@@ -14,11 +14,11 @@ const falseAlarms = 0.04
 
 const (
 	byGap   = "far beyond all others"
-	byTimes = 10 // behavior counts only if a burst is this many times that of 99 in 100 subjects
+	byTimes = 10 // behavior counts only if the burst is at least this many times the 99th percentile of bursts
 )
 
-// watched is the rate at which bursts are compared to find abuse, chosen before any log was seen: once a
-// minute, so that both a flood and a scan at an even pace stand out.
+// watched is the rate at which bursts are compared to find abuse: once a minute, so that both a flood and a scan at
+// an even pace stand out. It was chosen before any log was seen.
 var watched = slices.Index(grid[:], rate{1, 60_000_000_000})
 
 // aside is a subject that is set aside because it looks like abuse.

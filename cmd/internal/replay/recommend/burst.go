@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// rates is how many rates the grid has. Limits are proposed with these rates: 1, 2, 3, 5, 10 and so on, the lowest
-// first.
+// rates is the number of rates in the grid. A proposed limit has one of these rates: 1, 2, 3, 5, 10 and so on an
+// hour, a minute or a second, the lowest first.
 const rates = 33
 
-// rate is Count units in each Period.
+// rate is count units in each period.
 type rate struct {
 	count  int64
 	period time.Duration
@@ -51,7 +51,7 @@ func nextRound(n int64) int64 {
 	return n
 }
 
-// peaks has, for each rate of the grid, the least burst of a token bucket that never denies.
+// peaks has, for each rate of the grid, the least burst with which a token bucket denies no request.
 type peaks [rates]int32
 
 var ones = func() (p peaks) {
@@ -61,7 +61,7 @@ var ones = func() (p peaks) {
 	return p
 }()
 
-// of returns the burst at a rate. Nil peaks stand for a single request.
+// of returns the burst at the rate with the index i. Nil peaks represent a single request.
 func (p *peaks) of(i int) int64 {
 	if p == nil {
 		return 1
@@ -69,15 +69,16 @@ func (p *peaks) of(i int) int64 {
 	return int64(p[i])
 }
 
-// levels has, for each rate, the level of a bucket that never denies. In a bucket of Count units per Period, a unit
-// weighs Period microseconds, and each microsecond drains Count, so that all numbers are whole.
+// levels has, for each rate, the level of a bucket that denies no request. In a bucket of count units per period, a
+// unit adds as much to the level as the period has microseconds, and each microsecond drains count, so all numbers
+// are whole.
 type levels [rates]int64
 
-// maxElapsed is a time after which every level is zero. It is far too short to overflow.
+// maxElapsed bounds elapsed times, so that their products with counts do not overflow.
 const maxElapsed = int64(400 * 24 * time.Hour / time.Microsecond)
 
-// add counts a request that comes elapsed microseconds after the one before, and raises the peaks. The peaks have
-// room for both reserved and cost.
+// add counts a request that comes elapsed microseconds after the previous one, and raises the peaks. The peaks have
+// room for the larger of reserved and cost.
 func (l *levels) add(elapsed, reserved, cost int64, p *peaks) {
 	elapsed = min(max(elapsed, 0), maxElapsed)
 	for i := range l {
@@ -98,7 +99,7 @@ func (l *levels) first() {
 	}
 }
 
-// percent formats a share for people.
+// percent formats a fraction as a percentage.
 func percent(x float64) string {
 	x *= 100
 	decimals := 2
@@ -109,5 +110,5 @@ func percent(x float64) string {
 	return strings.TrimRight(strings.TrimRight(s, "0"), ".") + "%"
 }
 
-// sureness formats a confidence. It never rounds up.
+// sureness formats a confidence as a percentage, rounded down.
 func sureness(x float64) string { return percent(math.Floor(x*1e4) / 1e4) }

@@ -62,8 +62,9 @@ func binomial(n int, share *big.Rat, f func(j int, atMost *big.Float) bool) {
 	}
 }
 
-// confidence returns the confidence that at most a share of all subjects is above a value that j of n independent
-// subjects exceed: P(Bin(n, share) > j). It holds for any distribution. Equal values only make it safer.
+// confidence returns the confidence that at most the given share of all subjects exceeds a value that j of n
+// independent subjects exceed: P(Bin(n, share) > j). It is valid for any distribution. If values are equal, the
+// true confidence is higher.
 func confidence(n, j int, share *big.Rat) float64 {
 	if j >= n {
 		return 0
@@ -78,8 +79,8 @@ func confidence(n, j int, share *big.Rat) float64 {
 	return max(c, 0)
 }
 
-// mayExceed returns the largest j for which confidence(n, j, share) reaches sure, and -1 if not even
-// the largest of n values is a bound.
+// mayExceed returns the largest j for which confidence(n, j, share) reaches sure, or -1 if not even the largest of
+// n values is a bound.
 func mayExceed(n int, share, sure *big.Rat) int {
 	unsure := new(big.Float).Sub(number(1), real(sure))
 	best := -1
@@ -93,7 +94,8 @@ func mayExceed(n int, share, sure *big.Rat) int {
 	return min(best, n-1)
 }
 
-// needed returns the least number of subjects whose largest value bounds a share with a confidence (Wilks 1941).
+// needed returns the least number of subjects for which the largest of their values bounds the share with the
+// confidence sure (Wilks 1941).
 func needed(share, sure *big.Rat) int {
 	e, _ := share.Float64()
 	c, _ := sure.Float64()
@@ -109,7 +111,8 @@ func needed(share, sure *big.Rat) int {
 	return n
 }
 
-// attainable returns the share that the largest of n values bounds: 1 - (1-sure)^(1/n), about 3/n at 95 %.
+// attainable returns the share that the largest of n values bounds with the confidence sure: 1 - (1-sure)^(1/n),
+// about 3/n at 95 %.
 func attainable(n int, sure *big.Rat) float64 {
 	if n < 1 {
 		return 1
@@ -118,9 +121,9 @@ func attainable(n int, sure *big.Rat) float64 {
 	return -math.Expm1(math.Log1p(-c) / float64(n))
 }
 
-// nextDay returns the probability that at most k of m further subjects are above the value that j of n subjects
-// exceed. If all are drawn from one distribution, the number E of those above has P(E=e) = C(j+e, e) C(n-j-1+m-e,
-// m-e) / C(n+m, m).
+// nextDay returns the probability that at most k of m further subjects exceed the value that j of n subjects
+// exceed. If all subjects are drawn from one distribution, the number E of further subjects that exceed it has
+// P(E=e) = C(j+e, e) C(n-j-1+m-e, m-e) / C(n+m, m).
 func nextDay(n, j, m, k int) float64 {
 	switch {
 	case j >= n || k < 0:
@@ -151,4 +154,4 @@ func part(share *big.Rat, n int64) int64 {
 	return new(big.Int).Quo(x.Num(), x.Denom()).Int64()
 }
 
-var errNoRequests = errors.New("the logs have no request that tells whom it is from: there is nothing to recommend from")
+var errNoRequests = errors.New("no request in the logs has a value of the key: there is nothing to make limits from")

@@ -28,8 +28,8 @@ const (
 // gauge is a store that allows every request and measures bursts. The engine calls it like any store, so rules
 // count the same requests under the same keys as they will for live traffic.
 //
-// Without enough memory for all subjects, it keeps every second, fourth, eighth and so on, by a hash of the
-// subject. They are a random sample, for which the confidence is computed in the same way.
+// If memory is too small for all subjects, it keeps half of them, a quarter, an eighth and so on, chosen by a hash
+// of the subject. These are a random sample, for which the confidence is computed in the same way.
 type gauge struct {
 	rules map[string]*measured
 	zone  *time.Location
@@ -51,7 +51,7 @@ type gauge struct {
 type measured struct {
 	subjects map[string]*subject // by their keys without the rule's name
 	requests int64
-	detailed bool // set if the evidence of abuse is kept
+	detailed bool // true if evidence of abuse is collected
 }
 
 type subject struct {
@@ -68,7 +68,7 @@ type subject struct {
 	*evidence
 }
 
-// day has the requests of a subject on a day.
+// day counts the requests of a subject on one day.
 type day struct {
 	number   int32
 	requests int32
@@ -228,8 +228,8 @@ func steady(hours *[24]uint16) bool {
 	return active > 20 && most*24 <= 3*sum
 }
 
-// distinct estimates the number of different paths from how many of 256 places their hashes left empty. It returns
-// at most some 1,400.
+// distinct estimates the number of different paths from the number of zero bits in paths (linear counting). It
+// returns at most some 1,400.
 func (v *evidence) distinct() float64 {
 	empty := 256
 	for _, w := range v.paths {
@@ -238,7 +238,7 @@ func (v *evidence) distinct() float64 {
 	return 256 * math.Log(256/max(float64(empty), 1))
 }
 
-// halve drops every second subject, the same subjects for all rules.
+// halve drops half of the subjects, the same ones for all rules.
 func (g *gauge) halve() {
 	g.halvings++
 	for _, r := range g.rules {
@@ -271,7 +271,7 @@ func hashOf(s string) uint64 {
 	return x ^ x>>33
 }
 
-// before returns the peaks and the requests of the days before the day with a number.
+// before returns the peaks and the number of requests over all days before the day with the given number.
 func (s *subject) before(number int32) (p *peaks, requests int64) {
 	for i := range s.days {
 		d := &s.days[i]

@@ -13,11 +13,12 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
-// terms are the conditions that a limit has to meet.
+// terms are the conditions that a limit has to meet. The promise is: with the confidence sure, at most the fraction
+// share of all subjects exceed the limit.
 type terms struct {
-	share, sure *big.Rat
+	share, sure *big.Rat // see Share and Confidence of Config
 	window      time.Duration
-	span        time.Duration // the length of the log: the log says nothing about buckets that take longer to refill
+	span        time.Duration // length of the log, which gives no information about buckets that take longer to refill
 }
 
 // point has the properties of a subject that matter for limits.
@@ -42,21 +43,22 @@ func points(subjects []*subject, before int32) []point {
 type bound struct {
 	at    int   // the index of the rate in the grid
 	exact int64 // the least burst that keeps the promise, before rounding
-	n, j  int   // the exact burst is the (j+1)-th largest of n, or more
-	looks int   // the number of rates that were compared by their bursts to choose one: each costs confidence
-	sure  bool  // j of n is enough for the promise
+	n, j  int   // exact is at least the (j+1)-th largest of the bursts of n subjects
+	looks int   // how many rates were compared to choose this one: each comparison costs confidence
+	sure  bool  // the bound with these n and j keeps the promise
 }
 
 // holds returns the confidence in a statement about the chosen rate, if the statement holds for each rate by itself
 // with a confidence c (Bonferroni).
 func (b *bound) holds(c float64) float64 { return max(0, 1-float64(b.looks)*(1-c)) }
 
-// choose returns the rate at which the fewest requests of a single subject are allowed in a window, and the burst for
-// that rate.
+// choose returns the rate that allows a single subject the fewest requests in a window, and the burst for that
+// rate.
 //
-// Choosing a rate by the bursts of all rates requires confidence in all of them. That takes more than twice the
-// subjects at first, and hardly more with many. In between, some of the subjects are used to choose the rate, and
-// as many as needed to bound the burst. If there are too few subjects for a promise, all are used to choose.
+// Choosing a rate by the bursts of all rates requires confidence in all of them. For the smallest logs that takes
+// more than twice as many subjects; for large logs, hardly more. If there are enough subjects for one rate, but not
+// for all, some choose the rate and the others bound the burst. If there are too few subjects for a promise, all
+// subjects choose the rate.
 func (t *terms) choose(all []point) bound {
 	n := len(all)
 	needs := needed(t.share, t.sure)
@@ -73,8 +75,8 @@ func (t *terms) choose(all []point) bound {
 	return b
 }
 
-// best returns the rate at which the fewest requests of a single subject are allowed, and the least burst that at most
-// j subjects exceed.
+// best returns the rate that allows a single subject the fewest requests, and the least burst that at most j
+// subjects exceed.
 func (t *terms) best(all []point, j int) bound {
 	best := t.burst(all, all, rates-1, j)
 	for at := rates - 2; at >= 0; at-- {
@@ -92,21 +94,21 @@ func (t *terms) surer() *big.Rat {
 	return unsure.Sub(one, unsure.Quo(unsure, big.NewRat(rates, 1)))
 }
 
-// suits reports whether the log is long enough for such a limit: it must be at least as long as the bucket takes to
-// refill.
+// suits reports whether the log is long enough for the limit b: at least as long as the bucket takes to refill.
 func (t *terms) suits(b bound) bool {
 	return float64(b.exact)/grid[b.at].perSecond() <= t.span.Seconds()
 }
 
 func (t *terms) harm(b bound) float64 { return harm(b.exact, grid[b.at], t.window) }
 
-// harm returns how many requests of one subject are allowed in a window at most.
+// harm returns the largest number of requests of one subject that a limit allows in a window.
 func harm(burst int64, r rate, window time.Duration) float64 {
 	return float64(burst) + r.perSecond()*window.Seconds()
 }
 
-// burst returns the least burst at a rate that keeps the promise. At most j of rest may exceed it. In the log, at
-// most the share of all subjects may exceed it, and these may have made at most the share of all requests.
+// burst returns the least burst at a rate that keeps the promise. At most j of the subjects in rest may exceed it.
+// In the log, the subjects that exceed it may be at most the fraction share of all subjects, with at most that
+// fraction of all requests.
 func (t *terms) burst(all, rest []point, at, j int) bound {
 	steps := tail(all, at)
 	least := t.onLog(all, steps)
@@ -116,7 +118,7 @@ func (t *terms) burst(all, rest []point, at, j int) bound {
 	return bound{at: at, n: len(rest), j: j, exact: max(exceededBy(steps, j), least)}
 }
 
-// step has how many subjects need exactly a certain burst, and how many requests they made.
+// step counts the subjects that need exactly the same burst, and their requests.
 type step struct {
 	burst    int64
 	subjects int
@@ -162,8 +164,8 @@ func exceededBy(steps []step, j int) int64 {
 	return 1
 }
 
-// onLog returns the least burst that at most the share of the points exceed, with at most the share of all
-// requests.
+// onLog returns the least burst exceeded by no more than the fraction share of the points, which made no more than
+// that fraction of all requests.
 func (t *terms) onLog(all []point, steps []step) int64 {
 	var requests int64
 	for i := range all {
@@ -180,8 +182,8 @@ func (t *terms) onLog(all []point, steps []step) int64 {
 	return 1
 }
 
-// above returns how many points exceed a burst, and how many requests they made. At most that many requests are
-// denied.
+// above returns how many points exceed a burst, and how many requests they made. The requests that the limit denies
+// are among these.
 func above(all []point, at int, burst int64) (subjects int, requests int64) {
 	for _, p := range all {
 		if p.peaks.of(at) > burst {
@@ -192,18 +194,18 @@ func above(all []point, at int, burst int64) (subjects int, requests int64) {
 	return subjects, requests
 }
 
-// logs is the largest limit for which a sliding log is cheap, such as a limit for logins. With a sliding log, no
-// window ever has more requests than the limit.
-const logs = 20
+// maxSlidingLog is the largest limit that is proposed as a sliding log, such as for logins. A sliding log of so few
+// requests is cheap, and allows in no window more requests than the limit.
+const maxSlidingLog = 20
 
 // limitOf returns a limit for a burst, rounded up. It also returns a burst that the limit always allows: a bucket
 // with the rate and this burst denies every request that the limit denies.
 func limitOf(at int, burst int64, window time.Duration) (limit sluice.Limit, safe int64) {
 	r := grid[at]
-	// A subject that fits the bucket has at most burst + rate*window in a window, ends included. A sliding log
-	// counts a unit for up to two of its ticks longer. A tick is 2^-15 of the window.
+	// A subject that the bucket never denies makes at most burst + rate*window requests in a window that includes
+	// both ends. A sliding log counts a unit for up to two of its ticks longer. A tick is 2^-15 of the window.
 	more := r.perSecond() * window.Seconds() * (1 + 1.0/4096)
-	if count := nextRound(int64(math.Floor(float64(burst) + more + 1e-9))); count <= logs {
+	if count := nextRound(int64(math.Floor(float64(burst) + more + 1e-9))); count <= maxSlidingLog {
 		return sluice.Limit{Count: count, Period: window, Algorithm: sluice.SlidingWindowLog}, max(burst, int64(math.Floor(float64(count)-more)))
 	}
 	safe = nextRound(burst)
@@ -244,8 +246,8 @@ func days(subjects []*subject) (all []dayCount) {
 	return all
 }
 
-// forward proposes a limit from the days before a day, and returns how the limit would have done on that day.
-// Buckets start the day at the levels that the days before have left.
+// forward proposes a limit from the days before a day, and returns how the limit would have done on that day. The
+// levels of buckets at the start of the day are those at the end of the days before.
 func (t *terms) forward(subjects, left []*subject, number int32) (Forward, bool) {
 	known := points(subjects, number)
 	if len(known) == 0 {
@@ -263,11 +265,11 @@ func (t *terms) forward(subjects, left []*subject, number int32) (Forward, bool)
 	switch {
 	case f.Within:
 	case !b.sure:
-		f.Why = "the days before have " + words.Counted(b.n, "subject") + ", and the promise takes " + humanize.Comma(int64(t.least())) + ": it could not be made"
+		f.Why = "a promise needs at least " + words.Counted(t.least(), "subject") + "; the days before have only " + humanize.Comma(int64(b.n))
 	case f.Confidence < sure:
-		f.Why = "with " + words.Counted(f.Subjects, "subject") + " on that day it could be promised with only " + sureness(f.Confidence) + " confidence"
+		f.Why = "for " + words.Counted(f.Subjects, "subject") + " on that day, the limit could be promised with a confidence of only " + sureness(f.Confidence)
 	default:
-		f.Why = "it was to be within with " + sureness(f.Confidence) + " confidence, so that the traffic has probably changed"
+		f.Why = "the limit was to hold with a confidence of " + sureness(f.Confidence) + ", so the traffic has probably changed"
 	}
 	return f, true
 }

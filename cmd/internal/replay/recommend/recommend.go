@@ -1,11 +1,11 @@
 // Package recommend proposes limits from the traffic in access logs, with the confidence that the amount of data
 // allows. Package cli imports it; it imports packages replay, feed and accesslog.
 //
-// For a rate, the burst of a subject is the least one with which a token bucket never denies its requests. The
-// bursts of the subjects of a log are a sample, and an order statistic of a sample bounds the share of all subjects
-// above it, whatever their distribution (Wilks 1941). The rate is the one at which the fewest requests
-// of a single subject are allowed in a window. Some of the subjects are used to choose the rate, and the others for
-// the burst. If there are enough subjects to be sure of every rate, all are used for both.
+// At each rate, a subject needs a burst: the least one with which a token bucket of this rate denies none of the
+// subject's requests. The bursts of the subjects of a log are a sample, and an order statistic of a sample bounds
+// the share of all subjects that exceed it, whatever the distribution (Wilks 1941). The proposed rate is the one
+// that allows a single subject the fewest requests in a window. Some of the subjects determine the rate, and the
+// others the burst. If there are enough subjects to be sure of every rate, all subjects determine both.
 //
 // Logs are read three times: to learn the routes; to measure bursts, through the same engine that decides about
 // live traffic; and to replay the resulting policy.
@@ -31,13 +31,13 @@ import (
 
 // Config has the logs for a recommendation, and the promise that its limits have to keep.
 type Config struct {
-	Files      []string // read three times, so that none is "-"
+	Files      []string // read three times, so none may be "-"
 	Feed       feed.Options
 	Share      *big.Rat // the share of subjects, and of requests, that may be denied
 	Confidence *big.Rat
-	Window     time.Duration  // the time in which a single subject should get least through
-	Key        string         // the key of rules, as in a policy
-	Tokens     string         // the tokens to limit, as in a cost of a policy; empty: limit requests
+	Window     time.Duration  // the limits allow a single subject as little as possible in this time
+	Key        string         // the key of the proposed rules, as in a policy
+	Tokens     string         // the kind of tokens to limit, as in a policy's cost; empty: requests are limited
 	Zone       *time.Location // the zone of days; nil: UTC
 	Compile    func(policy.Document) (*policy.Policy, error)
 	NewStore   func(maxBytes int64) replay.Store
@@ -47,11 +47,11 @@ type Config struct {
 // everything is the name of the rule for all requests.
 const everything = "all"
 
-// leastSubjects is the least number of subjects for which a limit is proposed. With fewer, not even a share of one
-// in a hundred is bounded with a confidence of 95 %.
+// leastSubjects is the least number of subjects for which a limit is proposed. With fewer, the data cannot show
+// with a confidence of 95 % that at most one subject in a hundred exceeds the limit.
 const leastSubjects = 299
 
-// Run reads the logs and recommends.
+// Run reads the logs and recommends limits.
 func Run(ctx context.Context, c Config) (*Result, error) {
 	if c.Zone == nil {
 		c.Zone = time.UTC
@@ -86,7 +86,8 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 // readings is how many times logs are read.
 const readings = 3
 
-// reading returns the options for one of these readings. Its progress adds up over all readings.
+// reading returns the options for one reading; number counts from 0. The reported progress is that of all readings
+// together.
 func (c *Config) reading(number int64) feed.Options {
 	o := c.Feed
 	if show := o.Progress; show != nil {
@@ -101,7 +102,7 @@ func (c *Config) reading(number int64) feed.Options {
 // measuring returns a rule with the match and the key that the proposed rule will have.
 func (c *Config) measuring(name, match string) policy.Rule {
 	r := policy.Rule{Name: name, Key: []string{c.Key}, Limit: "1/second"}
-	if c.Tokens != "" { // the maximum is more than any estimate
+	if c.Tokens != "" { // no estimate exceeds this limit
 		r.Limit, r.Cost, r.Count = "1000000/second", policy.Cost{Tokens: c.Tokens}, policy.Count{Status: []policy.Status{"2xx"}}
 	}
 	if match != "" {
@@ -151,10 +152,10 @@ func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside
 	}
 	if g.halvings > 0 {
 		r.Sampled = 1 << min(g.halvings, 62)
-		r.Notes = append(r.Notes, fmt.Sprintf("There are more subjects than memory for them: one in %d was measured, chosen by a hash. The promise holds nevertheless; percentages of this log are estimates.", r.Sampled))
+		r.Notes = append(r.Notes, fmt.Sprintf("Memory is too small for all subjects: one in %d was measured, chosen by a hash. The promise holds nevertheless; percentages of this log are estimates.", r.Sampled))
 	}
 	if c.Tokens != "" {
-		r.Notes = append(r.Notes, "The limits are in tokens ("+c.Tokens+") of responses with a status 2xx. Each leaves room for one request that does not limit its output: add to the burst what yours may ask for at once.")
+		r.Notes = append(r.Notes, "The limits are in tokens ("+c.Tokens+") of responses with a status 2xx. Each has room for one request that does not limit its output. If a client sends several such requests at once, add their tokens to the burst.")
 	}
 	left := without(abuse)
 	p, _ := c.Compile(doc)
@@ -189,7 +190,7 @@ func subjectOf(key string) string {
 	return subject
 }
 
-// shown returns the key of the subject as its rule may show it, on one line.
+// shown returns the key of the subject on one line, in the form in which the policy shows keys.
 func (s *subject) shown(p *policy.Policy) string {
 	if s.name != "" {
 		return p.ShownKey(string(sluice.AppendKeyPart([]byte(everything+"/"), s.name)))
@@ -197,7 +198,7 @@ func (s *subject) shown(p *policy.Policy) string {
 	return p.ShownKey(s.key)
 }
 
-// without returns the subjects to leave out.
+// without returns the subjects in abuse, which are left out.
 func without(abuse []aside) map[string]bool {
 	left := map[string]bool{}
 	for _, a := range abuse {
@@ -210,7 +211,7 @@ func sorted(subjects map[string]*subject) []*subject {
 	return slices.SortedFunc(maps.Values(subjects), func(a, b *subject) int { return strings.Compare(a.key, b.key) })
 }
 
-// rule proposes a limit for the measured subjects, except for those to leave out.
+// rule proposes a limit from the measured subjects, except those in left, which are left out.
 func (t *terms) rule(m *measured, left map[string]bool) Rule {
 	all := sorted(m.subjects)
 	var kept, aside []*subject
@@ -260,7 +261,7 @@ func (t *terms) rule(m *measured, left map[string]bool) Rule {
 	return r
 }
 
-// try proposes limits for each of the last days from the days before it.
+// try proposes a limit for each of the last days from the days before, and records how it would have done.
 func (r *Rule) try(t *terms, b bound, kept, aside []*subject) {
 	all := days(kept)
 	for _, d := range all {
@@ -271,7 +272,8 @@ func (r *Rule) try(t *terms, b bound, kept, aside []*subject) {
 	if len(all) == 0 {
 		return
 	}
-	all = slices.DeleteFunc(all[1:], func(d dayCount) bool { return 10*d.subjects < r.NextSubjects }) // days with so few subjects tell nothing
+	// Days with few subjects are no test of a limit.
+	all = slices.DeleteFunc(all[1:], func(d dayCount) bool { return 10*d.subjects < r.NextSubjects })
 	for _, d := range all[max(0, len(all)-lastDays):] {
 		if f, ok := t.forward(kept, aside, d.number); ok {
 			r.Forward = append(r.Forward, f)
@@ -302,7 +304,8 @@ func (t *terms) convention(subjects []point) *Convention {
 	}
 	slices.Sort(busiest)
 	c := &Convention{P99: busiest[len(busiest)-1-len(busiest)/100]}
-	// The convention is a little above the percentile: the next round number. Its burst is known too.
+	// The conventional rate is the next round number above the percentile, and the burst is ten seconds of this
+	// rate.
 	count := nextRound(int64(c.P99) + 1)
 	at := slices.Index(grid[:], rate{count, time.Second})
 	if at < 0 {
@@ -336,7 +339,7 @@ func survey(ctx context.Context, c Config) (*surveyed, error) {
 		case strings.HasSuffix(lacking[0].Needs, "_tokens"):
 			return fmt.Errorf("there are no tokens to limit: %s", lacking[0].Why)
 		default:
-			return fmt.Errorf("requests cannot be told apart by %s: %s", lacking[0].Needs, lacking[0].Why)
+			return fmt.Errorf("requests cannot be distinguished by %s: %s", lacking[0].Needs, lacking[0].Why)
 		}
 	}
 	s.stats, err = feed.Read(ctx, c.Files, options, func(b *feed.Batch) error {
@@ -370,14 +373,14 @@ const leastLog = 23 * time.Hour
 func (s *surveyed) notes() (notes []string) {
 	n := s.routes.requests
 	if lasts := time.Duration(s.stats.To-s.stats.From) * time.Microsecond; lasts < leastLog {
-		notes = append(notes, fmt.Sprintf("LESS THAN A DAY OF TRAFFIC (%s): do not enforce limits that are made from it. They change by a factor of 100 and more with the hours that are in the log: give it logs of a whole day, better of a week.", words.Span(lasts)))
+		notes = append(notes, fmt.Sprintf("LESS THAN A DAY OF TRAFFIC (%s): do not enforce limits that are made from this log. Depending on the hours in a log, limits differ by a factor of 100 and more: use logs of a whole day, or better of a week.", words.Span(lasts)))
 	}
 	for _, clock := range []struct {
 		counts *[60]int64
 		one    string
 	}{{&s.minutes, "one minute of the hour"}, {&s.seconds, "one second of the minute"}} {
 		if most := slices.Max(clock.counts[:]); n >= 100 && 10*most >= 9*n {
-			notes = append(notes, fmt.Sprintf("%s of all requests lie in %s (:%02d): the log was thinned out or its clock is wrong, and bursts are artefacts. Do not enforce limits that are made from it.",
+			notes = append(notes, fmt.Sprintf("%s of all requests are in %s (:%02d): the log is a sample or its clock is wrong, so the bursts are artefacts. Do not enforce limits that are made from this log.",
 				percent(float64(most)/float64(n)), clock.one, slices.Index(clock.counts[:], most)))
 		}
 	}
@@ -386,10 +389,10 @@ func (s *surveyed) notes() (notes []string) {
 		fine, sampled = fine && f.Tells.Fine, sampled || f.Tells.Sampled
 	}
 	if !fine {
-		notes = append(notes, "Times are whole seconds: bursts count all requests of a second as one moment, which is on the safe side.")
+		notes = append(notes, "Times are whole seconds: all requests of a second count as simultaneous, so real bursts are at most as large.")
 	}
 	if 2*s.ended > n {
-		notes = append(notes, "Times are when requests ended, and not when they began: slow requests look like bursts where they end together.")
+		notes = append(notes, "The times are when requests ended, and not when they began: slow requests that end together look like a burst.")
 	}
 	if 100*s.limited > n {
 		notes = append(notes, fmt.Sprintf("%s of the responses were 429 or 503. The log of a server behind a limiter has retries, and not the requests that clients would have sent without the limiter.", percent(float64(s.limited)/float64(n))))
@@ -398,7 +401,7 @@ func (s *surveyed) notes() (notes []string) {
 		notes = append(notes, "The log may leave requests out: real bursts are larger.")
 	}
 	if s.stats.Unreadable > 0 {
-		notes = append(notes, words.Counted(s.stats.Unreadable, "line")+" could not be read, and "+words.Counted(s.stats.Late, "request")+" came too late to be sorted.")
+		notes = append(notes, words.Counted(s.stats.Unreadable, "line")+" could not be read, and "+words.Counted(s.stats.Late, "request")+" were too far out of order to be sorted.")
 	}
 	return notes
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Result has the recommended limits, the data behind them, and how sure they are.
+// Result has the recommended limits, the data behind them, and the confidence in them.
 type Result struct {
 	Share      string `json:"share"`
 	Confidence string `json:"confidence"`
@@ -56,13 +56,13 @@ type Rule struct {
 	J          int     `json:"j"` // how many of these subjects may be above
 	Confidence float64 `json:"confidence"`
 	Attainable float64 `json:"attainable_share"`
-	// NextDay is the probability that on a day with as many subjects as the busiest day, at most twice the share is
-	// above the limit.
+	// NextDay is the probability that on a day with as many subjects as the busiest day, at most twice the
+	// requested share of them exceeds the limit.
 	NextDay      float64 `json:"next_day"`
 	NextSubjects int     `json:"next_day_subjects"`
-	// Harm is how many requests, or tokens, of a subject are allowed in a window at most.
+	// Harm is the largest number of requests, or tokens, of a subject that the limit allows in a window.
 	Harm float64 `json:"most_in_window"`
-	// WithAside is the burst, rounded up, if no subject is set aside.
+	// WithAside is the burst, rounded up, that the limit would have if no subject were set aside.
 	WithAside  int64          `json:"burst_with_set_aside,omitempty"`
 	Bursts     []Quantile     `json:"bursts,omitempty"`
 	Neighbors  []Neighbor     `json:"neighbors,omitempty"`
@@ -71,19 +71,19 @@ type Rule struct {
 	Histogram  []HistogramBar `json:"histogram,omitempty"`
 }
 
-// Quantile is a burst that a share of the subjects do not exceed, at the rate of the limit.
+// Quantile is the burst that the fraction Share of the subjects does not exceed, at the rate of the limit.
 type Quantile struct {
 	Share float64 `json:"share"`
 	Burst int64   `json:"burst"`
 }
 
-// HistogramBar has how many subjects need a burst of at most To, but more than the To of the bar before.
+// HistogramBar has the number of subjects that need a burst of at most To, and more than the To of the bar before.
 type HistogramBar struct {
 	To       int64 `json:"to"`
 	Subjects int   `json:"subjects"`
 }
 
-// Neighbor is another limit that keeps the same promise on the log.
+// Neighbor is a limit for the same promise with the next lower or next higher rate of the grid.
 type Neighbor struct {
 	Limit string  `json:"limit"`
 	Harm  float64 `json:"most_in_window"`
@@ -98,10 +98,10 @@ type Convention struct {
 	Harm  float64 `json:"most_in_window"`
 }
 
-// Forward has how a limit from the days before a day would have done on that day.
+// Forward is the result of a trial: a limit is learned from the days before a day, and applied to that day.
 type Forward struct {
 	Day           string  `json:"day"`
-	From          int     `json:"learned_from"` // the number of subjects of the days before
+	From          int     `json:"learned_from"` // the number of subjects on the days before
 	Limit         string  `json:"limit"`
 	Algorithm     string  `json:"algorithm"`
 	Subjects      int     `json:"subjects"`
@@ -110,7 +110,7 @@ type Forward struct {
 	RequestsAbove int64   `json:"requests_above"`
 	AsideAbove    int     `json:"set_aside_above"`
 	Within        bool    `json:"within_twice"`
-	Confidence    float64 `json:"confidence"` // the probability that Within would be true
+	Confidence    float64 `json:"confidence"` // the probability, before that day, that Within would be true
 	Why           string  `json:"why_not,omitempty"`
 }
 
@@ -122,7 +122,7 @@ type Aside struct {
 	Why      string `json:"why"`
 }
 
-// Replay has what the policy denies in the log that it was made from.
+// Replay counts the requests that the policy denies in the log from which it was made.
 type Replay struct {
 	Requests int64 `json:"requests"`
 	Refused  int64 `json:"refused"`  // requests of subjects that are not set aside, denied by any rule
@@ -134,14 +134,14 @@ type Replay struct {
 	Kept          bool                  `json:"promise_kept"` // whether each rule keeps its promise
 }
 
-// ReplayRule has what a rule denies.
+// ReplayRule counts the requests that a rule denies.
 type ReplayRule struct {
 	Refused       int64 `json:"refused"`
 	Subjects      int   `json:"subjects_refused"`
 	AsideRefused  int64 `json:"set_aside_refused"`
 	AsideSubjects int   `json:"set_aside_subjects_refused"`
-	// MayRefuse and MaySubjects are how many requests may be denied, and of how many subjects, according to the
-	// share.
+	// MayRefuse and MaySubjects are the largest numbers of denied requests, and of subjects with denied requests,
+	// that the share permits.
 	MayRefuse   int64 `json:"may_refuse"`
 	MaySubjects int64 `json:"may_refuse_subjects"`
 }

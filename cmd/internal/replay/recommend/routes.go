@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	maxSegments  = 16   // the segments of a path that are distinguished
-	maxLiteral   = 64   // bytes of the longest segment that is kept as a literal
-	fewChildren  = 12   // a node with more rare children than this has a wildcard instead of them
-	maxRoutes    = 20   // the busiest routes have limits of their own; this is how many
-	leastShare   = 0.01 // the share of all requests that a route needs for a limit of its own
+	maxSegments  = 16   // paths with more segments belong to no route
+	maxLiteral   = 64   // bytes; longer segments become wildcards
+	fewChildren  = 12   // if a node has more rare children, they become a wildcard
+	maxRoutes    = 20   // the maximum number of routes with limits of their own
+	leastShare   = 0.01 // the fraction of all requests that a route needs for a limit of its own
 	rareShare    = 0.005
 	defaultNodes = 1 << 16
 )
@@ -27,17 +27,17 @@ type routes struct {
 	root     node
 	nodes    int
 	requests int64
-	room     int // how many nodes the tree may have
+	room     int // maximum number of nodes
 }
 
 type node struct {
 	children map[string]*node // by segment; the key wild has the wildcard
-	ids      int64            // the requests below wild that had an identifier
+	ids      int64            // the requests below the wildcard whose segment was an identifier
 	ends     counts           // the requests with paths that end here
 }
 
-// wild is the key of the wildcard, which is no segment. The paths after an identifier or a rare segment are below
-// it.
+// wild is the key of the wildcard, which no segment equals. The rest of a path after an identifier or a rare
+// segment is below the wildcard.
 const wild = ""
 
 // counts has numbers of requests by method.
@@ -90,7 +90,7 @@ func (t *routes) note(method, target string) {
 		case segment == "":
 			continue
 		case segment == "." || segment == "..":
-			return // servers differ on which path this is
+			return // servers disagree about what such a path means
 		case depth == maxSegments:
 			return
 		}
@@ -134,8 +134,7 @@ func (t *routes) child(n *node, segment string) *node {
 
 const digitBytes = "0123456789"
 
-// identifies reports whether a segment looks like the name of one of many things: a number, a date, a
-// UUID, a hash, a mail address.
+// identifies reports whether a segment looks like an identifier: a number, a date, a UUID, a hash, a mail address.
 func identifies(s string) bool {
 	return strings.Contains(s, "@") || strings.Trim(s, digitBytes) == "" ||
 		len(s) >= 8 && strings.ContainsAny(s, digitBytes) && strings.Trim(s, digitBytes+"abcdefABCDEF-") == ""
@@ -197,8 +196,8 @@ func (n *node) join(segment string, c *node) {
 	}
 }
 
-// merge joins, in n and everywhere below it, the children with fewer than least requests into a wildcard, if there
-// are more than few of them.
+// merge changes n and all nodes below it. Children of a node that have fewer requests than the parameter least are
+// rare. If a node has more rare children than the parameter few, merge joins them into the wildcard.
 func (n *node) merge(least int64, few int) {
 	var rare []string
 	for segment, c := range n.children {
@@ -218,7 +217,7 @@ func (n *node) merge(least int64, few int) {
 	}
 }
 
-// prune merges rare segments until half of the room is free. That is the case at the latest when only one path of
+// prune merges rare segments until half of the room is free. This happens at the latest when only one path of
 // wildcards is left.
 func (t *routes) prune() {
 	for least := max(2, t.requests/10_000); t.nodes > t.room/2; least *= 2 {
@@ -260,7 +259,7 @@ func register(mux *http.ServeMux, pattern string) (ok bool) {
 	return true
 }
 
-// collect adds the routes below n, and a route for the requests below n that are in none of these.
+// collect adds the routes below n, and a route for the requests below n that are in none of these routes.
 func (n *node) collect(segments []string, least int64, all *[]route) {
 	var rest counts
 	add := func(suffix string, of counts) {
@@ -302,7 +301,7 @@ func (n *node) wildcard(segments []string) string {
 
 var notInName = regexp.MustCompile(`[^a-z0-9._]+`)
 
-// ruleName returns a name for the rule of a pattern that is not taken.
+// ruleName returns a free name for the rule of a pattern, and adds the name to taken.
 func ruleName(pattern string, taken map[string]bool) string {
 	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(pattern), "-"), "-.")
 	if len(name) > 56 {

@@ -37,15 +37,15 @@ func (r *Rule) words() string {
 func (r *Rule) promise(out *Result) []string {
 	var lines []string
 	if r.Promised {
-		lines = append(lines, fmt.Sprintf("With %s confidence at most %s of all subjects are above it in a time as long as the log: of %s that bound it %s may be above.",
+		lines = append(lines, fmt.Sprintf("With %s confidence, at most %s of all subjects exceed the limit in a time as long as the log: the limit was made from %s, of which %s may exceed it.",
 			sureness(r.Confidence), out.Share, words.Counted(r.N, "subject"), humanize.Comma(int64(r.J))))
 	} else {
-		lines = append(lines, fmt.Sprintf("CANNOT PROMISE %s at %s: that takes %s, and there are %s, enough for %s.",
+		lines = append(lines, fmt.Sprintf("CANNOT PROMISE %s with %s confidence: that needs %s, but the log has only %s, enough to promise %s.",
 			out.Share, out.Confidence, words.Counted(out.Needed, "subject"), humanize.Comma(int64(r.Subjects)), percent(r.Attainable)))
 	}
-	lines = append(lines, fmt.Sprintf("On this log %s of %s are above it, with at most %s of the requests.", humanize.Comma(int64(r.Above)), words.Counted(r.Subjects, "subject"), ratio(r.RequestsAbove, r.Requests)))
+	lines = append(lines, fmt.Sprintf("In this log, %s of %s exceed the limit, and these made %s of the requests.", humanize.Comma(int64(r.Above)), words.Counted(r.Subjects, "subject"), ratio(r.RequestsAbove, r.Requests)))
 	if r.Promised {
-		lines = append(lines, fmt.Sprintf("On a day with %s at most twice the share of them will be, with %s confidence.", words.Counted(r.NextSubjects, "subject"), sureness(r.NextDay)))
+		lines = append(lines, fmt.Sprintf("On a day with %s, at most twice that share of them will exceed it, with %s confidence.", words.Counted(r.NextSubjects, "subject"), sureness(r.NextDay)))
 	}
 	return lines
 }
@@ -71,7 +71,7 @@ func (r *Rule) neighbors(window string) string {
 }
 
 func (c *Convention) words(window string) string {
-	return fmt.Sprintf("%s, a little above the p99 of %d/second, for a burst of 10 s: %s above it, %.0f in %s", c.Limit, c.P99, words.Counted(c.Above, "subject"), c.Harm, window)
+	return fmt.Sprintf("%s, a little above the p99 of %d/second, with a burst of 10 s: exceeded by %s, and allows up to %.0f in %s", c.Limit, c.P99, words.Counted(c.Above, "subject"), c.Harm, window)
 }
 
 // WriteText writes the result for people.
@@ -96,7 +96,7 @@ func (r *Result) WriteText(w io.Writer) error {
 		}
 	}
 	if len(r.Aside) > 0 {
-		fmt.Fprintf(b, "\nSet aside, since they look like abuse: %s with %s of the requests. The limits are made without them, for those that are not like them.\n", words.Counted(len(r.Aside), "subject"), ratio(r.asideRequests(), r.Requests))
+		fmt.Fprintf(b, "\nSet aside, since they look like abuse: %s with %s of the requests. The limits are made from the other subjects.\n", words.Counted(len(r.Aside), "subject"), ratio(r.asideRequests(), r.Requests))
 		t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 		for i, a := range r.Aside {
 			if i == 20 {
@@ -113,13 +113,13 @@ func (r *Result) WriteText(w io.Writer) error {
 		}
 	}
 	if few := r.few(); few != "" {
-		fmt.Fprintf(b, "\nNo limit for %s: with fewer than %d subjects not even one in a hundred can be promised.\n", few, leastSubjects)
+		fmt.Fprintf(b, "\nNo limit for %s: with fewer than %d subjects, not even a share of 1%% can be promised.\n", few, leastSubjects)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// unit returns the unit of limits as it follows a number. It is empty for requests.
+// unit returns the unit of limits in the form that follows a number, or "" for requests.
 func (r *Result) unit() string {
 	if r.Tokens != "" {
 		return " tokens"
@@ -170,12 +170,12 @@ func (r *Rule) write(b *strings.Builder, out *Result) {
 	for _, line := range r.promise(out) {
 		fmt.Fprintf(b, "  %s\n", line)
 	}
-	fmt.Fprintf(b, "  A subject gets at most %.0f%s through in %s. Bursts that keep within: %s.\n", r.Harm, out.unit(), out.Window, r.bursts())
+	fmt.Fprintf(b, "  A subject is allowed at most %.0f%s in %s. Bursts that a share of the subjects does not exceed: %s.\n", r.Harm, out.unit(), out.Window, r.bursts())
 	if r.WithAside > 0 {
-		fmt.Fprintf(b, "  With those set aside the burst would be %s.\n", humanize.Comma(r.WithAside))
+		fmt.Fprintf(b, "  With the subjects set aside, the burst would be %s.\n", humanize.Comma(r.WithAside))
 	}
 	if len(r.Neighbors) > 0 {
-		fmt.Fprintf(b, "  Also: %s.\n", r.neighbors(out.Window))
+		fmt.Fprintf(b, "  Other limits for the same promise: %s.\n", r.neighbors(out.Window))
 	}
 	if r.Convention != nil {
 		fmt.Fprintf(b, "  Rule of thumb: %s.\n", r.Convention.words(out.Window))
@@ -189,11 +189,11 @@ func (r *Rule) write(b *strings.Builder, out *Result) {
 		b.WriteString(".\n")
 	}
 	for _, f := range r.Forward {
-		fmt.Fprintf(b, "  %s, learned from %s before: %s, %d of %d above it (%s).", f.Day, words.Counted(f.From, "subject"), f.Limit, f.Above, f.Subjects, ratio(int64(f.Above), int64(f.Subjects)))
+		fmt.Fprintf(b, "  %s: a limit learned from %s of the days before (%s) was exceeded by %d of %d (%s).", f.Day, words.Counted(f.From, "subject"), f.Limit, f.Above, f.Subjects, ratio(int64(f.Above), int64(f.Subjects)))
 		if f.Within {
-			b.WriteString(" Within twice the promise.\n")
+			b.WriteString(" That is within twice the promise.\n")
 		} else {
-			fmt.Fprintf(b, " More than twice the promise: %s.\n", f.Why)
+			fmt.Fprintf(b, " That is more than twice the promise: %s.\n", f.Why)
 		}
 	}
 }

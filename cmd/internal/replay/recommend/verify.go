@@ -40,7 +40,7 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 			MayRefuse: part(c.Share, rule.Requests), MaySubjects: part(c.Share, int64(rule.Subjects)),
 		}
 		out.Rules[rule.Name] = of
-		// The numbers of a sample do not tell whether the promise is kept exactly.
+		// A sample cannot show whether the promise is kept.
 		out.Kept = out.Kept && (r.Sampled > 0 || of.Refused <= of.MayRefuse && int64(of.Subjects) <= of.MaySubjects)
 	}
 	return out, nil

@@ -32,7 +32,7 @@ func (r *Result) WriteYAML(w io.Writer) error {
 		comment("", "%s", r.Replay.total(len(r.Aside) > 0))
 	}
 	if len(r.Aside) > 0 {
-		comment("", "Made without %s that look like abuse, with %s of the requests:", words.Counted(len(r.Aside), "subject"), ratio(r.asideRequests(), r.Requests))
+		comment("", "Left out, because they look like abuse: %s with %s of the requests:", words.Counted(len(r.Aside), "subject"), ratio(r.asideRequests(), r.Requests))
 		for i, a := range r.Aside {
 			if i == 20 {
 				comment("", "  and %d more", len(r.Aside)-i)
@@ -63,9 +63,9 @@ func (r *Rule) evidence(out *Result, comment func(format string, args ...any)) {
 	for _, line := range r.promise(out) {
 		comment("%s", line)
 	}
-	comment("Bursts that keep within: %s; %s rounded up. A subject gets at most %.0f%s through in %s.", r.bursts(), humanize.Comma(r.Exact), r.Harm, out.unit(), out.Window)
+	comment("Bursts that a share of the subjects does not exceed: %s. The least burst for the promise, %s, was rounded up. A subject is allowed at most %.0f%s in %s.", r.bursts(), humanize.Comma(r.Exact), r.Harm, out.unit(), out.Window)
 	if r.WithAside > 0 {
-		comment("With those that look like abuse the burst would be %s.", humanize.Comma(r.WithAside))
+		comment("With the subjects that look like abuse, the burst would be %s.", humanize.Comma(r.WithAside))
 	}
 	if r.Convention != nil {
 		comment("Rule of thumb: %s.", r.Convention.words(out.Window))
@@ -77,6 +77,6 @@ func (r *Rule) evidence(out *Result, comment func(format string, args ...any)) {
 		}
 	}
 	if len(r.Forward) > 0 {
-		comment("Learned from the days before it, it stayed within twice the promise on %d of %s.", within, words.Counted(len(r.Forward), "day"))
+		comment("In trials with limits learned from the days before, the promise was kept within a factor of two on %d of %s.", within, words.Counted(len(r.Forward), "day"))
 	}
 }

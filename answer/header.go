@@ -46,8 +46,8 @@ type label struct {
 // there are many, some headers are made again each time.
 type headerCache [256]atomic.Pointer[policyHeader]
 
-// of returns the header at now for the reported results. Shadows are not reported, because clients would slow down
-// for nothing.
+// of returns the header at the time now for the reported results. Shadows are not reported, because clients would
+// slow down for nothing.
 func (c *headerCache) of(results []policy.Result, dialect Dialect, now int64) *policyHeader {
 	var h uint64
 	for i := range results {
@@ -158,7 +158,7 @@ func newLabel(r *policy.Result) label {
 	return l
 }
 
-// month sets the window to the month of now, and returns when that month begins and ends.
+// month sets the window to the month of the time now, and returns when that month begins and ends.
 func (l *label) month(now int64) (begin, end int64) {
 	_, begin, end = l.plan.WindowAt(now)
 	l.span = (end - begin) / time.Second.Microseconds()

@@ -19,7 +19,7 @@ func (s *Store) Board() *Board {
 
 var errNotOpen = errors.New("stores: the shared store could not be opened yet")
 
-// Post stores a message of an instance for the duration expires. The message replaces the previous one of the
+// Post stores a message of an instance for the given duration. The message replaces the previous one of the
 // instance in the same part. Parts are separate sets of messages, each with one message of every instance.
 func (b *Board) Post(ctx context.Context, part, instance string, message []byte, expires time.Duration) error {
 	shared := b.store.shared.Load()

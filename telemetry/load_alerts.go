@@ -7,9 +7,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Sheds returns the number of requests that the limits denied in the last minute. If they denied none because the rule
-// is in shadow mode, it returns the number of requests that would have been denied, and would is true. Without an
-// overload it returns zeros.
+// Sheds returns the number of requests that the limits denied in the last minute. If they denied none because the
+// rule is in shadow mode, it returns the number of requests that would have been denied, and the result would is
+// true. Without an overload it returns zeros.
 func (l *Load) Sheds() (by ByClass, would bool) {
 	if l.Overloaded.IsZero() {
 		return by, false

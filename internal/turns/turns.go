@@ -21,8 +21,8 @@ type Turn struct {
 	seen time.Time // a local time at or after that moment
 }
 
-// New returns a turn that a store has just given at now, which is by the store's clock, in microseconds since the
-// Unix epoch.
+// New returns a turn that a store has just given. The parameter now is the time by the store's clock, in
+// microseconds since the Unix epoch.
 func New(key string, p *kernel.Plan, span kernel.Span, now int64) Turn {
 	return Turn{strings.Clone(key), p, span, now, time.Now()}
 }

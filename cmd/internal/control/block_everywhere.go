@@ -96,8 +96,8 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 	return all, nil
 }
 
-// keyWith returns the key of an override for all subjects of a rule with the values own. counts reports whether the
-// rule's key has all parts of own.
+// keyWith returns the key of an override for all subjects of a rule with the values in the map own. The result
+// counts reports whether the rule's key has all parts of that map.
 func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, counts bool) {
 	key = map[string]string{}
 	if r.Exempt || r.Block || len(own) == 0 {

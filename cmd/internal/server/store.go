@@ -50,7 +50,7 @@ func (s *storeSettings) check() error {
 	return nil
 }
 
-// open opens the store. called is called after each call of a shared store.
+// open opens the store. The parameter called is a function to run after each call of a shared store.
 func (s *storeSettings) open(ctx context.Context, log *slog.Logger, called func(time.Duration, error)) (*stores.Store, error) {
 	return stores.Open(ctx, s.url, stores.Config{
 		Memory:    memory.Config{MaxBytes: int64(s.memory), RefuseNew: s.refuseNew},

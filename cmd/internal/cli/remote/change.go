@@ -29,7 +29,8 @@ func (a *Client) find(ctx context.Context, path string, document any) (*held, er
 	return &held{path: path, etag: answer.etag}, nil
 }
 
-// put creates an item in a collection, or replaces old, which is nil for a new item. text describes the new item.
+// put creates an item in a collection, or replaces the item old. For a new item, old is nil. The parameter text
+// describes the new item.
 func (a *Client) put(c *cobra.Command, collection string, old *held, document any, text string) error {
 	method, path, etag := http.MethodPost, collection, ""
 	if old != nil {
@@ -77,7 +78,7 @@ func (a *Client) changeQuery() url.Values {
 	return url.Values{}
 }
 
-// tense returns done, or for a dry run dry, followed by a colon.
+// tense returns one of its two texts, followed by a colon: the text dry for a dry run, otherwise the text done.
 func (a *Client) tense(done, dry string) string {
 	if a.dryRun {
 		return dry + ":"

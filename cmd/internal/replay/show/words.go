@@ -17,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// share formats the fraction of n in all in percent, with enough digits to distinguish it from 0 % and 100 %.
+// share formats the fraction n/all in percent, with enough digits to distinguish it from 0 % and 100 %.
 func share(n, all int64) string {
 	if all == 0 {
 		return "–"

@@ -69,9 +69,10 @@ func NewGuesses(log *slog.Logger) *Guesses {
 	}
 }
 
-// Check calls look to check a token. After too many wrong tokens, it returns an error with a method RetrySeconds
-// instead. If look returns neither right nor wrong, the token cannot be checked now, and does not count. from is
-// the caller's address and port. listener is the listener's name for the log.
+// Check calls the function look to check a token. After too many wrong tokens, it returns an error with a method
+// RetrySeconds instead. If the function returns neither right nor wrong, the token cannot be checked now, and does
+// not count. The parameter from is the caller's address and port. The parameter listener is the listener's name for
+// the log.
 func (g *Guesses) Check(from, listener, token string, look func() (right, wrong bool)) error {
 	remote, _ := netip.ParseAddrPort(from) // other callers, such as those of Unix sockets, share the zero address
 	address := remote.Addr().Unmap().WithZone("")

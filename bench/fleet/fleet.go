@@ -121,7 +121,7 @@ func (f fleet) watch(plan *sluice.Plan, ask func(node int) (at int64, ok bool), 
 	return o
 }
 
-// since returns how many of the given times are at the time from or later.
+// since returns how many of the given times are not before the start, which is the parameter from.
 func since(times []int64, from int64) int {
 	at, _ := slices.BinarySearch(times, from)
 	return len(times) - at

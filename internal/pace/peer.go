@@ -57,8 +57,8 @@ func (p *peer) route(key uint64, now time.Time) *route {
 	return one
 }
 
-// forget makes room in a map for a new entry. If the map has the maximum number of entries, most, forget removes
-// the least recently used of 16 random entries.
+// forget makes room in a map for a new entry. If the map has as many entries as the maximum, the parameter most,
+// forget removes the least recently used of 16 random entries.
 func forget[K comparable, V any](all map[K]*V, most int, used func(*V) time.Time) {
 	if len(all) < most {
 		return

@@ -26,7 +26,7 @@ func destinationOf(output string, formats map[string]string, what string) (desti
 	return destination{}, fmt.Errorf("--output %.60q: write %s", output, what)
 }
 
-// write calls the function print with a writer for the destination. out is standard output.
+// write calls the function print with a writer for the destination. The parameter out is standard output.
 func (d destination) write(out io.Writer, print func(io.Writer) error) error {
 	if d.file == "" {
 		return command.Failed(print(out))

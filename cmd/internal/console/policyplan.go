@@ -195,8 +195,8 @@ func (p *policyPlan) rules(was, is []policy.Rule, own map[string]*control.Item) 
 	return nil
 }
 
-// change adds the change of a rule if its versions before and after the change differ. For a new rule, before is
-// nil; for a removed rule, after is nil.
+// change adds the change of a rule if its versions before and after the change differ. For a new rule, the
+// parameter before is nil; for a removed rule, the parameter after is nil.
 func (p *policyPlan) change(name string, before, after *policy.Rule, own *control.Item) error {
 	if before != nil && after != nil && reflect.DeepEqual(before, after) {
 		return nil

@@ -63,7 +63,7 @@ func (c *Control) blockEverywhere(ctx context.Context, who Caller, r *BlockReque
 }
 
 // blocksOf returns an override for each rule under which a subject can be blocked. Of the other rules, it adds
-// those that count by the subject's key to out.Open.
+// those that count by the subject's key to the list out.Open.
 func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override, err error) {
 	own := maps.Clone(s.key)
 	if s.id != "" {

@@ -92,8 +92,8 @@ func merge(all []span) (r ranges) {
 	return r
 }
 
-// contain reports whether a range contains a. It finds the last range that starts at or before a: first its page,
-// and then the range in the page.
+// contain reports whether one of the ranges contains the number a. It finds the last range that starts at or before
+// a: first its page, and then the range in the page.
 func (r *ranges) contain(a number) bool {
 	if len(r.first) == 0 {
 		return false

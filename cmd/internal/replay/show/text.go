@@ -71,9 +71,9 @@ func (p *printer) paragraph(first, text string) {
 // paragraphs.
 const narrowest = 16
 
-// table writes rows in columns. The parameter left is the number of columns with text at the left; the others are
-// numbers. If there is little room, the widest text is broken into lines; if there is even less, each row becomes a
-// paragraph.
+// table writes rows in columns. The parameter left is the number of columns with text, which come first; the other
+// columns have numbers. If there is little room, the widest text is broken into lines; if there is even less, each
+// row becomes a paragraph.
 func (p *printer) table(left int, head []string, rows [][]string) {
 	widths := make([]int, len(head))
 	room := p.width

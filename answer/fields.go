@@ -77,7 +77,8 @@ func (a *Answer) encodeState(f fields, sent forms) {
 type stateText struct {
 	text []byte
 	now  int64
-	// For result one: the position of its numbers in the text, and its effective window.
+	// The next three fields are for one of the results: its index, the position of its numbers in the text, and its
+	// effective window.
 	one              int
 	remaining, delta span
 	effective        int64

@@ -158,7 +158,7 @@ func newLabel(r *policy.Result) label {
 	return l
 }
 
-// month sets the window to the month of now, and returns when that month begins and ends.
+// month sets the window to the month of the time now, and returns when that month begins and ends.
 func (l *label) month(now int64) (begin, end int64) {
 	_, begin, end = l.plan.WindowAt(now)
 	l.span = (end - begin) / time.Second.Microseconds()

@@ -44,7 +44,7 @@ var waiting atomic.Int64
 // Waiting returns how many requests in this process wait in [Settle] for their turn.
 func Waiting() int { return int(waiting.Load()) }
 
-// wait waits for the turn, which is after delay, and reports whether it has come.
+// wait waits for the turn, which comes after the given delay, and reports whether it has come.
 func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
 	turn := time.Now().Add(delay)
 	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(turn) {

@@ -18,7 +18,7 @@ import (
 const redisBudget = 1500 * time.Millisecond
 
 // asking measures decisions over Redis by a number of callers. It fails if the fraction of denials is not between
-// least and most.
+// the bounds least and most.
 func asking(callers, n, count int, period time.Duration, least, most float64) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
 		s, err := startRedis()

@@ -21,7 +21,7 @@ const (
 )
 
 // deciding measures decisions about n keys, by one thread and by two. It fails if the fraction of denials is not
-// between least and most.
+// between the bounds least and most.
 func deciding(n int, sequenceOf func(int) []uint32, count int, period time.Duration, least, most float64) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
 		all, sequence := keysOf(n), sequenceOf(n)

@@ -213,7 +213,7 @@ const caddyConfig = `{
     {"handler": "reverse_proxy", "upstreams": [{"dial": %q}],
      "transport": {"protocol": "http", "keep_alive": {"max_idle_conns_per_host": 1024}}}]}]}}}}}`
 
-// caddyGateway starts Caddy as a proxy, with limits like our rules if limits is true.
+// caddyGateway starts Caddy as a proxy, with limits like our rules if the parameter limits is true.
 func caddyGateway(limits bool) func(dir, listen, upstream string) *exec.Cmd {
 	return func(dir, listen, upstream string) *exec.Cmd {
 		file, handler := filepath.Join(dir, "caddy.json"), ""
@@ -313,8 +313,8 @@ func passing(callers int) func(contender) (sample, error) {
 
 const gatewayBudget = 2 * time.Second
 
-// load sends requests over persistent connections, and reads the answers. fields reports whether the last answers
-// had rate limit fields.
+// load sends requests over persistent connections, and reads the answers. The result fields reports whether the
+// last answers had rate limit fields.
 func load(callers int, d time.Duration, addr string) (took []time.Duration, fields bool) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

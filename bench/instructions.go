@@ -29,7 +29,7 @@ type counted struct {
 	record func(addr string)
 	keys   int           // the number of keys of that command; 0 means any
 	paced  time.Duration // if not 0, the time between decisions; otherwise as many decisions as possible are made
-	// The fraction of admitted decisions has to be between least and most.
+	// The fraction of admitted decisions has to be between the bounds least and most.
 	least, most float64
 }
 

@@ -118,7 +118,7 @@ func (f *fleet) stop() {
 	f.server.stop()
 }
 
-// admission is a unit that a process has admitted. at is by the server's clock.
+// admission is a unit that a process has admitted. The field at is by the server's clock.
 type admission struct {
 	at  int64
 	key uint32

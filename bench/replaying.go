@@ -33,8 +33,8 @@ rules:
   - {name: day, key: [client_ip], limit: 5000/day}
 `
 
-// reading is a contender that reads a log of count lines, on all processors that it may use. all returns how many
-// lines it has read.
+// reading is a contender that reads a log of count lines, on all processors that it may use. The function all
+// returns how many lines it has read.
 type reading struct {
 	count      int
 	compressed bool

@@ -160,7 +160,7 @@ func ratios(b *strings.Builder, w work, rs results) {
 	}
 }
 
-// row writes the ratios of u to the result that against returns for each column.
+// row writes the ratios of u to the result that the function against returns for each column.
 func row(b *strings.Builder, u result, than string, columns []string, against func(column string) (r result, remark string)) {
 	fmt.Fprintf(b, "| %s / %s |", u.name, than)
 	for _, c := range columns {

@@ -26,8 +26,8 @@ func freeAddress() string {
 	return l.Addr().String()
 }
 
-// startRedis starts a redis-server without persistence. If under is not empty, it is a command that runs the
-// server.
+// startRedis starts a redis-server without persistence. If the parameter under is not empty, it is a command that
+// runs the server.
 func startRedis(under ...string) (*server, error) {
 	addr := freeAddress()
 	dir, err := os.MkdirTemp("", "bench")

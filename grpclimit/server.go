@@ -63,8 +63,8 @@ type question struct {
 // Policy returns interceptors that limit calls by the policy of engine.
 func Policy(engine *policy.Engine) *Server { return Config{}.Policy(engine) }
 
-// Limit returns interceptors that take one unit of limiter for each call, under the key that the function key
-// returns. If key is nil, the key is the address of the peer, as in
+// Limit returns interceptors that take one unit of the limiter for each call, under the key that the function key
+// returns. If that function is nil, the key is the address of the peer, as in
 // [github.com/sluicehq/sluice/httplimit.ClientIP]. If the store does not answer, calls are allowed; a limiter with
 // OnError [sluice.Deny] denies them as UNAVAILABLE.
 func Limit(limiter *sluice.Limiter, key func(ctx context.Context, fullMethod string) string) *Server {

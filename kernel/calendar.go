@@ -17,8 +17,8 @@ const (
 // monthly reports whether the windows of p are months of the calendar.
 func (p *Plan) monthly() bool { return p.MonthDay > 0 }
 
-// month returns the number of the month that contains now: the first month that ends after now. now is in
-// microseconds.
+// month returns the number of the month that contains the time now: the first month that ends after that time. The
+// time is in microseconds.
 func (p *Plan) month(now int64) int64 {
 	days := now / microsecondsPerDay
 	// Computed with months of average length, n is right or one too small.
@@ -47,8 +47,8 @@ func daysBefore(n int64) int64 {
 	return 365*year + year/4 - year/100 + year/400 + (153*month+2)/5 - 719_468
 }
 
-// WindowAt returns the number of the window that contains now, and when that window begins and ends. All times are
-// in microseconds since the Unix epoch. p must run on the [Window] kernel.
+// WindowAt returns the number of the window that contains the time now, and when that window begins and ends. All
+// times are in microseconds since the Unix epoch. p must run on the [Window] kernel.
 func (p *Plan) WindowAt(now int64) (number, begin, end int64) {
 	if p.monthly() {
 		number = p.month(now)

@@ -51,9 +51,9 @@ func (p *Plan) Offend(s State, now int64, r *Receipt) State {
 	return s
 }
 
-// locked returns s as of now: the empty state if the penalties are forgotten. If the clock has stepped back so far
-// that the end is more than twice the penalty's length ahead, locked moves the end back as well, and returns true
-// for moved.
+// locked returns s as of the time now: the empty state if the penalties are forgotten. If the clock has stepped
+// back so far that the end is more than twice the penalty's length ahead, locked moves the end back as well, and
+// the result moved is true.
 func (p *Plan) locked(s State, now int64) (_ State, moved bool) {
 	if s.Used == 0 || now >= s.Prev {
 		return State{}, false

@@ -36,9 +36,9 @@ func newHistory(p *Plan) history {
 	return new(stamps)
 }
 
-// Step charges cost units at now, in microseconds since the Unix epoch, if they fit. A cost of 0 changes nothing
-// and always fits. A negative cost gives back units, the newest first. So a negative cost right after a charge of
-// the same size undoes that charge.
+// Step charges cost units at the time now, in microseconds since the Unix epoch, if they fit. A cost of 0 changes
+// nothing and always fits. A negative cost gives back units, the newest first. So a negative cost right after a
+// charge of the same size undoes that charge.
 //
 // A cost that does not fit does not change the log, with one exception: if the clock has stepped back by more than
 // a span, the units move back with it.
@@ -85,8 +85,8 @@ func (l *Log) push(v view, cost int64) {
 	l.units.push(v.now, cost)
 }
 
-// Look returns the receipt for cost units at now without charging them: Used and Tick are from before the charge,
-// and Fits reports whether the cost would fit.
+// Look returns the receipt for cost units at the time now without charging them: Used and Tick are from before the
+// charge, and Fits reports whether the cost would fit.
 func (l *Log) Look(p *Plan, now, cost int64) Receipt { return l.at(p, now).receipt(cost) }
 
 // EmptyAt returns when all units will have expired, in microseconds since the epoch.

@@ -41,15 +41,16 @@ func NewDistinct(values, span int64) (Plan, error) {
 // Permits has none. Permits must not be copied after first use, and are not safe for concurrent use.
 type Permits struct {
 	until map[uint64]int64 // when each taken permit expires, in microseconds since the Unix epoch
-	// No time in until is before first or after last. If a permit that expires at first and one that expires at
-	// last are both held, all permits are held, and until need not be searched.
+	// These are bounds of the times in the map until: no permit expires before the time first or after the time
+	// last. If permits that expire at these two times are held, all permits are held, and the map need not be
+	// searched.
 	first, last int64
-	most        int // the largest length that until has had: a map does not shrink
+	most        int // the largest length that the map until has had: a map does not shrink
 }
 
-// Step charges the permit with the given number at now, in microseconds since the Unix epoch. A cost of 1 takes the
-// permit, or extends it if it is held. A negative cost gives it back; [All] gives back every permit. A cost of 0
-// changes nothing. Any other cost never fits.
+// Step charges the permit with the given number at the time now, in microseconds since the Unix epoch. A cost of 1
+// takes the permit, or extends it if it is held. A negative cost gives it back; [All] gives back every permit. A
+// cost of 0 changes nothing. Any other cost never fits.
 //
 // A cost that is 0 or does not fit does not change s. Any other cost also drops permits that have expired.
 func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
@@ -88,8 +89,8 @@ func (s *Permits) look(p *Plan, now int64, number uint64, cost int64) Receipt {
 	return r
 }
 
-// times sets Tick, Prev and Wait of the receipt of a [Distinct] plan. before is when the value would have expired
-// before the step, or 0.
+// times sets Tick, Prev and Wait of the receipt of a [Distinct] plan. The parameter before is the time at which the
+// value would have expired without the step, or 0.
 func (s *Permits) times(p *Plan, before int64, r *Receipt) {
 	if p.Kernel != Distinct {
 		return
@@ -157,12 +158,12 @@ func (s *Permits) Bytes() int {
 	return 42*s.most + 96
 }
 
-// holds reports whether a permit that expires at until is held at now. A permit is free if until is so far ahead
-// that the clock must have stepped back by more than the span of a permit. Otherwise such a permit would stay held
-// for as long as the clock has jumped.
+// holds reports whether a permit that expires at the time until is held at the time now. A permit is free if its
+// expiry is so far ahead that the clock must have stepped back by more than the span of a permit. Otherwise such a
+// permit would stay held for as long as the clock has jumped.
 func (p *Plan) holds(until, now int64) bool { return now < until && until-now <= 2*p.Span }
 
-// allHeld reports whether all permits are known to be held without a search of until.
+// allHeld reports whether all permits are known to be held without a search of the map until.
 func (s *Permits) allHeld(p *Plan, now int64) bool {
 	return p.holds(s.first, now) && p.holds(s.last, now)
 }

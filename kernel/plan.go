@@ -109,9 +109,9 @@ type Plan struct {
 	// meaning.
 	Lockout Lockout
 
-	// most is the level of a meter that corresponds to Most units, and full is the number of ticks in which that level
-	// drains. If Raised has made Most too large to be exact, most is maxLevel and vague is true: then a level above
-	// most does not prove that the clock has stepped back.
+	// The field most is the level of a meter that corresponds to Most units, and full is the number of ticks in
+	// which that level drains. If Raised has made Most too large to be exact, the field most is maxLevel and vague
+	// is true: then a higher level does not prove that the clock has stepped back.
 	most, full int64
 	vague      bool
 	// rate is the rate that the meter would have with ticks of a microsecond. A level of 1 drains in

@@ -91,8 +91,8 @@ func (p *Plan) Remaining(r *Receipt) int64 {
 	return remaining
 }
 
-// Until returns the time from now, which is in microseconds, to the beginning of a tick, but at most the longest
-// Duration, 292 years.
+// Until returns the duration from the time now, which is in microseconds, to the beginning of a tick, but at most
+// the longest Duration, 292 years.
 func (p *Plan) Until(tick, now int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(max(0, tick*p.Tick-now), most)) * time.Microsecond

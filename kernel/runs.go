@@ -68,10 +68,10 @@ func (r *runs) push(tick, n int64) {
 // few is the number of elements up to which moving them is faster than allocating more memory.
 const few = 256
 
-// worthMoving reports whether a full slice should move its elements over the dropped ones at its beginning. spare
-// is the number of dropped elements, and all is the length. If few were dropped, the slice grows instead, because
-// many elements would have to move to gain little room. So the cost of a push does not depend on the length of the
-// log, and the log takes at most twice the memory that its largest contents need.
+// worthMoving reports whether a full slice should move its elements over the dropped ones at its beginning. The
+// parameter spare is the number of dropped elements, and all is the number of all elements. If few were dropped,
+// the slice grows instead, because many elements would have to move to gain little room. So the cost of a push does
+// not depend on the length of the log, and the log takes at most twice the memory that its largest contents need.
 func worthMoving(spare, all int) bool { return spare > max(0, (all-few)/8) }
 
 func (r *runs) pop(n int64) {

@@ -16,8 +16,8 @@ type Snapshot struct {
 	expired, expiry int64
 }
 
-// Snapshot returns the state of a key as shown by r, the receipt of a charge of cost. The receipt of a log may lack
-// the tick at which its oldest unit expires: oldest is that tick, or 0 if it is unknown.
+// Snapshot returns the state of a key as shown by r, the receipt of a charge of cost units. The receipt of a log
+// may lack the tick at which its oldest unit expires: the parameter oldest is that tick, or 0 if it is unknown.
 func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	s := Snapshot{Now: r.Now}
 	switch p.Kernel {
@@ -44,11 +44,11 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	return s
 }
 
-// Receipt returns the receipt of a charge at now in a denied Take, as if nothing had happened since the snapshot,
-// and whether this receipt is known. The plan must have the fingerprint of the plan that made the snapshot. If the
-// oldest unit of a log is unknown, Receipt assumes that no unit has expired; then the receipt is known only if the
-// charge fits. For permits, Receipt assumes that none has become free, and that the requested permit is not held.
-// So no charge may be denied because of a receipt of permits.
+// Receipt returns the receipt of a charge at the time now in a denied Take, as if nothing had happened since the
+// snapshot, and reports whether this receipt is known. The plan must have the fingerprint of the plan that made the
+// snapshot. If the oldest unit of a log is unknown, Receipt assumes that no unit has expired; then the receipt is
+// known only if the charge fits. For permits, Receipt assumes that none has become free, and that the requested
+// permit is not held. So no charge may be denied because of a receipt of permits.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():
@@ -96,8 +96,8 @@ func (s *Snapshot) logReceipt(p *Plan, now, cost int64) (r Receipt, known bool) 
 	return r, exact
 }
 
-// Remaining returns how many units fit at now, as if nothing had happened since the snapshot. For a log, Remaining
-// assumes that all units count until the newest expires.
+// Remaining returns how many units fit at the time now, as if nothing had happened since the snapshot. For a log,
+// Remaining assumes that all units count until the newest expires.
 func (s *Snapshot) Remaining(p *Plan, now int64) int64 {
 	var r Receipt
 	switch {

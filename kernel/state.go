@@ -13,9 +13,9 @@ type State struct {
 	Prev int64
 }
 
-// Step is the arithmetic of a Meter, Window or Lock plan: it charges cost units at now, in microseconds since the
-// Unix epoch, if they fit, writes the receipt to r, and returns the state to keep. A cost of 0 changes nothing and
-// always fits. A negative cost gives units back, but not more than are used.
+// Step is the arithmetic of a Meter, Window or Lock plan: it charges cost units at the time now, in microseconds
+// since the Unix epoch, if they fit, writes the receipt to r, and returns the state to keep. A cost of 0 changes
+// nothing and always fits. A negative cost gives units back, but not more than are used.
 //
 // A cost that does not fit does not change s, with one exception: if the clock has stepped back further than a
 // state of the plan can explain (see Most), the state moves back with it.

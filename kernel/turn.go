@@ -41,15 +41,15 @@ func (p *Plan) Turn(from Point, units int64) Span {
 	return Span{from, p.PointAt(from.Tick, from.Part+units*p.Unit)}
 }
 
-// TurnOf derives the turn of an admitted charge of cost units from its receipt. It returns false for waits if the
-// charge need not wait.
+// TurnOf derives the turn of an admitted charge of cost units from its receipt. The result waits reports whether
+// the charge has to wait.
 func (p *Plan) TurnOf(cost int64, r *Receipt) (_ Span, waits bool) {
 	level := r.TurnEnd() - cost*p.Unit
 	return p.Turn(p.PointAt(p.Ticks(r.Now), max(0, level)), cost), level > 0
 }
 
 // Delay returns how long an admitted charge of cost units waits for its turn, rounded up to a whole number of
-// ticks. early is the level that drains in the time by which the wait was rounded up.
+// ticks. The result early is the level that drains in the time by which the wait was rounded up.
 func (p *Plan) Delay(cost int64, r *Receipt) (_ time.Duration, early int64) {
 	level := max(0, r.TurnEnd()-max(0, cost)*p.Unit)
 	ticks := ceilDiv(level, p.Drain)

@@ -10,7 +10,7 @@ import (
 // batch is a grant that is being spent. Spending changes only atomic counters, so it needs no lock.
 type batch struct {
 	next    atomic.Int64 // the number of the first unspent unit; n or more if the batch is used up
-	low     atomic.Int64 // once next has passed this unit, the pool reserves more units
+	low     atomic.Int64 // once the field next has passed this unit, the pool reserves more units
 	skipped atomic.Int64 // units that expired before their turn
 
 	grant
@@ -21,8 +21,8 @@ type batch struct {
 	sent, back int64
 }
 
-// granted returns the batch of n units that a receipt grants. sent is when the call was sent, and back is when its
-// receipt came back, both by the clock of the Store.
+// granted returns the batch of n units that a receipt grants. The parameter sent is the time at which the call was
+// sent, and back is the time at which its receipt came back, both by the clock of the Store.
 func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int64) *batch {
 	b := &batch{grant: newGrant(p, n, others, r), level: r.Used, sent: sent - 1, back: back}
 	if p.Kernel != kernel.Meter {
@@ -31,15 +31,15 @@ func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int6
 	return b
 }
 
-// latest returns the latest time that the server's clock can show when the clock of the Store shows at.
+// latest returns the latest time that the server's clock can show when the clock of the Store shows the given time.
 func (b *batch) latest(at int64) int64 {
 	e := max(at, b.back) - b.sent
 	return b.now + e + e>>9 + 2 // e>>9: clocks differ in speed; 2: clocks count whole microseconds
 }
 
-// spend spends cost units. to is the present time by the server's clock, or the latest time that this can be. ok
-// reports whether the batch had enough units. low reports whether the batch has just passed the mark at which more
-// units are reserved.
+// spend spends cost units. The parameter to is the present time by the server's clock, or the latest time that this
+// can be. The result ok reports whether the batch had enough units. The result low reports whether the batch has
+// just passed the mark at which more units are reserved.
 func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
 	for {
 		next := b.next.Load()
@@ -60,7 +60,7 @@ func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
 	}
 }
 
-// left returns how many units may be spent if the server's clock shows to.
+// left returns how many units may be spent if the server's clock shows the given time.
 func (b *batch) left(to int64) int64 { return max(0, b.n-max(b.next.Load(), b.first(to))) }
 
 // spent returns how many units were spent.
@@ -72,13 +72,13 @@ func (b *batch) close() (spent, first int64) {
 	return first - b.skipped.Load(), first
 }
 
-// unspend undoes the spending of cost units from first on. If further units have been spent since, it changes
-// nothing and returns false.
+// unspend undoes the spending of cost units, starting with the given unit. If further units have been spent since,
+// it changes nothing and returns false.
 func (b *batch) unspend(first, cost int64) bool {
 	return b.next.CompareAndSwap(first+cost, first)
 }
 
-// part returns a new batch of cost units, from first on, that were taken from b.
+// part returns a new batch of cost units that were taken from b, starting with the given unit.
 func (b *batch) part(first, cost int64) *batch {
 	p := &batch{grant: b.grant, level: b.level, sent: b.sent, back: b.back}
 	p.n = first + cost
@@ -88,6 +88,6 @@ func (b *batch) part(first, cost int64) *batch {
 	return p
 }
 
-// admit writes the receipt of a charge that was spent when the server's clock showed now. left is the number of
-// units that remain in this process after the charge.
+// admit writes the receipt of a charge that was spent when the server's clock showed the time now. The parameter
+// left is the number of units that remain in this process after the charge.
 func (b *batch) admit(r *sluice.Receipt, now, left int64) { b.admitted(r, now, left, b.level) }

@@ -12,8 +12,8 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	s.takeEach(ctx, unbounded, calls)
 }
 
-// TakeEachWithin is TakeEach, but returns after wait at the latest. With a wait of 0, it decides only calls that
-// need no server.
+// TakeEachWithin is TakeEach, but returns within the given wait. If the wait is 0, it decides only calls that need
+// no server.
 func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	s.takeEach(ctx, max(0, wait), calls)
 }

@@ -19,8 +19,8 @@ const turns = 4
 // In that time, other processes may have given back units.
 const longestTurn = 1_000_000
 
-// fetch reserves n units. If the store has fewer, it tries once more with fewer, but not with fewer than need. all
-// is the number of wanted units.
+// fetch reserves n units. If the store has fewer, it tries once more with fewer, but not with fewer than the
+// parameter need. The parameter all is the number of wanted units.
 func (s *Store) fetch(p *pool, n, all, need int64) {
 	defer s.running.Done()
 	var b *batch
@@ -87,8 +87,8 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 	return b, nil
 }
 
-// learn records the store's receipt for a charge of n units. sent is when the call was sent, and back is when its
-// receipt came back, both by the clock of the Store.
+// learn records the store's receipt for a charge of n units. The parameter sent is the time at which the call was
+// sent, and back is the time at which its receipt came back, both by the clock of the Store.
 func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,9 +133,9 @@ func (p *pool) others() int64 {
 	return 2 * p.budget.Capacity
 }
 
-// fetched records the result of a reservation. all is the number of units that were wanted, and need is the number
-// of units that are needed at once. It returns true if so many units have drained that fewer than need are left.
-// p.mu is held.
+// fetched records the result of a reservation. The parameter all is the number of units that were wanted, and need
+// is the number of units that are needed at once. fetched returns true if so many units have drained that fewer
+// than the needed ones are left. p.mu is held.
 func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained bool) {
 	at := s.now()
 	over := p.fetching

@@ -24,7 +24,8 @@ type grant struct {
 }
 
 // newGrant returns the grant of a receipt for n units. The grant is empty if the server's clock has stepped back to
-// before the window of the state. others is the most units that all processes together may give back in a horizon.
+// before the window of the state. The parameter others is the most units that all processes together may give back
+// in a horizon.
 func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
 	g := grant{plan: p, now: r.Now, n: n, end: r.Now + Horizon.Microseconds(), deep: true}
 	if p.Kernel == kernel.Meter {
@@ -145,9 +146,9 @@ func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	return r
 }
 
-// admitted writes the receipt of a charge that was spent at the time now. left is the number of units that remain
-// in this process after the charge. If no unit remains, but the store probably has another unit, the receipt shows
-// one remaining unit.
+// admitted writes the receipt of a charge that was spent at the time now. The parameter left is the number of units
+// that remain in this process after the charge. If no unit remains, but the store probably has another unit, the
+// receipt shows one remaining unit.
 func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	p := g.plan
 	*r = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Fits: true}, Origin: sluice.ByLease}
@@ -167,8 +168,8 @@ func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	r.Used = p.Capacity - left
 }
 
-// drained returns the level of a meter at the time now, if its level was level at the time since, and no units were
-// taken in between.
+// drained returns the level of a meter at the time now, if it had the given level at the time since, and no units
+// were taken in between.
 func drained(p *sluice.Plan, level, since, now int64) int64 {
 	ticks := max(0, now/p.Tick-since/p.Tick)
 	if ticks > math.MaxInt64/2/p.Drain {

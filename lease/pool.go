@@ -37,8 +37,8 @@ type pool struct {
 	fetching *fetching // the reservation that is under way, or nil
 	old      []*batch  // batches with units that can be given back, and not spent
 	shallow  int64     // the time since which the level has been too low for reservations, or 0
-	// These are set when reserved units have drained before they arrived. The store decides until the time drains,
-	// or until refused reaches enough.
+	// These are set when reserved units have drained before they arrived. The store decides until a time (the field
+	// drains), or until the field refused reaches a number (the field enough).
 	drains, enough int64
 	known          known
 	drift          float64        // change of the bucket's level per microsecond, from draining and from other processes; 0 if unknown
@@ -46,7 +46,7 @@ type pool struct {
 	own            int64          // the level that this process has added since that receipt
 	latency        int64          // the longest recent duration of a reservation, in microseconds
 	swept          int64          // the value of total when the pool was last examined
-	grewAt         int64          // when swept last grew
+	grewAt         int64          // when the field swept last grew
 }
 
 // known is the state in the server's last receipt.
@@ -60,8 +60,9 @@ func (p *pool) counts(c *sluice.Charge) bool {
 	return p.key == c.Key && p.plan.Fingerprint == c.Plan.Fingerprint
 }
 
-// like reports whether units that were leased under the pool's plan may be spent under plan, which has the same
-// fingerprint. They may not be spent if the limit has changed, or if one plan is a bucket and the other is a queue.
+// like reports whether units that were leased under the pool's plan may be spent under the given plan, which has
+// the same fingerprint. They may not be spent if the limit has changed, or if one plan is a bucket and the other is
+// a queue.
 func (p *pool) like(plan *sluice.Plan) bool {
 	return p.plan == plan || p.plan.Capacity == plan.Capacity && p.plan.Most == plan.Most &&
 		p.plan.Tick == plan.Tick && p.plan.Limit.Algorithm == plan.Limit.Algorithm
@@ -328,8 +329,8 @@ func (p *pool) part(room int64) int64 {
 	return room
 }
 
-// wants returns how many units to reserve, for a charge that needs need units and for the expected demand. all is
-// how many units would be reserved if the store had room. p.mu is held.
+// wants returns how many units to reserve, for a charge that needs the given units and for the expected demand. The
+// result all is how many units would be reserved if the store had room. p.mu is held.
 func (p *pool) wants(at, need int64) (n, all int64) {
 	room := p.room(at)
 	if all = p.demand; !p.plenty(room) { // almost certain demand: two standard deviations less than the average
@@ -345,8 +346,8 @@ func (p *pool) wants(at, need int64) (n, all int64) {
 
 // deposit returns how many more units to reserve in order to raise the bucket's level. It returns 0 unless the
 // level is so low that n reserved units would, at the present demand, drain before they are spent, and at most half
-// of the free units. level is the level of the bucket with the n units, and beneath is the level without them if
-// other processes give back all that they may. p.mu is held.
+// of the free units. The parameter level is the level of the bucket with the n units, and beneath is the level
+// without them if other processes give back all that they may. p.mu is held.
 func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	plan := p.plan
 	if plan.Kernel != kernel.Meter {

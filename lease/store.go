@@ -117,7 +117,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return s.take(ctx, unbounded, charges, receipts)
 }
 
-// TakeWithin is Take, but returns after wait at the latest. With a wait of 0, it decides only charges that need no
+// TakeWithin is Take, but returns within the given wait. If the wait is 0, it decides only charges that need no
 // server.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if len(charges) == 1 && len(receipts) == 1 && s.takeFast(&charges[0], &receipts[0]) {
@@ -159,7 +159,7 @@ func (s *Store) ask(ctx context.Context, wait time.Duration, charges []sluice.Ch
 	return s.shared.TakeWithin(ctx, wait, charges, receipts)
 }
 
-// concerned reports whether any of charges may be leased, or ends a lease.
+// concerned reports whether any of the charges may be leased, or ends a lease.
 func concerned(charges []sluice.Charge) bool {
 	for i := range charges {
 		if c := &charges[i]; c.Consistency == sluice.Leased || c.Cost < 0 || c.Owe {
@@ -206,7 +206,7 @@ func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.C
 	return nil
 }
 
-// remains returns the rest of a wait. began is the time at which the wait began, by s.now.
+// remains returns the rest of a wait. The parameter began is the start of the wait by the clock s.now.
 func (s *Store) remains(wait time.Duration, began int64) time.Duration {
 	if wait == unbounded {
 		return wait
@@ -253,8 +253,8 @@ func (s *Store) drop(p *pool) {
 	s.remove(p)
 }
 
-// leases reports whether any of charges may be leased. If one of them is a lock, none may be leased, because the
-// shared store has to see all charges that the lock watches.
+// leases reports whether any of the charges may be leased. If one of them is a lock, none may be leased, because
+// the shared store has to see all charges that the lock watches.
 func (s *Store) leases(charges []sluice.Charge) (any bool) {
 	if s.closed.Load() {
 		return false
@@ -340,7 +340,8 @@ func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *p
 	}
 }
 
-// waitFor waits for a reservation until wait is over. began is the time at which the wait began, by s.now.
+// waitFor waits for a reservation until the wait is over. The parameter began is the start of the wait by the clock
+// s.now.
 func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pending <-chan struct{}) error {
 	var over <-chan time.Time
 	if wait != unbounded {

@@ -101,7 +101,8 @@ func (d *decoder) fieldsOf(v reflect.Value, prefix string) (all []field) {
 	return all
 }
 
-// into reads a node into v, a value of the document. Problems refer to the value by the words in what.
+// into reads a node into v, a value of the document. Problems refer to the value by the words in the parameter
+// what.
 func (d *decoder) into(n *yaml.Node, v reflect.Value, what string) {
 	switch to := v.Addr().Interface().(type) {
 	case *policy.Limits:
@@ -204,7 +205,7 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, what string) {
 	}
 }
 
-// item reads an item of the list named what.
+// item reads an item of the list with the given name.
 func (d *decoder) item(n *yaml.Node, v reflect.Value, what string) {
 	switch {
 	case v.Kind() == reflect.String:

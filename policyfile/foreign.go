@@ -83,7 +83,7 @@ var foreign = index([]mends{
 	{inOverride, "rate max count requests burst", `write it as one text, as in "limit: 100/minute burst 20"`},
 })
 
-// mends has the hint for any of the keys, which are separated by spaces, in the mapping where.
+// mends has the hint for any of the keys, which are separated by spaces, in the mapping that the field where names.
 type mends struct{ where, keys, hint string }
 
 func index(all []mends) map[string]string {

@@ -29,8 +29,8 @@ var (
 	textBelow  = regexp.MustCompile(`(^|\s)[|>][-+0-9]*$`)
 )
 
-// slip returns the line of the mistake that made the parser fail at line at, and a hint. It returns 0 if it finds
-// none.
+// slip returns the line of the mistake that made the parser fail, and a hint, or 0 if it finds no mistake. The
+// parameter at is the line at which the parser failed.
 func slip(data []byte, at int, message string) (line int, hint string) {
 	if len(data) > maxMended {
 		return 0, ""
@@ -64,8 +64,8 @@ func slip(data []byte, at int, message string) (line int, hint string) {
 // draft is the lines of a document that the parser does not accept.
 type draft []string
 
-// mendedBy reports whether the parser rejects the lines up to upTo, and accepts them after line n is replaced. If
-// line upTo opens brackets, the lines up to the closing ones are included.
+// mendedBy reports whether the parser rejects the lines up to a line, the parameter upTo, and accepts them after
+// line n is replaced. If the line upTo opens brackets, the lines up to the closing ones are included.
 func (d draft) mendedBy(n int, line string, upTo int) bool {
 	for open := balance(d[upTo-1]); open > 0 && upTo < len(d); upTo++ {
 		open += balance(d[upTo])

@@ -43,16 +43,16 @@ func Parse(name string, data []byte) (*policy.Policy, error) {
 	return ParseWith(name, data, nil)
 }
 
-// ParseWith is like [Parse], for a policy that may have lists, or bodies of answers, in other files. read returns
-// the content of such a file, and is called once for each file. Its path is absolute, or relative to the same
-// directory as name.
+// ParseWith is like [Parse], for a policy that may have lists, or bodies of answers, in other files. The function
+// read returns the content of such a file, and is called once for each file. Its path is absolute, or relative to
+// the same directory as name.
 func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
 	return ParseTo(name, data, read, policy.CompileAt)
 }
 
 // ParseTo is like [ParseWith], with compile in place of [policy.CompileAt], for example to compile the document
-// together with another one. compile is also called if a part of the document could not be read; its result is then
-// ignored.
+// together with another one. The function compile is also called if a part of the document could not be read; its
+// result is then ignored.
 func ParseTo(name string, data []byte, read func(path string) ([]byte, error), compile Compiler) (*policy.Policy, error) {
 	d := newDecoder(name, data)
 	doc := d.document()

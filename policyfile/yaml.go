@@ -108,7 +108,8 @@ func unreadable(data []byte) int {
 	return -1
 }
 
-// tabbedLine returns the number of the first line, not before from, that has a tab in its indentation, or 0.
+// tabbedLine returns the number of the first line, not before the line from, that has a tab in its indentation, or
+// 0.
 func tabbedLine(data []byte, from int) int {
 	n := 0
 	for line := range bytes.Lines(data) {

@@ -406,7 +406,7 @@ func (h *history) move(p *sluice.Plan) {
 	h.now = min(max(h.now, earliest), latest)
 }
 
-// nextEdge returns when the window that contains now ends.
+// nextEdge returns when the window that contains the time now ends.
 func nextEdge(p *sluice.Plan, now int64) int64 {
 	if day := p.Limit.MonthDay; day > 0 {
 		return monthEdge(monthAt(now, day), day)

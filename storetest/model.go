@@ -252,7 +252,8 @@ func (t *terms) countable() *big.Rat {
 	return new(big.Rat).SetFrac(big.NewInt(1<<52), t.parts())
 }
 
-// used returns the units that have not drained yet, at most countable. beyond reports whether there are more units.
+// used returns the units that have not drained yet, at most countable. The result beyond reports whether there are
+// more units.
 func (a *meterAccount) used(t *terms, now int64) (used *big.Rat, beyond bool) {
 	used = a.exactly(t, now)
 	if line := t.countable(); line != nil && used.Cmp(line) > 0 {
@@ -261,7 +262,7 @@ func (a *meterAccount) used(t *terms, now int64) (used *big.Rat, beyond bool) {
 	return used, false
 }
 
-// set sets the level at now to used units.
+// set sets the level at the time now to the given units.
 func (a *meterAccount) set(t *terms, now int64, used *big.Rat) {
 	if used.Sign() <= 0 {
 		a.emptyAt = nil
@@ -322,7 +323,7 @@ func (a *meterAccount) fill(t *terms, now, _ int64, r *sluice.Receipt) {
 	r.Used = parts.Num().Int64()
 }
 
-// window returns the number of the window that contains now.
+// window returns the number of the window that contains the time now.
 func (t *terms) window(now int64) int64 {
 	if t.monthDay > 0 {
 		return monthAt(now, t.monthDay)
@@ -343,8 +344,8 @@ type windowAccount struct {
 	window, this, last int64
 }
 
-// at returns the account as of now, and the time to use with the account: now, or the beginning of the account's
-// window if now is before it.
+// at returns the account as of the time now, and the time to use with the account: that time, or the beginning of
+// the account's window if that is later.
 func (a *windowAccount) at(t *terms, now int64) (windowAccount, int64) {
 	window := t.window(now)
 	switch {
@@ -408,8 +409,8 @@ type logAccount struct {
 
 type entry struct{ tick, units int64 }
 
-// at returns the entries that count at now, and the time to use with them: now, or the time of the newest unit if
-// now is before it.
+// at returns the entries that count at the time now, and the time to use with them: that time, or the time of the
+// newest unit if that is later.
 func (a *logAccount) at(t *terms, now int64) ([]entry, int64) {
 	if n := len(a.entries); n > 0 {
 		now = max(now, a.entries[n-1].tick)

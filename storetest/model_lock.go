@@ -55,7 +55,7 @@ func (a *lockAccount) offend(t *terms, now int64) {
 	a.forgotten = a.until + int64(t.penalty.Forget/1000)
 }
 
-// at returns the account as of now.
+// at returns the account as of the time now.
 func (a *lockAccount) at(now int64) lockAccount {
 	if now >= a.forgotten {
 		return lockAccount{}

@@ -33,8 +33,8 @@ func newPermitsTerms(p *sluice.Plan) *terms {
 	return t
 }
 
-// at returns the permits that count at now, the oldest first: those taken in the last period. If the clock has
-// stepped back, permits taken at most a period ahead of now count, too.
+// at returns the permits that count at the time now, the oldest first: those taken in the last period. If the clock
+// has stepped back, permits taken at most a period after the time now count, too.
 func (a *permitsAccount) at(t *terms, now int64) (count []taking) {
 	for _, o := range a.taken {
 		if age := now - o.at; -t.period <= age && age < t.period {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Run checks a store against its contract, with the store's own clock. It calls newStore for each test. The store
-// should be empty. At least, the keys of the test, which contain its name, must be unused.
+// Run checks a store against its contract, with the store's own clock. It calls the function newStore for each
+// test. The store should be empty. At least, the keys of the test, which contain its name, must be unused.
 func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 	for _, test := range []struct {
 		name string

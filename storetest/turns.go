@@ -33,7 +33,7 @@ type fleet struct {
 // turn is the turn of a caller that has passed or waits.
 type turn struct{ at, cost int64 }
 
-// caller is a waiting caller. at is the time at which it passes or leaves.
+// caller is a waiting caller. The field at is the time at which it passes or leaves.
 type caller struct {
 	at      int64
 	process int

@@ -118,8 +118,8 @@ const (
 // OtherModels is the name under which all models of a rule after the first 20 are counted together.
 const OtherModels = "*other"
 
-// model returns the cell of a model. A new name is added only if known is true, which means that the upstream has
-// answered for the model.
+// model returns the cell of a model. A new name is added only if the parameter known is true, which means that the
+// upstream has answered for the model.
 func (r *ruleCosts) model(name string, known bool) *uint64 {
 	if cell := r.models[name]; cell != nil {
 		return cell

@@ -16,7 +16,7 @@ type Fleet struct {
 	// Store returns the state of this instance's store. The Fleet itself sets the field Local of this state. If
 	// Store is nil, the state is unknown.
 	Store func() Store
-	// Refusals has the denials that this instance keeps, so that the others can find them. It may be nil.
+	// Refusals has the denials that this instance keeps, so that the other instances can find them. It may be nil.
 	Refusals *Refusals
 
 	mu       sync.Mutex
@@ -38,7 +38,7 @@ type instance struct {
 	now, history []byte            // its posts of counts; nil: unknown
 	posts        map[string][]byte // its other posts, by part
 
-	head      head // the head of now, or else of history
+	head      head // the head of the post in the field now, or else of the post in the field history
 	seenAt    time.Time
 	changedAt time.Time // when its policy was first read
 }
@@ -110,7 +110,7 @@ func (f *Fleet) exchange(ctx context.Context) {
 
 // task is a periodic task.
 type task struct {
-	every, idle time.Duration // idle: while no view is requested
+	every, idle time.Duration // idle is the interval while no view is requested
 	do          func(context.Context) (posted int, err error)
 	doneAt      time.Time
 	pause       time.Duration // the shortest time until the next run, after a large post
@@ -236,7 +236,8 @@ func (f *Fleet) postRules(ctx context.Context, part string, post []byte) (posted
 	return len(post), f.Board.Post(ctx, part, f.Recorder.id, post, historyFor)
 }
 
-// post returns a post of the counts from now-last to now, or of all counts if last is 0.
+// post returns a post of the counts in the period that ends at the time now and has the length last, or of all
+// counts if that length is 0.
 func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -61,7 +61,7 @@ func appendTimed[C counted](dst []byte, name string, s *timed[C], h *head) []byt
 	return dst
 }
 
-// appendSteps appends all steps beginning with the step number from, without those before the first count.
+// appendSteps appends all steps from the given step number on, without those before the first count.
 func appendSteps[C counted](dst []byte, s *steps[C], from int64) (out []byte, some bool) {
 	from = sinceUsed(&s.ring, from)
 	value := func(n int64, c int) uint64 { return uint64((*s.cell(n))[c]) }
@@ -114,7 +114,8 @@ func postOf(version byte, rules []*ruleCounters, entry func(dst []byte, c *ruleC
 	return post
 }
 
-// readRules reads a post of postOf. It calls read after the name of each rule. A nil post has no rules.
+// readRules reads a post of postOf. After the name of each rule, it calls the function read. A nil post has no
+// rules.
 func readRules(post []byte, version byte, read func(d *decoder, name string)) error {
 	if post == nil {
 		return nil
@@ -165,7 +166,7 @@ type sums struct {
 // skipped are the sums for a post that is only checked: they skip all counts.
 var skipped = sums{func(string) *series { return nil }, func(string) *upstreamSeries { return nil }}
 
-// readPost reads a post, and adds the counts of the steps below recentBelow and longBelow to sums.
+// readPost reads a post, and adds the counts of the steps below recentBelow and longBelow to the given sums.
 func readPost(post []byte, recentBelow, longBelow int64, to sums) (head, error) {
 	d := decoder{rest: post}
 	h := d.postHead()
@@ -207,7 +208,8 @@ func addSteps[C counted](d *decoder, most int, below int64, to *steps[C]) {
 	})
 }
 
-// cells reads the output of appendCells, with at most maxSteps steps, and calls add for each value that is not zero.
+// cells reads the output of appendCells, with at most maxSteps steps, and calls the function add for each value
+// that is not zero.
 func (d *decoder) cells(columns, maxSteps int, add func(n int64, column int, v uint64)) {
 	n := int64(d.uvarint(uint64(maxSteps)))
 	if n == 0 {

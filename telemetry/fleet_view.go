@@ -210,7 +210,7 @@ func (s *series) counts(since time.Time) (c Series) {
 	return c
 }
 
-// countsSince returns the counts of all steps beginning with step number from, and the number of denials by a block
+// countsSince returns the counts of all steps from the given step number on, and the number of denials by a block
 // in each of these steps.
 func countsSince(s *steps[[columns]uint32], from int64) (all []Counts, blocked perStep) {
 	from = s.since(from)

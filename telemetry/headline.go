@@ -64,7 +64,7 @@ func (v *View) Alerts(limit int) []Headline {
 // Headline returns the first alert as one or a few sentences for the operator on call. Times in the text are UTC.
 func (v *View) Headline() Headline { return v.HeadlineExcept(func(string) bool { return false }) }
 
-// HeadlineExcept does what Headline does, but ignores alerts for which silenced reports true.
+// HeadlineExcept does what Headline does, but ignores alerts for which the function silenced returns true.
 func (v *View) HeadlineExcept(silenced func(alert string) bool) Headline {
 	left := 0
 	for _, h := range v.alerts() {
@@ -392,8 +392,8 @@ func (v *View) empty() *Headline {
 	return &Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}
 }
 
-// nothingUnusual is the headline without alerts, or about many denials. silenced reports that some alerts are
-// silenced.
+// nothingUnusual is the headline without alerts, or about many denials. The parameter silenced reports whether some
+// alerts are silenced.
 func (v *View) nothingUnusual(silenced bool) Headline {
 	h := Headline{Level: Good}
 	hour, lately, now := v.within(RecentSteps), v.within(latelySteps), v.within(minuteSteps)
@@ -512,7 +512,8 @@ func (v *View) BlockedRate(r *Rule) float64 {
 
 func denied(c *Counts) uint64 { return c[Deny] }
 
-// perSecond returns a count per second in the last minute. without is subtracted from the count of each step.
+// perSecond returns a count per second in the last minute. The parameter without has a number for each step, which
+// is subtracted from the count of that step.
 func (v *View) perSecond(s *Series, without perStep, of func(*Counts) uint64) float64 {
 	var n uint64
 	for i := max(len(s.Recent)-minuteSteps, 0); i < len(s.Recent); i++ {
@@ -548,14 +549,14 @@ func (v *View) began(r *Rule, rate float64) time.Time {
 	return later(at, v.Since)
 }
 
-// stepTime returns the start of the step that is back steps before the present one.
+// stepTime returns the start of the step that began the given number of steps before the present one.
 func stepTime(now time.Time, step time.Duration, back int) time.Time {
 	return now.Truncate(step).Add(-time.Duration(back) * step).UTC()
 }
 
 // walkBack returns how many steps ago the present incident began. A step belongs to the incident if its denials,
-// without those by blocks, are not below least; pauses of up to pause steps do not end it. all reports whether the
-// incident goes back to about the first step.
+// without those by blocks, are not below the minimum least; a pause ends it only if it has more steps than the
+// parameter pause. The result all reports whether the incident goes back to about the first step.
 func walkBack(counts []Counts, blocked perStep, least float64, pause int) (back int, all bool) {
 	quiet := 0
 	for i := len(counts) - 1; i >= 0 && quiet <= pause; i-- {

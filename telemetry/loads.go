@@ -331,8 +331,8 @@ func (f fleetLoads) of(name string, at int64) *ruleLoads {
 	return f[name]
 }
 
-// add adds the steps of a post, and its states if these are present. It ignores rules that are not in rules. After an
-// error, discard f: it may have a part of the post.
+// add adds the steps of a post, and its states if these are present. It ignores rules that are not in the list
+// rules. After an error, discard f: it may have a part of the post.
 func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) error {
 	return readRules(post, loadVersion, func(d *decoder, name string) {
 		one := d.ruleLoads(at)
@@ -405,7 +405,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	return out
 }
 
-// listOf returns all steps beginning with the step number from, and at least the latest step.
+// listOf returns all steps from the given step number on, and at least the latest step.
 func listOf(s *ring[LoadStep], from int64) (all []LoadStep) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, *s.cell(n))

@@ -30,7 +30,8 @@ func (t *table) caller() *ruleCounters { return t.rules[len(t.rules)-1] }
 func (t *table) at(i int) *ruleCounters { return t.rules[min(i, len(t.rules)-2)] }
 
 // find returns the counters of a rule, or nil if the rule has left the policy. i is the index of the rule in the
-// document of an observation. Unless own is set, the table is of another document, and the rule is found by name.
+// document of an observation. Unless the parameter own is true, the table is of another document, and the rule is
+// found by name.
 func (t *table) find(i int, own bool, name string) *ruleCounters {
 	if !own {
 		at, known := t.byName[name]

@@ -306,7 +306,7 @@ func addressIn(key string, address netip.Addr) string {
 	return ""
 }
 
-// covers reports whether a network of at least a /16 that starts at first contains the address.
+// covers reports whether the second address is in a network of at least a /16 that starts at the first address.
 func covers(first, address netip.Addr) bool {
 	for bits := 16; bits <= 128; bits++ {
 		if network, err := address.Prefix(bits); err == nil && network.Addr() == first {

@@ -73,8 +73,8 @@ type refusedSubject struct {
 	at             int64 // the time of the last denial, in unix nanoseconds
 }
 
-// sample counts a denial. It returns whether the denial is selected (due), how many denials of the subject were left
-// out before it, and the subject that was displaced, if any.
+// sample counts a denial. It returns how many denials of the subject were left out before it, whether the denial is
+// selected, and the subject that was displaced, if any.
 func (l *refusalSampler) sample(hash uint64, rule string, now time.Time) (leftOut uint64, due bool, gone refusedSubject) {
 	at := now.UnixNano()
 	set := &l.subjects[hash>>32%subjectSets]

@@ -16,10 +16,11 @@ func (r *ring[T]) first() int64 { return r.last - int64(len(r.cells)) + 1 }
 // has reports whether a step is kept.
 func (r *ring[T]) has(n int64) bool { return len(r.cells) > 0 && n >= r.first() && n <= r.last }
 
-// since returns step from, or the nearest step that is kept.
+// since returns the given step number, or that of the nearest step that is kept.
 func (r *ring[T]) since(from int64) int64 { return max(min(from, r.last), r.first()) }
 
-// sinceUsed returns the first step, starting at from, with a value that is not zero, or the step after the latest.
+// sinceUsed returns the first step, from the given one on, with a value that is not zero, or the step after the
+// latest.
 func sinceUsed[T comparable](r *ring[T], from int64) int64 {
 	from = max(from, r.first())
 	for from <= r.last && *r.cell(from) == *new(T) {

@@ -68,9 +68,9 @@ func entriesOf(n int) int {
 
 func newSubjects() *subjects { return &subjects{rules: make(map[string]*ruleSubjects)} }
 
-// note counts a request for its subject under a rule, once for all limits of the rule: result is the index of any
-// of their results. at is in Unix nanoseconds. It allocates only for a subject that was not seen in the last ten
-// seconds. A result without a key, such as that of a rule with "block", is not counted.
+// note counts a request for its subject under a rule, once for all limits of the rule: the parameter result is the
+// index of any of their results. The time at is in Unix nanoseconds. It allocates only for a subject that was not
+// seen in the last ten seconds. A result without a key, such as that of a rule with "block", is not counted.
 func (s *subjects) note(o *policy.Observation, result int, rule string, j *judgement, at int64) {
 	if key := o.Key(result); key != "" {
 		n := note{at: at / 1e6, refused: j.outcome == Deny || j.outcome == WouldDeny, blocked: j.blocked, limit: limitOf(j.plan)}
@@ -86,7 +86,7 @@ type note struct {
 	limit            limit
 }
 
-// add counts a request of a key. sent is the key as the request spelled it.
+// add counts a request of a key. The parameter sent is the key as the request spelled it.
 func (s *subjects) add(rule, key, sent string, n *note) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -141,7 +141,7 @@ func (r *ruleSubjects) count(key, sent string, n *note) {
 	}
 }
 
-// noteCost adds the cost of a response to its subject under a rule. at is in Unix milliseconds.
+// noteCost adds the cost of a response to its subject under a rule. The time at is in Unix milliseconds.
 func (s *subjects) noteCost(rule, key string, unit policy.Unit, cost uint64, at int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -39,7 +39,7 @@ func (s *summary) encode(dst []byte, at int64, room int) []byte {
 	}
 }
 
-// append appends all entries, and the sketch if it has at most sketch bytes.
+// append appends all entries, and the sketch unless the sketch has more bytes than the parameter sketch.
 func (s *summary) append(dst []byte, at int64, sketch int) []byte {
 	for _, n := range []uint64{uint64(at), s.total, s.floor, uint64(len(s.entries))} {
 		dst = binary.AppendUvarint(dst, n)
@@ -95,8 +95,8 @@ func (s *subjectSteps) append(dst []byte) []byte {
 	return dst
 }
 
-// ago converts between two forms of minutes, in either direction. In one form, bit i stands for the minute that is i
-// modulo 64 since the epoch; in the other, for the minute i minutes before at.
+// ago converts between two forms of minutes, in either direction. In one form, bit i stands for the minute that is
+// i modulo 64 since the epoch; in the other, for the minute that is i minutes before the time at.
 func ago(minutes uint64, at int64) uint64 {
 	return bits.RotateLeft64(bits.Reverse64(minutes), int(at/60_000%64)+1)
 }
@@ -110,7 +110,7 @@ func appendKey(dst []byte, before, key string) []byte {
 	return appendText(dst, key[common:])
 }
 
-// key reads a key that was encoded after the key before.
+// key reads a key that was encoded after another key, which is the parameter before.
 func (d *decoder) key(before string) string {
 	common := d.uvarint(uint64(len(before)))
 	rest := d.bytes(d.uvarint(maxKey - common))

@@ -9,7 +9,7 @@ import "slices"
 type history struct {
 	k    int // how many subjects a summary keeps
 	now  summary
-	slot int64 // number, since the epoch, of the ten seconds of now
+	slot int64 // number, since the epoch, of the ten seconds of the field now
 	past [Windows][]slot
 }
 
@@ -85,7 +85,7 @@ func (h *history) keep(w Window, s slot, at int64) {
 	h.past[w] = append(past, s)
 }
 
-// merged returns the sum of summaries that close has encoded.
+// merged returns the sum of summaries that the method close has encoded.
 func merged(w Window, encoded ...[]byte) *summary {
 	s := newSummary(w)
 	for _, e := range encoded {
@@ -94,8 +94,8 @@ func merged(w Window, encoded ...[]byte) *summary {
 	return &s
 }
 
-// within reports whether a slot belongs to the window that ends at at. A slot in the future also belongs to it, up
-// to the length of the window, because clocks may be set back.
+// within reports whether a slot belongs to the window that ends at the time at. A slot in the future also belongs
+// to it, up to the length of the window, because clocks may be set back.
 func (s *slot) within(w Window, at int64) bool {
 	now := at / slotMillis[w]
 	return s.number > now-slotCount[w] && s.number <= now+slotCount[w]

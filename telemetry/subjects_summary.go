@@ -43,7 +43,7 @@ type summary struct {
 
 // entry has the counts of a key.
 type entry struct {
-	key, sent   string // sent: the key as one request spelled it; empty: as key
+	key, sent   string // the field sent is the key as one request spelled it, or empty if that is the same
 	low, over   uint64
 	blocked     uint64 // the part of low that a block denied
 	first, last int64  // unix milliseconds
@@ -107,8 +107,8 @@ func (s *summary) get(key string) *entry {
 	return nil
 }
 
-// add adds the counts of o to the entry of a key, but not to total. sent is the key as a request spelled it, or
-// empty if it is the same.
+// add adds the counts of o to the entry of a key, but not to total. The parameter sent is the key as a request
+// spelled it, or empty if it is the same.
 func (s *summary) add(key, sent string, o *entry) {
 	if i, found := s.index[key]; found {
 		s.entries[i].add(o, s.stepped)
@@ -128,7 +128,7 @@ func (s *summary) add(key, sent string, o *entry) {
 	s.entries = append(s.entries, e)
 }
 
-// add adds the counts of o, and their steps if stepped.
+// add adds the counts of o, and their steps if the parameter stepped is true.
 func (e *entry) add(o *entry, stepped bool) {
 	if stepped && (e.steps != nil || o.steps != nil || e.last/stepMillis != o.last/stepMillis) {
 		e.steps = e.bySteps()

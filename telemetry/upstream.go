@@ -359,7 +359,7 @@ func (f fleetUpstreams) view(v *View) (all []Upstream) {
 	return all
 }
 
-// upstreamCounts returns the counts of all steps beginning with the step number from.
+// upstreamCounts returns the counts of all steps from the given step number on.
 func upstreamCounts(s *steps[upstreamStep], from int64) (all []UpstreamCounts) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, countsOf(s.cell(n)))

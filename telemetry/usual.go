@@ -63,7 +63,7 @@ type spans struct {
 }
 
 type span struct {
-	from, to int64 // from is the start of its known part
+	from, to int64 // the field from is the start of its known part
 	step     int64 // its first step
 	total    uint64
 }
@@ -136,7 +136,8 @@ func (p *spans) usual(s *series) usual {
 	return p.at(p.now, len(p.list))
 }
 
-// at returns how much was usual at now, as learned from the first spans, learned of them.
+// at returns how much was usual at the time now. The parameter learned is the number of spans, counted from the
+// first, from which this is learned.
 func (p *spans) at(now int64, learned int) usual {
 	sum := p.calm[learned]
 	if learned > 0 && p.long > 0 {

@@ -85,8 +85,8 @@ func (o outcome) callsADecision() float64 { return float64(o.calls) / float64(o.
 // under returns how many fewer requests the fleet admits than one exact bucket, in percent.
 func (o outcome) under() float64 { return 100 * float64(o.exact-o.admitted) / float64(o.exact) }
 
-// watch sends requests to the nodes of a fleet. ask returns whether the node admits a request, and at which
-// microsecond. The requests have the same times in all fleets.
+// watch sends requests to the nodes of a fleet. The function ask returns whether the node admits a request, and at
+// which microsecond. The requests have the same times in all fleets.
 func (f fleet) watch(plan *sluice.Plan, ask func(node int) (at int64, ok bool), calls func() int64) (o outcome) {
 	var mu sync.Mutex
 	var asked, admitted []int64
@@ -121,7 +121,7 @@ func (f fleet) watch(plan *sluice.Plan, ask func(node int) (at int64, ok bool), 
 	return o
 }
 
-// since returns the number of times that are not before from.
+// since returns how many of the given times are not before the start, which is the parameter from.
 func since(times []int64, from int64) int {
 	at, _ := slices.BinarySearch(times, from)
 	return len(times) - at

@@ -90,7 +90,7 @@ func (k *knee) due() int64 {
 	return k.next
 }
 
-// schedule sets the time of the next probe to the first multiple of period after from.
+// schedule sets the time of the next probe to the first multiple of the given period after the time from.
 func (k *knee) schedule(from, period int64) { k.next = (from/period + 1) * period }
 
 // step adapts the limit to a window that ends at a time.

@@ -11,14 +11,15 @@ type orphans struct {
 	ends [16]int64
 }
 
-// add adds an orphan. at is when its client left, and waited is how long the client had waited, both in µs.
+// add adds an orphan. The parameter at is the time at which its client left, and waited is how long the client had
+// waited, both in µs.
 func (o *orphans) add(at, waited int64) {
 	end := min((at+waited)/grid, o.slot+int64(len(o.ends))-1)
 	o.ends[end&int64(len(o.ends)-1)]++
 	o.n.Add(1)
 }
 
-// sweep removes the orphans that have expired by the time at, in µs.
+// sweep removes the orphans that have expired by the given time, in µs.
 func (o *orphans) sweep(at int64) {
 	now := at / grid
 	for range min(now-o.slot, int64(len(o.ends))) {

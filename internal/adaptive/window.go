@@ -27,7 +27,7 @@ func middle(b int) int64 {
 // window collects the answers between two steps of the limit.
 type window struct {
 	from     int64 // µs: requests sent before this time do not count, because the limit was different then
-	open     int64 // µs: answers before this time do not count, because most answers to requests sent since from are still missing
+	open     int64 // µs: answers before this time do not count, because most requests that count are still unanswered
 	end      int64 // µs
 	seen     int64 // µs: the time of the latest answer
 	exact    bool  // whether the window ends at the time of the field end, even with few samples

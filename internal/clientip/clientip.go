@@ -142,9 +142,9 @@ func (h *hops) last() (netip.Addr, bool) {
 	return parseHop(entry)
 }
 
-// lastComma returns the index of the last comma, or -1. If quotes is true, commas in quoted strings do not count.
-// lastComma searches from the end, so that an unclosed quote from a client cannot hide an entry that a proxy has
-// appended.
+// lastComma returns the index of the last comma, or -1. If the parameter quotes is true, commas in quoted strings
+// do not count. lastComma searches from the end, so that an unclosed quote from a client cannot hide an entry that
+// a proxy has appended.
 func lastComma(s string, quotes bool) int {
 	if !quotes {
 		return strings.LastIndexByte(s, ',')

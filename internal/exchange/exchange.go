@@ -72,8 +72,8 @@ type Exchange struct {
 	taker   Taker // the layer that withholds the response, or nil
 }
 
-// Join returns w if it is an Exchange. Otherwise, it makes own wrap w and returns own; if own is nil, it uses a new
-// Exchange. If l is not nil, Join adds it to the layers.
+// Join returns w if it is an Exchange. Otherwise, it returns an Exchange that wraps w: the parameter own, or a new
+// one if own is nil. If l is not nil, Join adds it to the layers.
 func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Exchange {
 	x, joined := w.(*Exchange)
 	if !joined {
@@ -89,9 +89,9 @@ func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Excha
 	return x
 }
 
-// Leave passes the rest of the body to the watchers, and removes the layer that was added last. The argument must be
-// the same own as that of [Join]. If Join returned own, the layer stays, and can still change a head that is written
-// later.
+// Leave passes the rest of the body to the watchers, and removes the layer that was added last. The argument must
+// be the argument own of [Join]. If Join returned this Exchange, the layer stays, and can still change a head that
+// is written later.
 func (x *Exchange) Leave(own *Exchange) {
 	x.watched.sent()
 	if x != own {
@@ -193,7 +193,7 @@ func (x *Exchange) WriteHeader(status int) {
 	}
 }
 
-// bounded calls write between Begin and End of the bound.
+// bounded calls the function write between Begin and End of the bound.
 func (x *Exchange) bounded(write func() error) error {
 	if x.Bound == nil {
 		return write()

@@ -14,8 +14,8 @@ const maxConnection = 1000
 // field that no server reads must not be a key of a limit.
 //
 // Fields about this connection stay. The fields that proxies in front of this one write stay, too, because the
-// limits read them, and a client must not be able to remove them. forwarded is the name of an additional such
-// field, or "".
+// limits read them, and a client must not be able to remove them. The parameter forwarded is the name of an
+// additional such field, or "".
 //
 // If Connection is too long, DropNominated removes nothing, and returns the reason.
 func DropNominated(h http.Header, forwarded string) (fault string) {

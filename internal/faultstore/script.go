@@ -477,8 +477,8 @@ func (p *play) do(c Call, process int, wait time.Duration) error {
 	return p.subject.Takes[process](wait, c.Charges, c.Receipts)
 }
 
-// parse reads the charges of a line, and the process that makes them. shared reports whether the shared store
-// itself is charged instead.
+// parse reads the charges of a line, and the process that makes them. The result shared reports whether the shared
+// store itself is charged instead.
 func (p *play) parse(line string) (charges []sluice.Charge, process int, wait time.Duration, shared bool) {
 	wait = time.Minute
 	words := strings.Fields(line)

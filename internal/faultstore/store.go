@@ -56,7 +56,7 @@ func (s *Store) Set(f Fault) {
 // Know sets a function that decides calls locally. TakeWithin calls the backing store only if f returns false.
 func (s *Store) Know(f func(c Call) bool) { s.known.Store(&f) }
 
-// Split divides the keys among shards: part returns the shard of a key.
+// Split divides the keys among shards: the function part returns the shard of a key.
 func (s *Store) Split(part func(key string) int) { s.parts.Store(&part) }
 
 // Take implements [sluice.Store].
@@ -73,7 +73,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return c.Take()
 }
 
-// TakeWithin is Take with a deadline. With a wait of 0, it decides only calls that the function of Know decides.
+// TakeWithin is Take with a deadline. If the wait is 0, it decides only calls that the function of Know decides.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if f := s.known.Load(); f != nil && (*f)(Call{charges, receipts, *s.backing.Load()}) {
 		return nil
@@ -189,8 +189,8 @@ func Late(f func() time.Duration) Fault {
 	}
 }
 
-// Far is the fault of a distant store. way is called for the time that the call takes, and again for the time that
-// the answer takes. If lost is not nil and returns true, the answer never arrives.
+// Far is the fault of a distant store. The function way is called for the time that the call takes, and again for
+// the time that the answer takes. If the function lost is not nil and returns true, the answer never arrives.
 func Far(way func() time.Duration, lost func() bool) Fault {
 	return func(ctx context.Context, c Call) error {
 		if err := travel(ctx, way()); err != nil {
@@ -234,7 +234,7 @@ type TakerAt interface {
 	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 
-// NewClocked returns a store that calls store with the time of its clock.
+// NewClocked returns a store that passes each Take to the given store, with the time of its own clock.
 func NewClocked(store TakerAt) *Clocked { return &Clocked{TakerAt: store} }
 
 // SetBack sets the clock back by d, in addition to earlier calls.
@@ -255,8 +255,8 @@ func (o *Odd) Error() string     { return fmt.Sprintf("cannot read %v", o.Keys) 
 func (o *Odd) Unreadable() []int { return o.Indexes }
 func (o *Odd) NotCharged() bool  { return true }
 
-// Spoil is the fault of a store that cannot read the given keys, or cannot read any key if none is given. Calls
-// without such keys are handled by the fault rest, unless it is nil.
+// Spoil is the fault of a store that cannot read the given keys, or cannot read any key if none is given. The
+// parameter rest is the fault for calls without such keys; nil means none.
 func Spoil(rest Fault, keys ...string) Fault {
 	return func(ctx context.Context, c Call) error {
 		o := &Odd{}
@@ -275,8 +275,8 @@ func Spoil(rest Fault, keys ...string) Fault {
 	}
 }
 
-// Telling is the fault of a store that is slow for calls with a cost. there is the time that a call takes to
-// arrive, and back is the time that its answer takes.
+// Telling is the fault of a store that is slow for calls with a cost. The parameter there is the time that a call
+// takes to arrive, and back is the time that its answer takes.
 func Telling(there, back time.Duration) Fault {
 	return func(_ context.Context, c Call) error {
 		if c.Charges[0].Cost == 0 {

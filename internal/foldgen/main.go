@@ -225,8 +225,8 @@ func (t *table) disagree(e equality) bool {
 	return word != "" && t.become(string(e.char)) == ""
 }
 
-// equateAll applies the measured equalities, and calls otherwise for each that cannot be applied. It returns the
-// number of words that it has changed.
+// equateAll applies the measured equalities, and calls the function otherwise for each that cannot be applied. It
+// returns the number of words that it has changed.
 func (t *table) equateAll(otherwise func(equality)) (changed int) {
 	for _, e := range t.measured {
 		if e.char > maxBasic || t.garbled[e.char] || strings.ContainsFunc(e.word, t.isGarbled) {

@@ -226,7 +226,7 @@ func escape[T Text](s T, i int) int {
 }
 
 // Unescape appends the text of a string that has been read, given without its quotes. An unpaired surrogate, which
-// every reader treats differently, becomes U+FFFD; then whole is false.
+// every reader treats differently, becomes U+FFFD; then the result whole is false.
 func Unescape[T Text](dst []byte, s T) (text []byte, whole bool) {
 	whole = true
 	for i := 0; i < len(s); {

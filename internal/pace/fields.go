@@ -230,8 +230,8 @@ func resetText(text string, now time.Time) (d time.Duration, ok bool) {
 }
 
 // RetryAfter returns the time in the Retry-After of an answer, and whether there is a valid one. A date is relative
-// to the server's clock if the answer has a Date, and otherwise to now. A number may have decimals, because some
-// servers send them.
+// to the server's clock if the answer has a Date, and otherwise to the time now. A number may have decimals,
+// because some servers send them.
 func RetryAfter(h http.Header, now time.Time) (d time.Duration, ok bool) {
 	text := first(h, "Retry-After")
 	if n, isNumber := decimal(text); isNumber {
@@ -244,7 +244,7 @@ func RetryAfter(h http.Header, now time.Time) (d time.Duration, ok bool) {
 	return max(0, at.Sub(clock(h, now))), true
 }
 
-// clock returns the server's time: the Date of the answer, or now.
+// clock returns the server's time: the Date of the answer, or else the time now.
 func clock(h http.Header, now time.Time) time.Time {
 	if at, ok := parseDate(first(h, "Date")); ok {
 		return at

@@ -7,9 +7,9 @@ import (
 
 // limit is the known state of a limit of a server.
 type limit struct {
-	left  int64         // how many requests may be sent before until
+	left  int64         // how many requests may be sent before the time in the field until
 	until time.Time     // from this time on, one request may be sent in each interval, until the server reports more
-	each  time.Duration // the length of that interval; 0 means the constant each
+	each  time.Duration // the length of that interval; 0 stands for the constant each
 	since time.Time     // when the limit became known
 	known time.Time     // when the latest state or refusal was recorded
 
@@ -42,9 +42,9 @@ func (l *limit) take(now time.Time) {
 	}
 }
 
-// update records the state in the answer to a request. uncounted is the number of other requests that the server may
-// not have counted when it answered. Answers may overtake each other, so an answer can raise the number of
-// remaining requests only if its request was sent after the latest state was known.
+// update records the state in the answer to a request. The parameter uncounted is the number of other requests that
+// the server may not have counted when it answered. Answers may overtake each other, so an answer can raise the
+// number of remaining requests only if its request was sent after the latest state was known.
 func (l *limit) update(s State, uncounted int64, sent, now time.Time) {
 	left := max(0, s.Left-uncounted)
 	newer := sent.After(l.known)
@@ -72,8 +72,9 @@ func (l *limit) refuse(promise time.Duration, now time.Time) {
 // widest is the largest width. At a larger width, requests are no longer delayed.
 const widest = 32
 
-// pass records that the server has allowed a request. sent is when the request was sent. After a refusal, another
-// request may then be sent. When as many requests as the width have been allowed, the width grows by one.
+// pass records that the server has allowed a request. The parameter sent is the time at which the request was sent.
+// After a refusal, another request may then be sent. When as many requests as the width have been allowed, the
+// width grows by one.
 func (l *limit) pass(sent, now time.Time) {
 	if l.width == 0 || !sent.After(l.known) {
 		return

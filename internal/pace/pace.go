@@ -101,8 +101,8 @@ func (p *Pacer) latest(ctx context.Context, now time.Time) time.Time {
 	return latest
 }
 
-// take lets a request pass if it need not wait, or if the wait would not end before latest. Otherwise it returns
-// the wait, and a channel that is closed when the request may pass earlier.
+// take lets a request pass if it need not wait, or if the wait would not end before the time latest. Otherwise it
+// returns the wait, and a channel that is closed when the request may pass earlier.
 func (p *Pacer) take(to Target, now, latest time.Time) (pass *Pass, wait time.Duration, news <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

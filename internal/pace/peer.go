@@ -57,8 +57,8 @@ func (p *peer) route(key uint64, now time.Time) *route {
 	return one
 }
 
-// forget makes room in a map for a new entry. If the map has the maximum number of entries, most, forget removes
-// the least recently used of 16 random entries.
+// forget makes room in a map for a new entry. If the map has as many entries as the maximum, the parameter most,
+// forget removes the least recently used of 16 random entries.
 func forget[K comparable, V any](all map[K]*V, most int, used func(*V) time.Time) {
 	if len(all) < most {
 		return
@@ -143,9 +143,9 @@ func (p *peer) recordStates(r *route, pass *Pass, states []State, now time.Time)
 	return more
 }
 
-// uncounted returns how many other requests under a limit the server may not have counted when it answered pass.
-// These are the requests under way, except those that have probably arrived earlier, because they were sent before
-// pass by more than the time that the answer to pass took.
+// uncounted returns how many other requests under a limit the server may not have counted when it answered a
+// request, the parameter pass. These are the requests under way, except those that have probably arrived earlier,
+// because they were sent before that request by more than the time that its answer took.
 func (p *peer) uncounted(l *limit, pass *Pass, now time.Time) (n int64) {
 	since := pass.at.Add(-now.Sub(pass.at))
 	for other := range p.underWay {

@@ -54,8 +54,8 @@ func (l Linear) Check(t *testing.T, store sluice.Store, subjects []sluice.Charge
 	}
 }
 
-// replay makes the same takes from the states before. It returns false if the receipts differ, and otherwise the
-// states afterwards.
+// replay makes the same takes, starting from the given states. It returns false if the receipts differ, and
+// otherwise the states afterwards.
 func (l Linear) replay(before [linearSubjects]replayed, takes []taken) (ok bool, state any) {
 	after, admitted := before, true
 	for _, o := range takes {

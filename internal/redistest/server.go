@@ -57,8 +57,8 @@ type Server struct {
 	shared bool
 }
 
-// Start starts a redis-server without persistence. settings are further command-line arguments, such as
-// "--maxmemory", "1mb".
+// Start starts a redis-server without persistence. The parameter settings has further command-line arguments, such
+// as "--maxmemory", "1mb".
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	return StartBinary(t, Binaries(t)[0], settings...)

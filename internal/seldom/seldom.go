@@ -13,7 +13,7 @@ type Gate struct {
 	last atomic.Int64 // the time of the last opening, in nanoseconds since 1970
 }
 
-// Opens reports whether the gate opens now. It opens if it has not opened within the time every.
+// Opens reports whether the gate opens now. It opens if it has not opened within the given time.
 func (g *Gate) Opens(every time.Duration) bool {
 	now, last := time.Now().UnixNano(), g.last.Load()
 	return now-last >= int64(every) && g.last.CompareAndSwap(last, now)

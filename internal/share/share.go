@@ -128,8 +128,8 @@ func (s Share) Receipt(cost int64, r sluice.Receipt) sluice.Receipt {
 	return r
 }
 
-// slidingCounts returns counts of the windows of the whole limit with which need units fit at the same time as in
-// the share.
+// slidingCounts returns counts of the windows of the whole limit with which the given units fit at the same time as
+// in the share.
 func (s Share) slidingCounts(need int64, r *sluice.Receipt) (used, prev int64) {
 	p, plan, cost := s.limit, s.Plan, s.Cost(need)
 	room := plan.Capacity - r.Used - cost
@@ -166,7 +166,8 @@ func (s Share) wait(units int64, r sluice.Receipt) time.Duration {
 	return d.RetryAfter
 }
 
-// ticksUntil returns the number of ticks from the tick of now to the first tick that begins at or after now + d.
+// ticksUntil returns the number of ticks from the tick that contains the time now to the first tick that begins at
+// the time now + d or later.
 func ticksUntil(p *sluice.Plan, now int64, d time.Duration) int64 {
 	return ceilDiv(now+d.Microseconds(), p.Tick) - now/p.Tick
 }

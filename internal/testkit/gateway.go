@@ -77,8 +77,8 @@ func Start(t testing.TB, args ...string) *Gateway {
 	return StartWith(t, func(*exec.Cmd) {}, nil, args...)
 }
 
-// StartWith is like [Start], but lets edit change the command first. If by is not empty, it is the command of
-// another program, which has to start the gateway: the gateway's command is appended to its arguments.
+// StartWith is like [Start], but lets edit change the command first. If the parameter by is not empty, it is the
+// command of another program, which has to start the gateway: the gateway's command is appended to its arguments.
 func StartWith(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) *Gateway {
 	t.Helper()
 	g := &Gateway{TB: t, ended: make(chan struct{})}
@@ -125,7 +125,7 @@ func (g *Gateway) read(stderr io.Reader) {
 	}
 }
 
-// AwaitRecords waits until holds is true for the records.
+// AwaitRecords waits until the function holds returns true for the records.
 func (g *Gateway) AwaitRecords(what string, holds func([]Record) bool) {
 	g.Helper()
 	late := time.AfterFunc(Patience, func() { _ = g.process.Process.Kill() })
@@ -142,7 +142,7 @@ func (g *Gateway) AwaitRecords(what string, holds func([]Record) bool) {
 	}
 }
 
-// Await returns the first record for which fits is true, and waits for it if necessary.
+// Await returns the first record for which the function fits returns true, and waits for it if necessary.
 func (g *Gateway) Await(what string, fits func(Record) bool) (found Record) {
 	g.Helper()
 	g.AwaitRecords(what, func(all []Record) bool {

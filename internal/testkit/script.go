@@ -89,8 +89,8 @@ func (c *Case) Steps() (all []string) {
 	return all
 }
 
-// Play sends each step to do, and compares the result with the expected one. Empty lines at the end of the result
-// do not count.
+// Play calls the function do with each step, and compares the result with the expected one. Empty lines at the end
+// of the result do not count.
 func (c *Case) Play(t testing.TB, do func(step string) string) {
 	t.Helper()
 	for _, s := range c.steps {

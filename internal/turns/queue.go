@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// clock returns the earliest tick that the store's clock can show now.
+// clock returns the earliest tick that the store's clock can show at the time now.
 func (q *queue) clock(now time.Time) int64 {
 	return q.plan.Ticks(q.now + now.Sub(q.seen).Microseconds())
 }

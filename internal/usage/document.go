@@ -297,7 +297,7 @@ func (d *document) readEscape(c byte) int {
 	return 1
 }
 
-// endQuoted ends a string or name. rest is its last piece.
+// endQuoted ends a string or name. The parameter rest is its last piece.
 func (d *document) endQuoted(rest []byte) {
 	d.within = nothing
 	switch {
@@ -397,7 +397,7 @@ func (d *document) hold(piece []byte) {
 	d.held += len(piece)
 }
 
-// take returns a token, or nil if it is longer than maxToken. rest is the last piece of the token.
+// take returns a token, or nil if it is longer than maxToken. The parameter rest is the last piece of the token.
 func (d *document) take(rest []byte) []byte {
 	if d.held > 0 {
 		d.hold(rest)

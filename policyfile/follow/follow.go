@@ -107,11 +107,11 @@ func (f *File) changed() bool {
 
 var errPipe = errors.New("it is from a pipe, which can be read only once: give a file, to load it again")
 
-// Watch calls apply with each new policy until ctx ends. It reads the file, its lists and its answers at the start,
-// and when their content may have changed: a file was written in place or replaced by a rename, or a symbolic link
-// in its path was changed. It calls apply if the content differs from the last one, which may be that of Load.
-// After a signal from reload, which may be nil, it calls apply even if the content is the same. If the policy
-// cannot be read, nothing changes.
+// Watch calls the function apply with each new policy until ctx ends. It reads the file, its lists and its answers
+// at the start, and when their content may have changed: a file was written in place or replaced by a rename, or a
+// symbolic link in its path was changed. It calls the function if the content differs from the last one, which may
+// be that of Load. After a signal from the channel reload, which may be nil, it calls the function even if the
+// content is the same. If the policy cannot be read, nothing changes.
 //
 // A file is applied once two reads at an interval of 100 ms have returned the same content. So a half-written file is
 // applied only if its writer pauses for longer: such a writer should rename a complete file over it. A change takes

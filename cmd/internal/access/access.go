@@ -24,10 +24,10 @@ type Access struct {
 	// Local gives callers on this machine all permissions while no token exists. Set it only if other machines
 	// cannot reach the listener's address.
 	Local bool
-	// Guess limits the attempts to guess a token. from is the address and port of the client. Guess calls look,
-	// which reports whether the token is right or wrong; both are false while the tokens are unknown. After too
-	// many wrong tokens, Guess returns an error with a method RetrySeconds instead of calling look. Nil means no
-	// limit.
+	// Guess limits the attempts to guess a token. The argument from is the address and port of the client. Guess
+	// calls the function look, which reports whether the token is right or wrong; both are false while the tokens
+	// are unknown. After too many wrong tokens, Guess returns an error with a method RetrySeconds instead of
+	// calling the function. Nil means no limit.
 	Guess func(from, token string, look func() (right, wrong bool)) error
 }
 

@@ -87,8 +87,8 @@ const maxDepth = 100
 
 // unique returns an error if an object has the same name twice: encoding/json would use the last value, but other
 // parsers use the first. encoding/json also accepts "Rule" for the field rule, so names in the outermost object
-// must differ in more than case. path has the names that lead to the value, and depth is the number of objects and
-// lists around it.
+// must differ in more than case. The parameter path has the names that lead to the value, and depth is the number
+// of objects and lists around it.
 func unique(d *json.Decoder, path []string, depth int) error {
 	opening, err := d.Token()
 	if err != nil || opening != json.Delim('{') && opening != json.Delim('[') {
@@ -150,7 +150,7 @@ type query struct {
 // maxPage is the maximum number of items on a page.
 const maxPage = 1000
 
-// readQuery parses a query. parameters are the parameters of the route; each may occur once.
+// readQuery parses a query, in which each parameter of the route may occur once.
 func readQuery(raw, parameters string) (q query, err error) {
 	known := strings.Fields(parameters)
 	q = query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
@@ -203,7 +203,7 @@ func (q *query) flag(name string) (bool, error) {
 	return v == "true", nil
 }
 
-// or returns a parameter, or otherwise if the parameter is missing. A parameter may be empty.
+// or returns a parameter of the query, or the given value if that parameter is missing. A parameter may be empty.
 func (q *query) or(name, otherwise string) string {
 	if v, given := q.values[name]; given {
 		return v

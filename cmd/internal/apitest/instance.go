@@ -307,7 +307,7 @@ func (i *Instance) LimitOf(key string) int64 {
 // IsPerKey reports whether a result is of the rule per-key and has a limit.
 func IsPerKey(r policy.Result) bool { return r.Rule == "per-key" && r.Plan != nil }
 
-// Eventually waits until holds returns true. The test fails if that takes too long.
+// Eventually waits until the function holds returns true. The test fails if that takes too long.
 func (i *Instance) Eventually(what string, holds func() bool) {
 	i.T.Helper()
 	testkit.Await(i.T, what, holds)

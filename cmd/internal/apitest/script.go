@@ -282,8 +282,8 @@ func (a *Answer) Into(v any) {
 	}
 }
 
-// Hold compares an answer with the wanted status of a step, and with lines, which [Section] describes. text is the
-// body as its reader sees it.
+// Hold compares an answer with the wanted status of a step, and with the parameter lines, which [Section]
+// describes. The parameter text is the body as its reader sees it.
 func (p *Player) Hold(s Step, a *Answer, text string, lines []string) {
 	p.T.Helper()
 	status, first, _ := strings.Cut(s.Want, " ")

@@ -185,7 +185,7 @@ func printDecision(out io.Writer, e *control.Explanation) {
 	}
 }
 
-// printResponse writes the response if the policy sets it, or if all is true.
+// printResponse writes the response if the policy sets it, or if the parameter all is true.
 func printResponse(out io.Writer, e *control.Explanation, all bool) {
 	r := &e.Response
 	switch {

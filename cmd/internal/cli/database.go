@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// databaseCommand adds the flag --rules to a command, and opens the database for run.
+// databaseCommand adds the flag --rules to a command, and opens the database for the function run.
 func databaseCommand(c *cobra.Command, run func(*cobra.Command, *source.Database, []string) error) *cobra.Command {
 	var url string
 	command.AddRulesFlag(c.Flags(), &url, "")

@@ -14,8 +14,8 @@ import (
 // destination is the format and the file of an output. The file "" is standard output.
 type destination struct{ format, file string }
 
-// destinationOf parses --output: a format, or a file name with the extension of a format. formats maps names and
-// extensions to formats. what describes the valid values in errors.
+// destinationOf parses --output: a format, or a file name with the extension of a format. The parameter formats has
+// the format for each format name and extension. In errors, the parameter what describes the valid values.
 func destinationOf(output string, formats map[string]string, what string) (destination, error) {
 	if format, ok := formats[output]; ok {
 		return destination{format: format}, nil
@@ -26,7 +26,7 @@ func destinationOf(output string, formats map[string]string, what string) (desti
 	return destination{}, fmt.Errorf("--output %.60q: write %s", output, what)
 }
 
-// write calls print with a writer for the destination. out is standard output.
+// write calls the function print with a writer for the destination. The parameter out is standard output.
 func (d destination) write(out io.Writer, print func(io.Writer) error) error {
 	if d.file == "" {
 		return command.Failed(print(out))

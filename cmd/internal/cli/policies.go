@@ -21,7 +21,7 @@ type policySource struct {
 
 func (s *policySource) any() bool { return s.file+s.rules != "" }
 
-// read reads and compiles the policy. origin names the file in errors.
+// read reads and compiles the policy. In errors, the parameter origin names the file.
 func (s *policySource) read(c *cobra.Command, origin string) (doc *policy.Document, p *policy.Policy, err error) {
 	if s.rules != "" {
 		return s.readDatabase(c, origin)
@@ -71,8 +71,8 @@ func (s *policySource) readFile(in io.Reader, compile policyfile.Compiler) (*pol
 	return readFile(s.file, in, compile)
 }
 
-// readFile reads and compiles the named policy file. If the name is [command.Stdin] and in is not nil, it reads
-// from in.
+// readFile reads and compiles the named policy file. If the name is [command.Stdin] and the parameter in is not
+// nil, it reads from that reader.
 func readFile(name string, in io.Reader, compile policyfile.Compiler) (*policy.Policy, error) {
 	if name != command.Stdin || in == nil {
 		data, err := policyfile.ReadFile(name)

@@ -77,7 +77,7 @@ func (l *logFormat) flags(c *cobra.Command) {
 	f.StringVar(&l.zone, "zone", "", "time `zone` of timestamps without one, such as Europe/Berlin (default UTC)")
 }
 
-// options returns the options of a feed, with in as standard input.
+// options returns the options of a feed, with the reader in as standard input.
 func (l *logFormat) options(in io.Reader) (o feed.Options, err error) {
 	o.Stdin = in
 	if o.Parse.Zone, err = time.LoadLocation(l.zone); err != nil {
@@ -171,7 +171,7 @@ func (s replayStore) Evicted() int64 { return s.Losses().Evicted }
 var replayFormats = map[string]string{"text": "text", "json": "json", "html": "html", ".json": "json", ".html": "html"}
 
 // reportTo parses --output. A report in HTML needs a file: if output is "html", it is the first argument that ends
-// in .html. logs are the other arguments.
+// in .html. The result logs has the other arguments.
 func reportTo(output string, args []string) (to destination, logs []string, err error) {
 	to, err = destinationOf(output, replayFormats, "text, json or html, or a file that ends in .html or .json")
 	if err != nil || to.format != "html" || to.file != "" {
@@ -196,7 +196,7 @@ func writeReport(w io.Writer, format string, r *replay.Report) error {
 	return show.Text(w, r, terminalWidth(w))
 }
 
-// terminalWidth returns the number of columns of a terminal, or 0 if out is not a terminal.
+// terminalWidth returns the number of columns of a terminal, or 0 if the output is not a terminal.
 func terminalWidth(out io.Writer) int {
 	if f := command.File(out); f != nil {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil {

@@ -59,8 +59,8 @@ func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 	}
 }
 
-// printCluster writes which rules a cluster charges in one step. apart is true if the cluster charges other rules
-// of a request one after the other.
+// printCluster writes which rules a cluster charges in one step. The parameter apart is true if the cluster charges
+// other rules of a request one after the other.
 func printCluster(out *bytes.Buffer, file string, together [][]string, apart bool) {
 	for _, group := range together {
 		fmt.Fprintf(out, "%s: charged in one step on a cluster: %s\n", file, strings.Join(group, ", "))

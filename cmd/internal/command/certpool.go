@@ -6,7 +6,8 @@ import (
 	"os"
 )
 
-// CertPool returns the certificate authorities in a file. setting names the setting with the file in errors.
+// CertPool returns the certificate authorities in a file. In errors, the parameter setting names the setting with
+// the file.
 func CertPool(setting, file string) (*x509.CertPool, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

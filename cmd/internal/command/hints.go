@@ -108,8 +108,8 @@ func Unreadable(setting string, err error) error {
 	return fmt.Errorf("%s: %w: %s", setting, file, hint)
 }
 
-// Args is the Args of a command that takes least to most arguments, or any number if most is 0; otherwise
-// its error is message.
+// Args returns the Args of a command. The number of arguments must be between the bounds least and most; if most is
+// 0, there is no upper bound. For other numbers, the error has the text message.
 func Args(least, most int, message string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || most > 0 && len(args) > most {

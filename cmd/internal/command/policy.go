@@ -15,7 +15,7 @@ const (
 	Stdin         = "-"
 )
 
-// AddRulesFlag adds --rules, the database of rules. more is a part of the flag's description.
+// AddRulesFlag adds --rules, the database of rules. The parameter more is a part of the flag's description.
 func AddRulesFlag(f *pflag.FlagSet, url *string, more string) {
 	f.StringVar(url, "rules", "", "rules database"+more+": a `URL` such as sqlite:rules.db or postgres://user@host/name;\nkeep its password in SLUICE_RULES, PGPASSWORD or ~/.pgpass, not on the command line")
 }

@@ -19,8 +19,7 @@ type act struct {
 	name string
 	role source.Role
 	// look finds the effect by a dry run. If something is wrong with the form, the effect has a Problem, which the
-	// page shows beside the form. If look returns an error, the rule, subject or other item of the request is
-	// wrong.
+	// page shows beside the form. If it returns an error, the rule, subject or other item of the request is wrong.
 	look func(c *call, f url.Values) (*effect, error)
 }
 
@@ -159,9 +158,9 @@ func (e *effect) missing(f url.Values) string {
 }
 
 // offer makes change the action of the effect, and returns the result of a dry run of it. If package control
-// refuses the change, offer returns nil and sets the effect's Problem to the reason. undone is called with the
-// result after the change was made, and returns the undo, or nil if this change cannot be undone. If undone is nil,
-// the act can never be undone.
+// refuses the change, offer returns nil and sets the effect's Problem to the reason. After the change was made, the
+// function undone gets the result, and returns the undo, or nil if this change cannot be undone. If the parameter
+// undone is nil, the act can never be undone.
 func offer[T any](c *call, e *effect, change func(dry bool) (*T, error), undone func(*T) undo) (*T, error) {
 	e.do = func() (undo, error) {
 		did, err := change(false)

@@ -50,7 +50,7 @@ func (a *alerts) text(name string) string {
 // maxMoreAlerts is the maximum number of alerts that are listed after the first one.
 const maxMoreAlerts = 5
 
-// others returns the alerts that are not silenced, except the one with the text first.
+// others returns the alerts that are not silenced, except the one whose text equals the parameter first.
 func (a *alerts) others(first string) (all []control.Alert) {
 	for _, one := range a.Alerts {
 		if one.Alert != first && one.Silenced == nil && len(all) < maxMoreAlerts {
@@ -130,8 +130,8 @@ func silenceAgain(was *control.Silence) undo {
 	}
 }
 
-// unsilenceMade returns the undo of a silence. The undo ends the silence is, unless a later one has replaced it,
-// and restores the silence was if that is not nil.
+// unsilenceMade returns the undo of a silence. The undo ends the new silence (the parameter is), unless a later one
+// has replaced it, and restores the previous silence (the parameter was), if there was one.
 func unsilenceMade(is, was *control.Silence) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Unsilence(c.Context(), c.caller, control.UnsilenceRequest{Alert: is.Alert, Until: is.Until}, false)

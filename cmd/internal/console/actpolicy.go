@@ -90,7 +90,7 @@ func lookEnforceAll(c *call, f url.Values) (*effect, error) {
 	return e, e.tryShadow(c, f, now, "", true)
 }
 
-// tryShadow makes a dry run of the change, and offers the change itself if may is true.
+// tryShadow makes a dry run of the change, and offers the change itself if the parameter may is true.
 func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, until string, may bool) error {
 	etag := cmp.Or(f.Get("etag"), now.ETag)
 	e.Hidden = map[string]string{"etag": etag}
@@ -124,8 +124,8 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 	return nil
 }
 
-// allWords returns a sentence with the number of requests of the last hour that had the outcome o. It starts with
-// what.
+// allWords returns a sentence with the number of requests of the last hour that had the outcome o. The sentence
+// starts with the text what.
 func (c *call) allWords(o telemetry.Outcome, what string) string {
 	v := c.view()
 	return hourWords(v.All.Recent, o, refusedIn(v, telemetry.Hour, o), what)

@@ -24,7 +24,7 @@ type cachedValue[V any] struct {
 	busy  bool
 }
 
-// get returns the value of a key. It loads a new value if the cached one is older than life.
+// get returns the value of a key. It loads a new value if the cached one is older than the duration life.
 func (k *cache[K, V]) get(key K, life time.Duration, load func() (V, error)) (V, error) {
 	k.mu.Lock()
 	v := k.all[key]

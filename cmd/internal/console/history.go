@@ -69,7 +69,8 @@ func (h *history) yesterday(now time.Time) (s sample, known bool) {
 	return s, s.step == step
 }
 
-// watch adds a sample to the history in each step until done is closed. So the first page can show the past.
+// watch adds a sample to the history in each step until the channel done is closed. So the first page can show the
+// past.
 func (s *server) watch(done <-chan struct{}) {
 	self := control.Caller{Name: via, Role: source.Viewer}
 	tick := time.NewTicker(telemetry.Step)

@@ -57,7 +57,7 @@ func (l *lastHour) Old() string {
 	return fmt.Sprintf("For %s, the policy in force leads to another decision than the one made then, because counters were older or shared, or because the policy has changed since.", words.Counted(l.Differs, "request"))
 }
 
-// upTo returns a count, or a range from n to most if most is larger.
+// upTo returns a count, or the range up to its upper bound if that is larger.
 func upTo(n, most int64) string {
 	if n == most {
 		return number(n)

@@ -112,8 +112,8 @@ type loadPoint struct {
 	refused [telemetry.Classes]float64 // a second
 }
 
-// loadChartOf draws the last day if day is true, otherwise the last hour. It returns nil without data. If would is
-// true, it draws the requests that a rule in shadow mode would have denied.
+// loadChartOf draws the last day if the parameter day is true, otherwise the last hour. It returns nil without
+// data. If the parameter would is true, it draws the requests that a rule in shadow mode would have denied.
 func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadChart {
 	list, step, length := l.Recent, telemetry.Step, time.Hour
 	if day {
@@ -141,8 +141,8 @@ func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadCha
 	return c
 }
 
-// refusedByClass returns the denied requests per second by class, the most important class first. If would is true,
-// it returns the requests that would have been denied.
+// refusedByClass returns the denied requests per second by class, the most important class first. If the parameter
+// would is true, it returns the requests that would have been denied.
 func refusedByClass(s *telemetry.LoadStep, would bool, lasted time.Duration) (all [telemetry.Classes]float64) {
 	by := &s.Denied
 	if would {

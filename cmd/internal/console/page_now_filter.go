@@ -79,7 +79,7 @@ func (a asked) WithWindow(w telemetry.Window) string {
 	return a.Link()
 }
 
-// WithSpan returns the link that selects a day for the chart if day is true, otherwise an hour.
+// WithSpan returns the link that selects a day for the chart if the parameter day is true, otherwise an hour.
 func (a asked) WithSpan(day bool) string {
 	a.Day, a.From, a.To = day, time.Time{}, time.Time{}
 	return a.Link()

@@ -195,8 +195,8 @@ func (p *policyPlan) rules(was, is []policy.Rule, own map[string]*control.Item) 
 	return nil
 }
 
-// change adds the change of a rule if before and after differ. A new rule has a nil before, and a removed rule a
-// nil after.
+// change adds the change of a rule if its versions before and after the change differ. For a new rule, the
+// parameter before is nil; for a removed rule, the parameter after is nil.
 func (p *policyPlan) change(name string, before, after *policy.Rule, own *control.Item) error {
 	if before != nil && after != nil && reflect.DeepEqual(before, after) {
 		return nil
@@ -242,8 +242,8 @@ func ruleText(r *policy.Rule) (string, error) {
 	return strings.TrimPrefix(text, "rules:\n"), err
 }
 
-// send makes all changes in one transaction, or tries them if dry is true. It returns the ID of their entry in the
-// audit log. If package control refuses a change, send sets the Problem of the change to the reason.
+// send makes all changes in one transaction, or tries them if the parameter dry is true. It returns the ID of their
+// entry in the audit log. If package control refuses a change, send sets the Problem of the change to the reason.
 func (p *policyPlan) send(c *call, dry bool) (entry int64, err error) {
 	if len(p.Changes) == 0 || !p.Good() {
 		return 0, nil

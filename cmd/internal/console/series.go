@@ -58,8 +58,8 @@ func (s steps) lasts(i int) time.Duration {
 	return max(0, to.Sub(from))
 }
 
-// within returns the sum of the steps that begin at or after from and before to, and the time in which those
-// requests were counted.
+// within returns the sum of the steps that begin in the period [from, to), and the time in which those requests
+// were counted.
 func (s steps) within(from, to time.Time) (sum telemetry.Counts, lasted time.Duration) {
 	for i := s.first(from); i < min(s.first(to), len(s.counts)); i++ {
 		sum.Add(&s.counts[i])

@@ -67,7 +67,7 @@ func unblockAll(key map[string]string, blocked []control.BlockedRule) undo {
 	}
 }
 
-// restoreBefore undoes the last change of the rules. entry is the ID of the change in the audit log.
+// restoreBefore undoes the last change of the rules. The parameter entry is the ID of the change in the audit log.
 func restoreBefore(entry int64) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Restore(c.Context(), c.caller, entry, false)

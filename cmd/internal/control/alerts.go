@@ -75,8 +75,8 @@ func (s *silences) of(alert string) *Silence {
 	return nil
 }
 
-// change replaces the silence of an alert with is; nil ends the silence. It fails unless the present silence equals
-// seen.
+// change replaces the silence of an alert with another one (the parameter is); nil ends the silence. It fails
+// unless the present silence equals the parameter seen.
 func (s *silences) change(alert string, seen, is *Silence) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,7 +63,7 @@ func (c *Control) blockEverywhere(ctx context.Context, who Caller, r *BlockReque
 }
 
 // blocksOf returns an override for each rule under which a subject can be blocked. Of the other rules, it adds
-// those that count by the subject's key to out.Open.
+// those that count by the subject's key to the list out.Open.
 func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override, err error) {
 	own := maps.Clone(s.key)
 	if s.id != "" {
@@ -96,8 +96,8 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 	return all, nil
 }
 
-// keyWith returns the key of an override for all subjects of a rule with the values own. counts reports whether the
-// rule's key has all parts of own.
+// keyWith returns the key of an override for all subjects of a rule with the values in the map own. The result
+// counts reports whether the rule's key has all parts of that map.
 func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, counts bool) {
 	key = map[string]string{}
 	if r.Exempt || r.Block || len(own) == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// examine compiles the policy in force with a document, but without other overrides and subjects. at is the path of
-// the document in that policy. Errors point into the document.
+// examine compiles the policy in force with a document, but without other overrides and subjects. The result at is
+// the path of the document in that policy. Errors point into the document.
 func (c *Control) examine(document any) (p *policy.Policy, at string, err error) {
 	switch d := document.(type) {
 	case *policy.Rule:
@@ -49,7 +49,7 @@ func (c *Control) examineRule(rule *policy.Rule) (*policy.Policy, string, error)
 	return p, at, examined(err, at)
 }
 
-// examined converts errors of the document at the path at to a problem.
+// examined converts errors of a document to a problem. The parameter at is the path of the document.
 func examined(err error, at string) error {
 	if found, ok := err.(policy.Errors); ok && len(found) > 0 {
 		return Mistakes(found, at)

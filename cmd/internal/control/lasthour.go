@@ -76,8 +76,8 @@ func covered(file, merged *policy.Document) (names []string) {
 	return names
 }
 
-// tryOut returns the effect that a policy would have had on the latest requests. It returns nil if would is nil, or
-// if requests are not recorded.
+// tryOut returns the effect that a policy would have had on the latest requests. It returns nil if that policy is
+// nil, or if requests are not recorded.
 func (c *Control) tryOut(ctx context.Context, would *policy.Document) (*recent.Trial, error) {
 	if c.recent == nil || would == nil {
 		return nil, nil

@@ -81,8 +81,8 @@ type Restored struct {
 	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
-// Restore undoes the last change of rules, tiers and settings in one transaction. entry is Entry of
-// [Control.Previous].
+// Restore undoes the last change of rules, tiers and settings in one transaction. The parameter entry is the field
+// Entry of [Control.Previous].
 func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool) (*Restored, error) {
 	if err := who.Needs(source.Admin); err != nil {
 		return nil, err

@@ -59,8 +59,8 @@ func (c *Control) shadow() ShadowState {
 	return s
 }
 
-// shadowOf returns the state of the shadow mode of p. until is the end in force; database and file are the values
-// in those sources.
+// shadowOf returns the state of the shadow mode of p. The parameter until is the end in force; the parameters
+// database and file are the values in those sources.
 func shadowOf(p *policy.Policy, until, database, file string) ShadowState {
 	s := ShadowState{On: p.WatchOnly(), Until: until}
 	ends, says := p.ShadowUntil()

@@ -122,7 +122,7 @@ func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 	return out, err
 }
 
-// block marks a subject as blocked until a time, or without an end if until is zero.
+// block marks a subject as blocked until a time, or without an end if that time is zero.
 func (s *SubjectState) block(until time.Time) {
 	s.Blocked = true
 	if !until.IsZero() {
@@ -145,8 +145,8 @@ type SubjectLimits struct {
 	Rules []SubjectState    `json:"rules"`
 }
 
-// Subjects returns the state of a subject under the named rule, or under all rules if rule is "". key maps key
-// parts to values.
+// Subjects returns the state of a subject under the named rule, or under all rules if rule is "". The parameter key
+// maps key parts to values.
 func (c *Control) Subjects(ctx context.Context, who Caller, rule string, key map[string]string) (*SubjectLimits, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -191,8 +191,8 @@ func noRule(name string) *Problem {
 	return Problemf(http.StatusNotFound, "unknown rule %q", name)
 }
 
-// partsOf returns the given values by which a rule counts. all reports whether the rule has a key and all parts of
-// the key are given.
+// partsOf returns the given values by which a rule counts. The result all reports whether the rule has a key and
+// each part of the key is given.
 func partsOf(r *policy.Rule, given map[string]string) (key map[string]string, all bool) {
 	key = map[string]string{}
 	for _, part := range r.Key {
@@ -330,14 +330,14 @@ func (s *LimitState) giveBack(units int64) {
 	}
 }
 
-// subjectAct is a change of a subject. apply makes the change; if dry is true, it only checks for errors. foresee
-// changes a state as apply would.
+// subjectAct is a change of a subject. The function apply makes the change; if dry is true, it only checks for
+// errors. The function foresee changes a state as the change would.
 type subjectAct struct {
 	apply   func(s *found, dry bool) error
 	foresee func(*SubjectState)
 }
 
-// change changes a subject. If dry is true, it predicts the change.
+// change changes a subject. If the parameter dry is true, it only predicts the change.
 func (c *Control) change(ctx context.Context, who Caller, t Target, dry bool, act subjectAct) (*SubjectChange, error) {
 	s, err := c.find(who, t)
 	if err != nil {
@@ -434,9 +434,9 @@ func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*Subj
 	return &SubjectLimits{state.Key, []SubjectState{state}}, err
 }
 
-// recorded returns an apply function for a change outside the database. The function runs do, and adds an entry to
-// the database's audit log. Without a database, it logs the change instead, without values of keys, because they
-// may be secrets.
+// recorded returns an apply function for a change outside the database. That function runs the function do, and
+// adds an entry to the database's audit log. Without a database, it logs the change instead, without values of
+// keys, because they may be secrets.
 func (c *Control) recorded(ctx context.Context, who Caller, action, reason string, more map[string]any, do func(*found) error) func(*found, bool) error {
 	return func(s *found, dry bool) error {
 		if dry {

@@ -109,7 +109,7 @@ func (c *Control) create(ctx context.Context, w *writing) (*Written, error) {
 	return out, err
 }
 
-// Put creates or replaces the item with an ID. The document may omit its name. change must have a condition.
+// Put creates or replaces the item with an ID. The document may omit its name. The change must have a condition.
 func (c *Control) Put(ctx context.Context, who Caller, id string, document any, change Change) (*Written, error) {
 	w := &writing{Change: change, who: who, kind: kindOf(document), id: id}
 	if err := who.Needs(w.kind.Role()); err != nil {
@@ -141,7 +141,7 @@ func (c *Control) documentError(w *writing, err error) error {
 	return err
 }
 
-// Delete deletes an item of the database. change must have a Match.
+// Delete deletes an item of the database. The change must have a Match.
 func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, change Change) (*Written, error) {
 	w := &writing{Change: change, who: who, kind: kind, id: id}
 	if err := who.Needs(kind.Role()); err != nil {
@@ -160,8 +160,8 @@ func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, 
 	return c.writeIf(ctx, w)
 }
 
-// unconditional returns the problem of a change without a condition. alternative is a text about another condition,
-// or "".
+// unconditional returns the problem of a change without a condition. The parameter alternative is a text about
+// another condition, or "".
 func unconditional(alternative string) *Problem {
 	p := Problemf(http.StatusPreconditionRequired, "send the ETag of your last read as If-Match, to keep changes by others%s", alternative)
 	p.Errors = []Wrong{{Header: "If-Match", Detail: p.Detail}}
@@ -183,7 +183,7 @@ func (w *writing) take(document any) error {
 }
 
 // signed returns a copy of a document with the actor as its author, and with the ID as its name if it has no name.
-// own is the ID of the document, and field is the name of the field with the ID.
+// The result own is the ID of the document, and field is the name of the field with the ID.
 func signed(document any, id, actor string) (signed any, own, field string) {
 	switch d := document.(type) {
 	case *policy.Rule:
@@ -206,8 +206,8 @@ func signed(document any, id, actor string) (signed any, own, field string) {
 	panic(fmt.Sprintf("control: %T is not an item", document))
 }
 
-// look sets w.before to the present item. For subjects and overrides, it searches the whole list only if list is
-// true: the list may be long, and the database checks the condition anyway.
+// look sets w.before to the present item. For subjects and overrides, it searches the whole list only if the
+// parameter list is true: the list may be long, and the database checks the condition anyway.
 func (c *Control) look(w *writing, list bool) error {
 	if c.policy.database == nil {
 		return noDatabase()

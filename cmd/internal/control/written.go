@@ -51,7 +51,7 @@ func put(tx *source.Tx, document any, disabled bool, match source.Match) (item, 
 	return item{}, fmt.Errorf("no database keeps a %T", document)
 }
 
-// remove deletes an item if its version is match.
+// remove deletes an item if its version equals the parameter match.
 func remove(tx *source.Tx, kind Kind, id string, match source.Match) error {
 	switch kind {
 	case Rules:
@@ -70,8 +70,8 @@ type changed struct {
 	document *policy.Document // only after a dry run
 }
 
-// change makes a change and, unless dry is true, puts it into force. It returns the new policy, which is compiled
-// before the change is committed.
+// change makes a change and, unless the parameter dry is true, puts it into force. It returns the new policy, which
+// is compiled before the change is committed.
 func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*source.Tx) error) (p changed, err error) {
 	if dry {
 		_, after, err := w.database.DryRun(ctx, actor, fn)
@@ -89,8 +89,8 @@ func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*s
 	return p, err
 }
 
-// record runs do, an operation outside the database. If do succeeds and a database is used, record adds an audit
-// entry.
+// record runs the function do, an operation outside the database. If the operation succeeds and a database is used,
+// record adds an audit entry.
 func (w *written) record(ctx context.Context, e source.Entry, do func() error) error {
 	if w.database == nil {
 		return do()

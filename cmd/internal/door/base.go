@@ -57,7 +57,7 @@ func Rescue(log *slog.Logger, err *error) {
 }
 
 // Answer sets a to the answer to a request, and the fields of the answer in h. If the request has a fault, the
-// answer is a denial; otherwise it is the answer to d. asked are the fields of the request.
+// answer is a denial; otherwise it is the answer to d. The parameter asked has the fields of the request.
 func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault string, asked http.Header) {
 	p := b.Engine.Policy()
 	client := answer.Client{Header: asked, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()}

@@ -13,7 +13,7 @@ type Cache[K comparable, V any] struct {
 	all map[K]V
 }
 
-// Get returns the value of a key. It calls make for a missing value.
+// Get returns the value of a key. It calls the function make for a missing value.
 func (c *Cache[K, V]) Get(key K, make func(K) (V, error)) (V, error) {
 	c.mu.RLock()
 	v, known := c.all[key]

@@ -26,9 +26,9 @@ func Bearer(fields []string) string {
 	return strings.TrimSpace(token)
 }
 
-// AdmitCall returns an error for a gRPC call without permission. authorize gets the address and the token of the
-// caller; it may be nil. If the error of authorize has a method RetrySeconds, AdmitCall returns RESOURCE_EXHAUSTED,
-// otherwise refused.
+// AdmitCall returns an error for a gRPC call without permission. The function authorize gets the address and the
+// token of the caller; it may be nil. If its error has a method RetrySeconds, AdmitCall returns RESOURCE_EXHAUSTED,
+// otherwise the error refused.
 func AdmitCall(ctx context.Context, authorize func(from, token string) error, refused error) error {
 	if authorize == nil {
 		return nil

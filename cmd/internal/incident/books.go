@@ -51,7 +51,7 @@ type Tally struct{ Asked, Refused, Blocked uint64 }
 // Share returns the fraction of requests that were refused.
 func (t Tally) Share() float64 { return float64(t.Refused) / float64(max(t.Asked, 1)) }
 
-// between calls f for each entry at or after from and before to.
+// between calls f for each entry in the period [from, to).
 func (b *Books) between(from, to time.Duration, f func(*entry)) {
 	first, _ := slices.BinarySearchFunc(b.all, from, func(e entry, at time.Duration) int { return cmp.Compare(e.at, at) })
 	for i := first; i < len(b.all) && b.all[i].at < to; i++ {

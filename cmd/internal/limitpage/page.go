@@ -184,7 +184,7 @@ func appliesTo(r *policy.Rule) (t Text) {
 
 func (t Text) words(s string) Text { return append(t, Piece{s, false}) }
 
-// say appends a sentence. The elements of code replace each %s.
+// say appends a sentence. The elements of the parameter code replace each %s.
 func (t Text) say(format string, code ...string) Text {
 	for i, s := range strings.Split(format, "%s") {
 		if i > 0 {
@@ -244,7 +244,7 @@ var partWords = map[string]string{
 	"jwt": "per claim %s of the bearer token",
 }
 
-// parts describes the parts of a key. lacking reports whether a request may lack one.
+// parts describes the parts of a key. The result lacking reports whether a request may lack one.
 func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 	for _, part := range key {
 		kind, name, _ := strings.Cut(part, ":")

@@ -18,7 +18,7 @@ type limit struct {
 	extension string
 	texts     []string // in the form of a policy, such as "100/minute"
 	by        countBy
-	key       []string // if by is byKey
+	key       []string // if the field by is byKey
 	algorithm string
 	shadow    bool // the rule would deny more than the extension
 	notes     []string
@@ -52,8 +52,8 @@ var forms = map[string]func(d *Document, n *yaml.Node) []*limit{
 // off is a reader's result for an extension that switches limits off.
 var off = []*limit{}
 
-// limitsOf returns the limits in the extensions of a document, a path or an operation. known reports whether any
-// extension is about limits.
+// limitsOf returns the limits in the extensions of a document, a path or an operation. The result known reports
+// whether any extension is about limits.
 func (d *Document) limitsOf(n *yaml.Node) (all []*limit, known bool) {
 	flat, first := &yaml.Node{Kind: yaml.MappingNode}, ""
 	for key, value := range pairs(n) {
@@ -319,8 +319,8 @@ var (
 // maxPeriod bounds the periods of limits.
 const maxPeriod = 10 * 366 * 24 * time.Hour
 
-// period returns n times a unit in the form of a policy. unit is a length of time such as "minute", "15m" or
-// "PT1H"; for other texts, period returns "".
+// period returns n times the given unit in the form of a policy. The unit is a length of time such as "minute",
+// "15m" or "PT1H"; for other texts, period returns "".
 func period(n int64, unit string) string {
 	length := lengthOf(unit)
 	switch small := strings.ToLower(strings.TrimSpace(unit)); {

@@ -143,8 +143,8 @@ func (b *builder) limited(o *Operation, limits []*limit, quota bool) {
 	}
 }
 
-// propose adds a rule with a proposed limit for an operation. unread are limits of the operation that could not be
-// read.
+// propose adds a rule with a proposed limit for an operation. The parameter unread has limits of the operation that
+// could not be read.
 func (b *builder) propose(o *Operation, unread []*limit) {
 	l := &limit{texts: []string{proposedWrite}, shadow: true}
 	if slices.Contains([]string{"", "GET", "HEAD", "OPTIONS", "TRACE", "QUERY"}, o.Method) {
@@ -272,7 +272,7 @@ func (b *builder) patterns(o *Operation) (all, notes []string) {
 	return all, sentences(notes)
 }
 
-// appendNew appends those of values that all does not contain.
+// appendNew appends the values that the list all does not contain yet.
 func appendNew[T comparable](all []T, values ...T) []T {
 	for _, v := range values {
 		if !slices.Contains(all, v) {

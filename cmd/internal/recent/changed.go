@@ -71,7 +71,7 @@ func settings(doc *policy.Document) string {
 	return encode(d)
 }
 
-// order returns the names of the rules that others also has, in the order of the document.
+// order returns the names of the rules that are also in the map others, in the order of the document.
 func order(doc *policy.Document, others map[string]ruleText) string {
 	var names []string
 	for i := range doc.Rules {

@@ -100,7 +100,7 @@ func (f *Fleet) posted(ctx context.Context, part string) (map[string][]byte, err
 	return f.Board.Posted(ctx, part)
 }
 
-// answer answers the posted trials except those in before, and returns all posted ones.
+// answer answers the posted trials except those in the set before, and returns all posted ones.
 func (f *Fleet) answer(ctx context.Context, before map[string]bool) (now map[string]bool) {
 	asked, err := f.posted(ctx, askedPart)
 	if err != nil {

@@ -160,8 +160,8 @@ func (j *judge) left() (all []replay.NotJudged) {
 	return all
 }
 
-// judged returns the document without the rules in left. Values of which the records have only hashes are replaced
-// with their tokens.
+// judged returns the document without the rules in the map left. Values of which the records have only hashes are
+// replaced with their tokens.
 func (j *judge) judged(left map[string]replay.NotJudged) policy.Document {
 	doc := j.doc
 	doc.Rules = nil
@@ -203,7 +203,8 @@ func (j *judge) tokenized(r policy.Rule) policy.Rule {
 	return r
 }
 
-// conditions replaces the hidden values in conditions with their tokens. prefix is the kind of the parts.
+// conditions replaces the hidden values in conditions with their tokens. The parameter prefix is the kind of the
+// parts.
 func (j *judge) conditions(prefix string, values map[string]string) map[string]string {
 	if len(values) == 0 {
 		return nil

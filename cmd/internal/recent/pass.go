@@ -280,7 +280,7 @@ func (r *reader) shown(text string) string {
 // between separates the values of a subject.
 const between = " · "
 
-// shownFor returns the visible form of v if text is the value of v, or else other.
+// shownFor returns the visible form of v if text is the value of v, or else the text other.
 func (v *value) shownFor(text, other string) string {
 	switch {
 	case v.State != policy.Present || text != v.Value:

@@ -87,7 +87,7 @@ func (w *writer) measure(o *policy.Observation, s *schema) int {
 	return n
 }
 
-// write appends the record of a decision after measure. id is 0 if no rule depends on the outcome.
+// write appends the record of a decision after measure. The parameter id is 0 if no rule depends on the outcome.
 func (w *writer) write(o *policy.Observation, s *schema, at int64, id uint64) {
 	q := o.Request
 	w.number(flagIf(!o.Decision.Allowed, denied) | flagIf(q.NoPath, noPath) | flagIf(q.Mode == policy.GiveBack, givesBack) | flagIf(q.Cost > 1, hasCost) | flagIf(id > 0, hasID))
@@ -193,7 +193,7 @@ func (w *writer) again(hash uint64) bool {
 	return true
 }
 
-// literal appends a text, which consists of s and rest, and stores its position under its hash.
+// literal appends a text, which consists of the two parts s and rest, and stores its position under its hash.
 func (w *writer) literal(hash uint64, s, rest string) {
 	w.slots[hash>>(64-slotBits)] = slot(hash&^(maxChunk-1) | uint64(len(w.chunk.data)))
 	w.number(uint64(len(s)+len(rest)) << 1)

@@ -14,7 +14,7 @@ import (
 // maxReported bounds the subjects of a Trial.
 const maxReported = 20
 
-// report stores the result of a pass in out.
+// report stores the result of a pass in a Trial.
 func (p *pass) report(out *Trial) {
 	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
 	out.Most = p.most()

@@ -15,8 +15,8 @@ type axis struct {
 	begin int64 // the number of the first step, counted from the Unix epoch
 	steps int   // 0: nothing has happened yet
 
-	last      int   // the step of the last call of at
-	from, end int64 // the times of step last
+	last      int   // the step that the last call of the method at returned
+	from, end int64 // the start and the end of that step
 }
 
 func (a *axis) micros() int64 { return stepSeconds[a.level] * 1e6 }
@@ -24,8 +24,8 @@ func (a *axis) micros() int64 { return stepSeconds[a.level] * 1e6 }
 func (a *axis) begins() time.Time { return time.UnixMicro(a.begin * a.micros()).UTC() }
 
 // at returns the step of a time. A time before the first step belongs to the first step. For a time that is too
-// late for the series, room is false, and the caller has to make the steps longer; if they cannot become longer,
-// the time belongs to the last step.
+// late for the series, the result room is false, and the caller has to make the steps longer; if they cannot become
+// longer, the time belongs to the last step.
 func (a *axis) at(t int64) (i int, room bool) {
 	number := t / a.micros()
 	if a.steps == 0 {

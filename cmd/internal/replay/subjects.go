@@ -21,7 +21,7 @@ type subject struct {
 	hash     uint64
 	first    uint32 // request
 	last     uint32
-	runBegin uint32 // the start of the run of requests to which last belongs
+	runBegin uint32 // the start of the run of requests to which the last request belongs
 	requests uint32 // 0: this place in the table is free
 	record   uint32 // the number of the record, from 1; 0: the subject was never denied
 	run      uint16 // requests in the run

@@ -284,7 +284,7 @@ func (t *tally) together(refusing []int) {
 	}
 }
 
-// keepBeside removes the rules from beside that are not in rules.
+// keepBeside removes the rules from the field beside that are not in the parameter rules.
 func (r *ruleTally) keepBeside(rules []int) {
 	r.beside = slices.DeleteFunc(r.beside, func(i int) bool { return !slices.Contains(rules, i) })
 }

@@ -112,7 +112,7 @@ type answer struct {
 	tokens                []string // pieces of the text, or of the JSON with the call's arguments
 	tool                  string   // the name of the called tool, or ""
 	arguments             object
-	input, cached, output int  // numbers of tokens; input includes cached
+	input, cached, output int  // numbers of tokens; the field input includes the field cached
 	cut                   bool // the answer was cut at the maximum in the request
 }
 
@@ -127,7 +127,7 @@ const (
 // number finds the number of words for which a message asks.
 var number = regexp.MustCompile(`\d+`)
 
-// answer returns the answer to the prompt. size is the size of the request body in bytes.
+// answer returns the answer to the prompt. The parameter size is the size of the request body in bytes.
 func (p *prompt) answer(size int) (a answer) {
 	a.input = (size + bytesOfToken - 1) / bytesOfToken
 	if strings.Contains(p.Model, "-cached") {

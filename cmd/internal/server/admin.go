@@ -81,8 +81,8 @@ func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]
 // adminTimeout bounds a request to the admin address, except a stream.
 const adminTimeout = 30 * time.Second
 
-// openAdmin opens the address of --admin, which serves the probes, the metrics, the admin API and the console.
-// connections are those of the gateway's clients, for the metrics.
+// openAdmin opens the address of --admin, which serves the probes, the metrics, the admin API and the console. The
+// parameter connections has those of the gateway's clients, for the metrics.
 func (s *server) openAdmin(connections *proxy.Connections) error {
 	set := &s.settings.admin
 	l, err := s.listeners.Open("--admin", string(set.address))
@@ -133,7 +133,7 @@ func (s *server) adminCallers(addr net.Addr) *access.Access {
 	}
 }
 
-// adminHandler returns the handler of the admin address. Its streams end when done is closed.
+// adminHandler returns the handler of the admin address. Its streams end when the channel done is closed.
 func (s *server) adminHandler(callers *access.Access, done <-chan struct{}, connections *proxy.Connections) http.Handler {
 	if s.settings.admin.strictReady {
 		s.health.Require(s.store.Answers)

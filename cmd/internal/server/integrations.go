@@ -103,8 +103,8 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 	return all
 }
 
-// authorizer checks the token of a caller. from is the caller's address and port. A nil authorizer means that
-// callers need no token.
+// authorizer checks the token of a caller. The argument from is the caller's address and port. A nil authorizer
+// means that callers need no token.
 type authorizer func(from, token string) error
 
 // doorConfig returns the configuration of an integration whose callers authorize checks.

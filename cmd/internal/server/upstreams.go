@@ -120,7 +120,7 @@ func parseUpstream(s string) (upstream, error) {
 	return upstream{parsed}, nil
 }
 
-// or returns the upstream's URL, or sample if the upstream is the built-in API.
+// or returns the upstream's URL, or the URL sample if the upstream is the built-in API.
 func (u upstream) or(sample *url.URL) *url.URL {
 	if u.isSample() {
 		return sample

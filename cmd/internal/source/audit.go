@@ -26,8 +26,8 @@ func (tx *Tx) audit(action, kind, target string, before, after *string) error {
 	return tx.insert(auditTable, auditColumns, [][]any{tx.entry(action, kind, target, before, after)})
 }
 
-// Audit returns up to n entries of the audit log, the latest first. If before is not 0, it returns only entries
-// that are older than the entry with this ID.
+// Audit returns up to n entries of the audit log, the latest first. If the parameter before is not 0, it returns
+// only entries that are older than the entry with this ID.
 func (d *Database) Audit(ctx context.Context, before int64, n int) (all []Entry, err error) {
 	const text = "SELECT id, at, actor, action, kind, target, coalesce(before, ''), coalesce(after, '') FROM sluice_audit WHERE id < $1 ORDER BY id DESC LIMIT $2"
 	ctx, cancel := bounded(ctx)
@@ -55,9 +55,9 @@ func readEntries(ctx context.Context, q query, text string, args ...any) (all []
 	return all, rows.Err()
 }
 
-// Record runs do and adds an entry to the audit log. It is for operations that do not change a row, such as a
-// reset. If do or adding the entry fails, Record returns an error and the log does not change. If the commit fails,
-// do has run without an entry.
+// Record runs the function do and adds an entry to the audit log. It is for operations that do not change a row,
+// such as a reset. If the function fails or the entry cannot be added, Record returns an error and the log does not
+// change. If the commit fails, the function has run without an entry.
 func (d *Database) Record(ctx context.Context, actor, action, kind, target, after string, do func() error) error {
 	if err := checkTexts("actor", actor, "target", target); err != nil {
 		return err

@@ -41,23 +41,24 @@ func (v versions) base() versions {
 	return v
 }
 
-// SamePolicy reports whether c and other have the same policy, that is, differ at most in tokens. other may be nil.
+// SamePolicy reports whether c and the contents other have the same policy, that is, differ at most in tokens. The
+// parameter other may be nil.
 func (c *Contents) SamePolicy(other *Contents) bool {
 	return c == other || c.comparable(other) && c.versions.policy() == other.versions.policy()
 }
 
-// comparable reports whether the versions of c and other can be compared. They cannot if one is nil, or was
-// assembled by a program and so has no versions.
+// comparable reports whether the versions of c and of the contents other can be compared. They cannot if one is
+// nil, or was assembled by a program and so has no versions.
 func (c *Contents) comparable(other *Contents) bool {
 	return c != nil && other != nil && c.lineage == other.lineage && c.versions.all > 0 && other.versions.all > 0
 }
 
-// olderThan reports whether c is older than other, which may be nil.
+// olderThan reports whether c is older than the contents other, which may be nil.
 func (c *Contents) olderThan(other *Contents) bool {
 	return c.comparable(other) && c.Version < other.Version
 }
 
-// sameBase reports whether c and other, which may be nil, differ at most in overrides and subjects.
+// sameBase reports whether c and the contents other, which may be nil, differ at most in overrides and subjects.
 func (c *Contents) sameBase(other *Contents) bool {
 	return c.comparable(other) && c.versions.base() == other.versions.base()
 }
@@ -142,7 +143,8 @@ func (d *Database) remember(c *Contents) {
 	}
 }
 
-// contents returns the contents in a transaction. It reads only the changes since old, if that is not nil.
+// contents returns the contents in a transaction. It reads only the changes since the contents old, if these are
+// not nil.
 func (d *Database) contents(ctx context.Context, q query, old *Contents, lock string) (*Contents, error) {
 	v, err := d.versions(ctx, q, lock)
 	if err != nil {
@@ -187,9 +189,9 @@ func (d *Database) versions(ctx context.Context, q query, lock string) (v versio
 	return v, err
 }
 
-// refresh sets rows to the present rows of a kind. old has the rows of an earlier reading. At that reading, the
-// database had the version seen, and the kind had the version before. now is the present version of the kind. refresh
-// reads only the changed rows, or all rows if some were deleted.
+// refresh sets rows to the present rows of a kind. The parameter old has the rows of an earlier reading; seen is
+// the version of the database at that reading, and before is the version of the kind. The parameter now is the
+// present version of the kind. refresh reads only the changed rows, or all rows if some were deleted.
 func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows *[]R, old []R, seen, before, now int64) (err error) {
 	if *rows = old; before == now {
 		return nil
@@ -209,7 +211,7 @@ func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows 
 	return err
 }
 
-// patch returns the rows of old, with those in changed replaced or added.
+// patch returns the rows in the slice old, with those in the slice changed replaced or added.
 func (k *kind[R]) patch(old, changed []R) []R {
 	ident, order := k.ident, k.cmp
 	if ident == nil {

@@ -7,7 +7,7 @@ type Difference struct {
 }
 
 // Diff returns the differences between two policies: settings, rules, tiers, subjects and overrides. Each kind has
-// the order of after, followed by the deleted rows.
+// the order of the policy after the change, followed by the deleted rows.
 func Diff(before, after *Contents) []Difference {
 	all := diff(settingsKind, settingsRows(before), settingsRows(after))
 	all = append(all, diff(ruleKind, before.Rules, after.Rules)...)

@@ -49,8 +49,8 @@ func merge(file *policy.Document, c *Contents) *merged {
 	return m
 }
 
-// settings replaces the file's settings with those of top. The whole policy is in shadow mode while the file or the
-// database puts it into shadow mode, because the end of one setting must not end the other.
+// settings replaces the file's settings with those of the document top. The whole policy is in shadow mode while
+// the file or the database puts it into shadow mode, because the end of one setting must not end the other.
 func (m *merged) settings(top *policy.Document) {
 	if len(top.TrustedProxies) > 0 {
 		m.TrustedProxies = top.TrustedProxies
@@ -76,7 +76,8 @@ func (m *merged) settings(top *policy.Document) {
 	}
 }
 
-// over returns a map with the entries of both maps. Entries of top take precedence. over does not change the maps.
+// over returns a map with the entries of both maps. Entries of the map top take precedence. over does not change
+// the maps.
 func over[V any](under, top map[string]V) map[string]V {
 	if len(top) == 0 {
 		return under

@@ -117,8 +117,8 @@ func (p *postgres) follow(ctx context.Context, _ *sql.DB, wake, lost func()) {
 	}
 }
 
-// listen calls wake for every notification. It also calls wake at the start, because it may have missed earlier
-// notifications.
+// listen calls the function wake for every notification. It also calls the function at the start, because it may
+// have missed earlier notifications.
 func (p *postgres) listen(ctx context.Context, wake, lost func()) error {
 	conn, err := pgx.ConnectConfig(ctx, p.config.Copy())
 	if err != nil {

@@ -82,9 +82,9 @@ func (r *SettingsRow) withoutShadow() string {
 	return settingsKind.content(&row)
 }
 
-// Restore undoes the last change of rules, tiers or settings. last is the ID of the change's last entry in the
-// audit log: see [Database.LastChange]. Restore is itself a change, so a second Restore undoes the first. It
-// returns a [Conflict] if another change was made since, or if SQL has changed a row.
+// Restore undoes the last change of rules, tiers or settings. The parameter last is the ID of the change's last
+// entry in the audit log: see [Database.LastChange]. Restore is itself a change, so a second Restore undoes the
+// first. It returns a [Conflict] if another change was made since, or if SQL has changed a row.
 func (tx *Tx) Restore(last int64) error {
 	all, err := tx.d.lastChange(tx.ctx, tx.tx)
 	if err == errLarge {

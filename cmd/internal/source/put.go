@@ -175,7 +175,7 @@ func (tx *Tx) DeleteOverride(name string, match Match) error {
 }
 
 // CreateToken creates a token, and returns the secret for its bearer, which is not stored. The name must be new.
-// until is a text for [policy.ParseUntil]; if it is empty, the token never expires.
+// The parameter until is a text for [policy.ParseUntil]; if it is empty, the token never expires.
 func (tx *Tx) CreateToken(name string, role Role, until string) (secret string, row TokenRow, err error) {
 	secret, hash := newSecret()
 	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, Hash: hash}, Absent, nil)

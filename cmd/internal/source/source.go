@@ -74,7 +74,7 @@ type Database struct {
 
 	known  atomic.Pointer[Contents] // the latest contents that were read or committed
 	handed atomic.Pointer[Contents] // the latest result of Read or Watch
-	doubt  atomic.Bool              // known may contain commits that the database has lost
+	doubt  atomic.Bool              // the field known may contain commits that the database has lost
 	wakes  chan struct{}            // signals that something may have changed
 	poll   time.Duration
 
@@ -93,8 +93,8 @@ type dialect interface {
 	// lock returns a clause for the query that reads the version. With this clause, transactions with changes run
 	// one after the other.
 	lock() string
-	// follow calls wake when something may have changed, and lost when it may have missed changes. It returns when
-	// ctx ends.
+	// follow calls the function wake when something may have changed, and the function lost when it may have missed
+	// changes. It returns when ctx ends.
 	follow(ctx context.Context, read *sql.DB, wake, lost func())
 	// unmigrated reports whether an error is about a missing table.
 	unmigrated(error) bool
@@ -174,7 +174,7 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// snapshot returns a snapshot of the database. It reads only the changes since old, which may be nil.
+// snapshot returns a snapshot of the database. It reads only the changes since the contents old, which may be nil.
 func (d *Database) snapshot(ctx context.Context, old *Contents) (*Contents, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

@@ -101,8 +101,8 @@ func (s *Stack) Refused() (file, database error) {
 	return file, database
 }
 
-// File compiles a file's document merged with the database, for [Stack.UseFile]. where is for [policy.CompileAt]. A
-// file that is invalid with the database is tried again whenever the database changes.
+// File compiles a file's document merged with the database, for [Stack.UseFile]. The parameter where is for
+// [policy.CompileAt]. A file that is invalid with the database is tried again whenever the database changes.
 func (s *Stack) File(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -188,7 +188,7 @@ func (s *Stack) Would(c *Contents) (*policy.Policy, *policy.Document, error) {
 }
 
 // WouldFile returns the policy that another file and the database would make, and its document. Do not change the
-// document. where is for [policy.CompileAt].
+// document. The parameter where is for [policy.CompileAt].
 func (s *Stack) WouldFile(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, *policy.Document, error) {
 	next, err := s.make(&file{doc, where}, s.contents())
 	if err != nil {
@@ -276,7 +276,7 @@ func (s *Stack) make(f *file, c *Contents) (*state, error) {
 	return next, nil
 }
 
-// tables returns the policy of s with the overrides and subjects of next.
+// tables returns the policy of s with the overrides and subjects of the state next.
 func (s *state) tables(next *state) (p *policy.Policy, err error) {
 	p = s.policy
 	if s.contents.versions.overrides != next.contents.versions.overrides {

@@ -31,12 +31,12 @@ func (d *Database) Status() Status {
 	return s
 }
 
-// Watch calls apply with the new contents after every change. It returns when ctx ends. At the start, it calls
-// apply if the contents differ from the result of Read.
+// Watch calls the function apply with the new contents after every change. It returns when ctx ends. At the start,
+// it calls the function if the contents differ from the result of Read.
 //
 // Watch notices a change when PostgreSQL reports it by NOTIFY, and otherwise within 500 ms, or within 100 ms in an
-// SQLite file. While the database is unavailable, Watch does not call apply. Afterwards it reads everything again,
-// because the server may have lost its last changes.
+// SQLite file. While the database is unavailable, Watch does not call the function. Afterwards it reads everything
+// again, because the server may have lost its last changes.
 func (d *Database) Watch(ctx context.Context, apply func(*Contents)) {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -83,7 +83,8 @@ func (d *Database) look(ctx context.Context) *Contents {
 	return c
 }
 
-// newer returns the contents of the database if they are newer than old. If doubt is true, it reads everything.
+// newer returns the contents of the database if they are newer than the contents old. If the parameter doubt is
+// true, it reads everything.
 func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Contents, error) {
 	if doubt || old == nil {
 		return d.again(ctx)

@@ -18,8 +18,8 @@ func Comment(indent, text string) string {
 	return b.String()
 }
 
-// CommentRules adds a comment before each rule in the YAML of a policy, which policyfile has encoded. comments has
-// the order of the rules. Each comment is empty or ends in a line break.
+// CommentRules adds a comment before each rule in the YAML of a policy, which policyfile has encoded. The parameter
+// comments has the order of the rules. Each comment is empty or ends in a line break.
 func CommentRules(policy []byte, comments []string) string {
 	b := &strings.Builder{}
 	section := ""

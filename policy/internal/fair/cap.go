@@ -56,8 +56,8 @@ type Cap struct {
 	epoch         int64  // microseconds
 	units         int64  // units in a window, times scale
 	least         int64  // the Each of a tenant that is not limited: see Terms
-	// These are levels of the bucket, in units: burst is full, line leaves only the reserve free, and aim is the
-	// target while demand exceeds the cap.
+	// These are levels of the bucket, in units: the bucket is full at the level burst, only the reserve is free at
+	// the level line, and aim is the target while demand exceeds the cap.
 	burst, line, aim int64
 
 	began  atomic.Int64 // the start of the epoch, in microseconds
@@ -114,13 +114,14 @@ type Terms struct {
 	tenant        *tenant
 }
 
-// NoteAhead records by how many nanoseconds the tenant is ahead of its allocation at now, which is in microseconds.
+// NoteAhead records by how many nanoseconds the tenant is ahead of its allocation at the time now, which is in
+// microseconds.
 func (t *Terms) NoteAhead(ahead, now int64) {
 	t.tenant.due.Store(now + ahead/1000)
 }
 
-// Ahead returns by how many nanoseconds the tenant is ahead of its allocation at now, according to the last
-// NoteAhead.
+// Ahead returns by how many nanoseconds the tenant is ahead of its allocation at the time now, according to the
+// last NoteAhead.
 func (t *Terms) Ahead(now int64) int64 { return max(0, t.tenant.due.Load()-now) * 1000 }
 
 // Within returns how many more units the tenant can request in this epoch without exceeding its allocation.
@@ -138,7 +139,7 @@ func Units(count int64, period time.Duration) int64 {
 }
 
 // New returns a cap of count units per period. Its Units must be at most MaxUnits. The name identifies the cap in
-// all processes. unit is the amount that a unit adds to the level of the bucket.
+// all processes. The parameter unit is the amount that a unit adds to the level of the bucket.
 func New(name string, count int64, period time.Duration, burst, unit int64) *Cap {
 	c := &Cap{
 		unit: unit,
@@ -170,8 +171,8 @@ func identify(name string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// Ask records that a tenant requests units at now, which is in microseconds, and sets the terms of the request. The
-// key is copied.
+// Ask records that a tenant requests units at the time now, which is in microseconds, and sets the terms of the
+// request. The key is copied.
 func (c *Cap) Ask(key string, weight, units, now int64, terms *Terms) {
 	c.pass(now)
 	t := c.tenant(key, weight, true)
@@ -204,7 +205,7 @@ type Part struct {
 	Short   bool  // whether demand exceeds the cap
 }
 
-// Part returns the allocation of a tenant at now, and records nothing.
+// Part returns the allocation of a tenant at the time now, and records nothing.
 func (c *Cap) Part(key string, weight, now int64) Part {
 	c.pass(now)
 	t := c.tenant(key, weight, false)
@@ -222,9 +223,9 @@ func (c *Cap) Part(key string, weight, now int64) Part {
 	return p
 }
 
-// Note records the level of the cap's bucket at now. While instances cannot count together, the bucket is divided
-// into parts, and used is the level of this instance's part as package share counts it: of two parts, an empty one
-// has the level of a bucket that is half full, and drains half as fast.
+// Note records the level of the cap's bucket at the time now. While instances cannot count together, the bucket is
+// divided into parts, and the parameter used is the level of this instance's part as package share counts it: of
+// two parts, an empty one has the level of a bucket that is half full, and drains half as fast.
 func (c *Cap) Note(used, now, parts int64) {
 	c.level.Store(used)
 	c.noted.Store(now)
@@ -262,7 +263,7 @@ func (c *Cap) set(terms *Terms, t *tenant, asked, units, now int64) {
 	}
 }
 
-// tenant returns the tenant of a key, or nil if it is new and add is false.
+// tenant returns the tenant of a key, or nil if it is new and the parameter add is false.
 func (c *Cap) tenant(key string, weight int64, add bool) *tenant {
 	if t := (*c.known.Load())[key]; t != nil {
 		if t.weight.Load() != weight {
@@ -328,7 +329,7 @@ func (c *Cap) pass(now int64) {
 	}
 }
 
-// renew starts the epoch that contains now. The caller holds dividing.
+// renew starts the epoch that contains the time now. The caller holds dividing.
 func (c *Cap) renew(now int64) {
 	begins := now - now%c.epoch
 	steps := (begins - c.began.Load()) / c.epoch
@@ -439,7 +440,7 @@ func (c *Cap) available(now int64) int64 {
 	return units + min(max(2*(c.ofPart(c.aim, n)-c.held(now))*scale, -units/2), units/4)
 }
 
-// held returns how many units the bucket contains at now, according to the last Note.
+// held returns how many units the bucket contains at the time now, according to the last Note.
 func (c *Cap) held(now int64) int64 {
 	n := c.parts.Load()
 	return max(c.ofPart(0, n), c.level.Load()/c.unit-mulDiv(max(0, now-c.noted.Load()), c.count, c.period*n))

@@ -90,8 +90,8 @@ func (o *others) of(id uint64) int64 {
 	return o.tenants[id].demand
 }
 
-// elsewhere calls want for the tenants that have demand only in other processes. These are the tenants for which of
-// was not called since the last call of elsewhere.
+// elsewhere calls the function want for the tenants that have demand only in other processes. These are the tenants
+// for which others.of was not called since the last call of elsewhere.
 func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	if o == nil {
 		return
@@ -161,7 +161,8 @@ func Append(dst []byte, posts []Post) []byte {
 
 var errNoPost = errors.New("fair: the text is not a post of demands, or has the format of another version")
 
-// Read calls each for the demands in a text of Append. It never calls each if the text is invalid.
+// Read calls the function each for the demands in a text of Append. If the text is invalid, Read does not call it
+// at all.
 func Read(post []byte, each func(limit uint64, a Asked)) error {
 	if err := read(post, func(uint64, Asked) {}); err != nil {
 		return err

@@ -21,8 +21,9 @@ func (m *Members) addJSON(data []byte, nested bool) bool {
 	return end >= 0 && jsonscan.Space(s, end) == len(s)
 }
 
-// addObject adds the members of the object at i, and returns the index of its end. outer is the name of the object
-// within another object, or empty. The result is negative if s has no object at i, or if m is garbled.
+// addObject adds the members of the object at i, and returns the index of its end. The parameter outer is the name
+// of the object within another object, or empty. The result is negative if s has no object at i, or if m is
+// garbled.
 func (m *Members) addObject(s string, i int, outer string, nested bool) int {
 	if i == len(s) || s[i] != '{' {
 		return ^i
@@ -66,8 +67,8 @@ func jsonText(raw string) (string, memberKind) {
 	return raw, numberMember
 }
 
-// addName adds a member without a text. name is the text between its quotes. The name of a member of an inner
-// object becomes "outer[name]", as in a form.
+// addName adds a member without a text. The parameter name is the text between its quotes. The name of a member of
+// an inner object becomes "outer[name]", as in a form.
 func (m *Members) addName(outer, name string) {
 	if strings.IndexByte(name, '\\') < 0 && outer == "" {
 		m.add(Member{name: name})

@@ -51,8 +51,8 @@ func (m *Members) addLoose(f *finding, name string) {
 // every 16 bytes count as a name.
 const maxLooks = 20_000
 
-// addLoosePair adds a pair if its name is like the parameter name. of is the name of the pair, and rest starts with
-// its value.
+// addLoosePair adds a pair if its name is like the parameter name. The parameter of is the name of the pair, and
+// rest is the text from its value on.
 func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	if len(of) > maxFieldName || !mayBeLike(of, name[0]) {
 		return
@@ -85,7 +85,8 @@ func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	}
 }
 
-// mayBeLike is a fast test whether s may be like a name that begins with first, or may be "_charset_".
+// mayBeLike is a fast test whether s may be like a name that begins with the character first, or may be
+// "_charset_".
 func mayBeLike(s string, first byte) bool {
 	if soft[first] || first >= utf8.RuneSelf {
 		return true

@@ -182,8 +182,8 @@ func (e *Member) value() (text string, number int64, ok bool) {
 }
 
 // get returns the member that a server may find by the given name. The result is garbled if several members with
-// the name have different values, or if only some servers consider the name of a member the same, according to
-// alike. Members with an empty value are ignored.
+// the name have different values, or if only some servers consider the name of a member the same, according to the
+// function alike. Members with an empty value are ignored.
 func (m *Members) get(name string, alike func(s, name string) likeness) (Member, Presence) {
 	if m.garbled {
 		return Member{}, Garbled
@@ -336,7 +336,7 @@ func (m *Members) unescapedName(s string) (string, bool) {
 	return m.since(start), validEscapes(s) && !escaped(m.names[start:])
 }
 
-// since returns the part of m.names from start on.
+// since returns the part of m.names that begins at the index start.
 func (m *Members) since(start int) string {
 	return unsafe.String(unsafe.SliceData(m.names[start:]), len(m.names)-start)
 }

@@ -168,7 +168,7 @@ func (l *Limits) Answered(r Ref, sent time.Time, o adaptive.Outcome) {
 // Release releases the permits of a request without a response.
 func (l *Limits) Release(r Ref) { l.end(r, (*adaptive.Limiter).Leave) }
 
-// end calls leave for each permit of a request, unless the permits were released before.
+// end calls the function leave for each permit of a request, unless the permits were released before.
 func (l *Limits) end(r Ref, leave func(*adaptive.Limiter)) {
 	h := r.hold
 	if h == nil {

@@ -92,8 +92,8 @@ func merge(all []span) (r ranges) {
 	return r
 }
 
-// contain reports whether a range contains a. It finds the last range that starts at or before a: first its page,
-// and then the range in the page.
+// contain reports whether one of the ranges contains the number a. It finds the last range that starts at or before
+// a: first its page, and then the range in the page.
 func (r *ranges) contain(a number) bool {
 	if len(r.first) == 0 {
 		return false
@@ -103,8 +103,8 @@ func (r *ranges) contain(a number) bool {
 	return a.below(r.first[at]) == 0 && r.last[at].below(a) == 0
 }
 
-// last returns the index of the last number in all that is not above a, or 0 if there is none. It has no branches
-// that depend on a, because a processor would mispredict half of them.
+// last returns the index of the last number in the list that is not above a, or 0 if there is none. It has no
+// branches that depend on a, because a processor would mispredict half of them.
 func last(all []number, a number) (at int) {
 	for n := len(all); n > 1; {
 		half := n / 2

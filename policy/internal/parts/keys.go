@@ -18,7 +18,8 @@ type Keys struct {
 	count  int      // the number of its values
 	values []string // see Values
 
-	// value was added last, and written is its written form. They are kept because rules often share a part.
+	// The field value has the value that was added last, and written has its written form. They are kept because
+	// rules often share a part.
 	value, written string
 }
 
@@ -67,8 +68,8 @@ func (k *Keys) AddWritten(text string) {
 	k.count++
 }
 
-// since returns the text from start on. If k.text grows later, the result stays in an older copy. This does no
-// harm, because written text does not change before the decision is over.
+// since returns the text that begins at the index start. If k.text grows later, the result stays in an older copy.
+// This does no harm, because written text does not change before the decision is over.
 func (k *Keys) since(start int) string {
 	return unsafe.String(unsafe.SliceData(k.text[start:]), len(k.text)-start)
 }
@@ -91,8 +92,8 @@ func (k *Keys) Values() []string {
 // Bytes returns the key without a hash tag.
 func (k *Keys) Bytes() []byte { return k.text[k.start:] }
 
-// Key returns the key. If together is not nil, Key writes the key again, after a hash tag of these parts; then
-// Bytes returns this key, too.
+// Key returns the key. If the parameter together is not nil, Key writes the key again, after a hash tag of the
+// parts in that list; then Bytes returns this key, too.
 func (k *Keys) Key(together []int) string {
 	if together != nil {
 		k.tag(together)
@@ -116,8 +117,9 @@ func (k *Keys) tag(together []int) {
 }
 
 // Tenant returns the key of a limit that tenants share, and the key of a tenant. The key of the limit has the first
-// parts of this key; owner is the number of these parts. If together is not nil, both keys have the hash tag of
-// these parts. Otherwise, the tenant's key has a hash tag that puts it into the same cluster slot as the limit.
+// parts of this key; the parameter owner is the number of these parts. If the parameter together is not nil, both
+// keys have the hash tag of the parts in that list. Otherwise, the tenant's key has a hash tag that puts it into
+// the same cluster slot as the limit.
 func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
 	start, end := k.start, k.rest+1 // start of the name, and end of the "/" after it
 	if owner > 0 {
@@ -137,7 +139,7 @@ func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
 }
 
 // Beside returns a key that has the given text after a hash tag. The hash tag puts it into the same cluster slot as
-// the key other.
+// the other key.
 func (k *Keys) Beside(other string, text []byte) string {
 	start := len(k.text)
 	if rest, tagged := strings.CutPrefix(other, "{"); tagged {

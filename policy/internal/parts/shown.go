@@ -16,8 +16,8 @@ const missing = "(missing)"
 // between separates the parts of a shown key.
 const between = " · "
 
-// Shown returns the shown form of a key with these values, which are in their written form. If short is true, names
-// are shortened, or the address if the key has no name.
+// Shown returns the shown form of a key with these values, which are in their written form. If the parameter short
+// is true, names are shortened, or the address if the key has no name.
 func (l List) Shown(values []string, short bool) string {
 	return Join(values, func(i int) bool { return short && l.Shortens(i) })
 }
@@ -35,7 +35,8 @@ func (l List) Pseudonym(subject string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// Join returns the shown form of the values of a key with any parts. short selects the values to shorten.
+// Join returns the shown form of the values of a key with any parts. The function short selects the values to
+// shorten.
 func Join(values []string, short func(i int) bool) string {
 	var b []byte
 	for i, v := range values {

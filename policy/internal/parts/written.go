@@ -52,8 +52,8 @@ func (p *Part) canHave(written string) bool {
 	return true
 }
 
-// Unwrite returns the value of the part with this written form. match has the patterns of the rule. The values of
-// constants and patterns are known even if their written form is a hash.
+// Unwrite returns the value of the part with this written form. The parameter match has the patterns of the rule.
+// The values of constants and patterns are known even if their written form is a hash.
 func (p *Part) Unwrite(written string, match []*pattern.Pattern) (value string, state State) {
 	value, state = unwrite(written)
 	if state != Hashed {

@@ -529,7 +529,7 @@ func (b *Buffer) fold(s string) string {
 	return b.since(start)
 }
 
-// since returns the part of b.text from start on.
+// since returns the part of b.text that begins at the index start.
 func (b *Buffer) since(start int) string {
 	return unsafe.String(unsafe.SliceData(b.text[start:]), len(b.text)-start)
 }

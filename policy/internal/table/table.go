@@ -70,8 +70,8 @@ func (t *Table[V]) set(of Shape) *set {
 	return nil
 }
 
-// Add adds the value of a subject. item is the index of the subject in the list from which the table is made. If
-// the subject already has an entry, Add changes nothing, and returns the item of that entry and true.
+// Add adds the value of a subject. The parameter item is the index of the subject in the list from which the table
+// is made. If the subject already has an entry, Add changes nothing, and returns the item of that entry and true.
 func (t *Table[V]) Add(of Shape, subject []byte, value V, until int64, item int) (first int, twice bool) {
 	in := t.set(of)
 	if in == nil {
@@ -104,9 +104,9 @@ func (t *Table[V]) Sort() {
 	})
 }
 
-// Find returns the entry of a subject that is in force, or nil. subject returns the text of the subject for a
-// shape, as passed to Add. now returns microseconds since the Unix epoch, and is called only for entries that
-// expire.
+// Find returns the entry of a subject that is in force, or nil. The function subject returns the text of the
+// subject for a shape, as passed to Add. The parameter now is a function that returns the time in microseconds
+// since the Unix epoch, and is called only for entries that expire.
 func (t *Table[V]) Find(subject func(*Shape) []byte, now func() int64) *Entry {
 	for i := range t.sets {
 		in := &t.sets[i]
@@ -117,8 +117,8 @@ func (t *Table[V]) Find(subject func(*Shape) []byte, now func() int64) *Entry {
 	return nil
 }
 
-// Both calls do for each subject that is in both tables, with its values in other and in t, in the order of the
-// items of t.
+// Both calls the function do for each subject that is in both tables, with its values in the other table and in t,
+// in the order of the items of t.
 func (t *Table[V]) Both(other *Table[V], do func(theirs, value V)) {
 	type pair struct {
 		item          uint32

@@ -300,7 +300,7 @@ func short(f func(...any) string) func(...any) (string, error) {
 	}
 }
 
-// eachList calls do with a list of a template and with all lists inside it.
+// eachList calls the function do with a list of a template and with all lists inside it.
 func eachList(list *nodes.ListNode, do func(*nodes.ListNode)) {
 	if list == nil {
 		return

@@ -37,7 +37,7 @@ func meterThan(a, b *sluice.Plan) bool {
 	return !queues && a.Tick == b.Tick && a.Capacity <= b.Capacity && rate(a).Cmp(rate(b)) <= 0
 }
 
-// windowsFit reports whether all units that n windows of a allow fit b.
+// windowsFit reports whether all units that n windows of the limit a allow fit the limit b.
 func windowsFit(n int64, a, b *sluice.Plan) bool { return n > 0 && n <= b.Capacity/a.Capacity }
 
 // windowsWithin returns the largest number of windows of a whose units can count in b at the same time, or 0 if it

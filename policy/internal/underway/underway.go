@@ -36,12 +36,12 @@ type Estimate struct {
 	state state
 	units int64
 	since time.Time
-	until time.Time // until when the estimate can be refunded
+	until time.Time // the time until which the estimate can be refunded
 	at    *list.Element
 }
 
-// Add adds the charge of a request that was made at since and can be refunded for lasts. It returns nil if there
-// are already maxEstimates estimates.
+// Add adds the charge of a request that was made at the time since and can be refunded for the duration lasts. It
+// returns nil if there are already maxEstimates estimates.
 func (u *Estimates) Add(c *sluice.Charge, since time.Time, lasts time.Duration) *Estimate {
 	p := &Estimate{state: stateOf(c), units: c.Cost, since: since, until: since.Add(lasts)}
 	u.mu.Lock()

@@ -29,7 +29,8 @@ func (a *Client) find(ctx context.Context, path string, document any) (*held, er
 	return &held{path: path, etag: answer.etag}, nil
 }
 
-// put creates an item in a collection, or replaces old, which is nil for a new item. text describes the new item.
+// put creates an item in a collection, or replaces an item, which is the parameter old. For a new item, this is
+// nil. The parameter text describes the new item.
 func (a *Client) put(c *cobra.Command, collection string, old *held, document any, text string) error {
 	method, path, etag := http.MethodPost, collection, ""
 	if old != nil {

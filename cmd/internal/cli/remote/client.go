@@ -122,8 +122,8 @@ type adminAnswer struct {
 	body   []byte
 }
 
-// call sends a request and decodes the answer into out. in, the body, and etag, the value of If-Match, are
-// optional.
+// call sends a request and decodes the answer into the parameter out. The parameter in is the body, and etag is the
+// value of If-Match; both are optional.
 func (a *Client) call(ctx context.Context, method, path string, q url.Values, etag string, in, out any) (adminAnswer, error) {
 	var answer adminAnswer
 	r, err := a.request(ctx, method, path, q, in)
@@ -259,12 +259,12 @@ func (a *Client) refusal(answer *adminAnswer) error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-// Print writes v as JSON if --output is json; otherwise it calls text.
+// Print writes v as JSON if --output is json; otherwise it calls the function text.
 func (a *Client) Print(c *cobra.Command, v any, text func(io.Writer)) error {
 	return a.print(c, adminAnswer{body: control.JSON(v)}, text)
 }
 
-// print writes the answer if --output is json; otherwise it calls text.
+// print writes the answer if --output is json; otherwise it calls the function text.
 func (a *Client) print(c *cobra.Command, answer adminAnswer, text func(io.Writer)) error {
 	var b bytes.Buffer
 	if a.output == "json" {

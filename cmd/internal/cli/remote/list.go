@@ -14,8 +14,8 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// list writes a list of the API as a table, or with the JSON of each item on one line. head has the titles of the
-// columns, and cells returns the row of an item.
+// list writes a list of the API as a table, or with the JSON of each item on one line. The parameter head has the
+// titles of the columns, and the function cells returns the row of an item.
 func list[T any](a *Client, c *cobra.Command, path string, q url.Values, head string, cells func(source string, document *T) []string) error {
 	out := c.OutOrStdout()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -52,7 +52,7 @@ func WriteTrial(w io.Writer, t *recent.Trial) {
 	writeNotJudged(w, t)
 }
 
-// atMost formats a count and, if most is higher, also most as the approximate upper bound.
+// atMost formats a count, followed by its approximate upper bound if that is higher.
 func atMost(n, most int64) string {
 	if n == most {
 		return humanize.Comma(n)

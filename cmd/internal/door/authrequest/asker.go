@@ -111,8 +111,8 @@ func (a Asker) String() string {
 // Name returns the kind of proxy, which is also the last part of its path.
 func (a Asker) Name() string { return a.kind.name }
 
-// BringsBody reports whether the proxy sends the bodies of requests. If it does not, mend is a hint for rules that
-// need bodies.
+// BringsBody reports whether the proxy sends the bodies of requests. If it does not, the result mend is a hint for
+// rules that need bodies.
 func (a Asker) BringsBody() (brings bool, mend string) {
 	if a.body {
 		return true, ""

@@ -70,7 +70,7 @@ func newDecider(c Config, a Asker) *decider {
 	return d
 }
 
-// serve answers a request of a proxy. target is the path after the name of the proxy's kind.
+// serve answers a request of a proxy. The parameter target is the path after the name of the proxy's kind.
 func (d *decider) serve(w http.ResponseWriter, r *http.Request, target string) {
 	a := &answering{kind: d.kind}
 	a.exchange = exchange.Join(w, r, &a.own, a)

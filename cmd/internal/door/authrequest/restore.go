@@ -31,8 +31,8 @@ const maxID = 200
 // open to clients.
 var named = regexp.MustCompile(`^@[A-Za-z0-9_.-]{1,60}$`)
 
-// restore returns the client's request. An error is a mistake in the proxy's configuration. target is the rest of
-// the path of the proxy's request.
+// restore returns the client's request. An error is a mistake in the proxy's configuration. The parameter target is
+// the rest of the path of the proxy's request.
 func (d *decider) restore(r *http.Request, target string) (*http.Request, error) {
 	token := take(r.Header, tokenField)
 	if d.authorize != nil {

@@ -109,7 +109,7 @@ func (c *call) serve() *problem {
 	return nil
 }
 
-// query parses the query. status reports whether the response gets the status of the answer.
+// query parses the query. The result status reports whether the response gets the status of the answer.
 func (c *call) query() (status bool, p *problem) {
 	switch c.r.URL.RawQuery {
 	case "":

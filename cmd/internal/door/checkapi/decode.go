@@ -18,7 +18,7 @@ type memberSet uint16
 
 func (s memberSet) has(n int) bool { return s>>n&1 != 0 }
 
-// member is a possible member of an object. Its read decodes the value into a T.
+// member is a possible member of an object. Its function read decodes the value into a T.
 type member[T any] struct {
 	name string
 	read func(d *decoder, into T) bool
@@ -117,7 +117,8 @@ var outcomeMembers = []member[*policy.Outcome]{
 	}},
 }
 
-// text returns a read function for a text. what names the text in errors, and field returns the address for the text.
+// text returns a read function for a text. The parameter what names the text in errors, and the function field
+// returns the address for the text.
 func text[T any](what string, field func(T) *string) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
 		*field(into), ok = d.text(what)
@@ -125,7 +126,8 @@ func text[T any](what string, field func(T) *string) func(*decoder, T) bool {
 	}
 }
 
-// integer returns a read function for a whole number from least to most. field returns the address for the number.
+// integer returns a read function for a whole number between the bounds least and most. The function field returns
+// the address for the number.
 func integer[T any](least, most int64, field func(T) *int64) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
 		*field(into), ok = d.integer(least, most)
@@ -133,8 +135,8 @@ func integer[T any](least, most int64, field func(T) *int64) func(*decoder, T) b
 	}
 }
 
-// object reads an object into the parameter into. The object may have the members in takes, each at most once; seen are
-// the members that it has.
+// object reads an object into the parameter into. The object may have the members in the set takes, each at most
+// once; the result seen has the members of the object.
 func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen memberSet, ok bool) {
 	ok = d.members(func(name string) bool {
 		n := find(all, name)
@@ -305,7 +307,7 @@ func (d *decoder) client(c *check) bool {
 	return addr.IsValid() || d.fail("write the address of the client, as in 192.0.2.1 or 2001:db8::1")
 }
 
-// texts reads an object with texts as values. what names the values in errors.
+// texts reads an object with texts as values. The parameter what names the values in errors.
 func (d *decoder) texts(all map[string]string, what string) bool {
 	return d.members(func(name string) bool {
 		if _, twice := all[name]; twice {

@@ -73,7 +73,7 @@ func (d *reader) more(closing byte) bool {
 	return false
 }
 
-// members reads an object, and calls read for each of its members.
+// members reads an object, and calls the function read for each of its members.
 func (d *reader) members(read func(name string) bool) bool {
 	if !d.eat('{') {
 		return d.fail("it must be an object")
@@ -95,7 +95,7 @@ func (d *reader) members(read func(name string) bool) bool {
 	}
 }
 
-// elements reads a list, and calls read for each of its elements.
+// elements reads a list, and calls the function read for each of its elements.
 func (d *reader) elements(read func() bool) bool {
 	if !d.eat('[') {
 		return d.fail("it must be a list")
@@ -113,7 +113,7 @@ func (d *reader) elements(read func() bool) bool {
 	}
 }
 
-// text reads a string. what names the string in errors.
+// text reads a string. The parameter what names the string in errors.
 func (d *reader) text(what string) (string, bool) {
 	d.space()
 	if d.i == len(d.s) || d.s[d.i] != '"' {

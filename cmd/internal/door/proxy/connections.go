@@ -44,7 +44,7 @@ func (c *Connections) Refused() (all, address uint64) {
 }
 
 // Listener returns a listener on l with these bounds. A write on one of its connections fails if the client does
-// not read for the time stall. A deadline for the whole response, as in http.Server, would cut long streams.
+// not read for the given duration. A deadline for the whole response, as in http.Server, would cut long streams.
 func (c *Connections) Listener(l net.Listener, stall time.Duration) net.Listener {
 	return &listener{l, c, stall}
 }

@@ -38,7 +38,7 @@ func (b *clientBody) Head(status int) int {
 	return 0
 }
 
-// Take sends the withheld answer, if any, at the first call. body is the body of the answer.
+// Take sends the withheld answer, if any, at the first call. The parameter body is the body of the answer.
 func (b *clientBody) Take(body []byte) {
 	if b.status == 0 {
 		return

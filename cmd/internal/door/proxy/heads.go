@@ -35,8 +35,9 @@ type frames struct {
 	other   bool              // the connection speaks another protocol
 }
 
-// scan processes p, the next bytes from the client. unfinished reports whether p ends within a head or a frame; the
-// payload of a DATA frame does not count. began reports whether a head or a frame began in p.
+// scan processes p, the next bytes from the client. The result unfinished reports whether p ends within a head or a
+// frame; the payload of a DATA frame does not count. The result began reports whether a head or a frame starts in
+// p.
 func (f *frames) scan(p []byte) (unfinished, began bool) {
 	for len(p) > 0 && !f.other {
 		var n int

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// byHost passes each request to the handler of its host. Requests for other hosts go to rest, which may be nil.
+// byHost passes each request to the handler of its host. Requests for other hosts go to the handler rest, which may
+// be nil.
 func byHost(hosts map[string]http.Handler, rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := hosts[HostName(r.Host)]

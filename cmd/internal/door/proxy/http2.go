@@ -82,7 +82,8 @@ type stall struct {
 	late     bool
 }
 
-// boundStream returns a writer for the answer to r. Its writes fail if the client does not read for the time after.
+// boundStream returns a writer for the answer to r. The parameter after is a duration: writes fail if the client
+// does not read for that long.
 func boundStream(w http.ResponseWriter, r *http.Request, after time.Duration) *stall {
 	s := &stall{after: after}
 	s.exchange = exchange.Join(w, r, &s.own, nil)
@@ -90,7 +91,7 @@ func boundStream(w http.ResponseWriter, r *http.Request, after time.Duration) *s
 	return s
 }
 
-// BoundStreams ends an HTTP/2 stream if the client does not read the answer for the time after.
+// BoundStreams ends an HTTP/2 stream if the client does not read the answer for the given duration.
 func BoundStreams(next http.Handler, after time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 {

@@ -71,8 +71,8 @@ func (l *link) end() {
 	l.owner.slots.leave()
 }
 
-// exchange sends r and reads the head of the response. After an error, the caller must close the connection.
-// unanswered reports whether the connection failed before the first byte of an answer.
+// exchange sends r and reads the head of the response. After an error, the caller must close the connection. The
+// result unanswered reports whether the connection failed before the first byte of an answer.
 func (l *link) exchange(r *http.Request, body []byte) (resp *http.Response, unanswered bool, err error) {
 	b := &linkBody{link: l}
 	if r.Context().Done() != nil {
@@ -197,8 +197,8 @@ func (b *linkBody) cancel() {
 	_ = b.link.SetDeadline(time.Unix(1, 0))
 }
 
-// done keeps the connection for another request if all is true, that is, the whole response was read, and the
-// context was not canceled. Otherwise it closes the connection.
+// done keeps the connection for another request if the parameter all is true, which means that the whole response
+// was read, and if the context was not canceled. Otherwise it closes the connection.
 func (b *linkBody) done(all bool) {
 	if b.ended.Swap(true) {
 		return

@@ -23,7 +23,7 @@ func newSlots(most int) *slots {
 	return &slots{Weighted: semaphore.NewWeighted(int64(most))}
 }
 
-// take waits for a slot. If no slot is free, it first calls room, which may free one.
+// take waits for a slot. If no slot is free, it first calls the function room, which may free one.
 func (s *slots) take(ctx context.Context, room func()) error {
 	if s.TryAcquire(1) {
 		return nil

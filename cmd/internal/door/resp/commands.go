@@ -11,7 +11,7 @@ import (
 // command describes a known command.
 type command struct {
 	run         func(c *conn, args [][]byte)
-	least, most int  // the number of arguments, including the name; most is 0 without a maximum
+	least, most int  // bounds of the number of arguments, including the name; the upper bound 0 means none
 	open        bool // permitted without a token
 	asks        bool // the command needs a decision, and is answered with its batch; other commands are answered at once
 	key         int  // the index of the key among the arguments, for COMMAND

@@ -87,7 +87,7 @@ func bulk(buf []byte, at int) (arg []byte, end int, err error) {
 }
 
 // number reads a length and its CRLF, and returns the index of their end, or 0 if they are incomplete. It returns
-// the error bad for a text that is not a length, and the error large for a length above most.
+// the error bad for a text that is not a length, and the error large for a length above the maximum most.
 func number(buf []byte, at, most int, bad, large error) (n, end int, err error) {
 	begin := at
 	for ; at < len(buf) && '0' <= buf[at] && buf[at] <= '9'; at++ {
@@ -160,7 +160,7 @@ func cutWord(line []byte) (word, rest []byte, ok bool) {
 	return word, nil, true
 }
 
-// unquote appends the quoted text at line[at] to word, and returns the index of its end.
+// unquote appends the quoted text that starts at line[at] to word, and returns the index of its end.
 func unquote(word, line []byte, at int) (_ []byte, end int, ok bool) {
 	quote := line[at]
 	for at++; at < len(line); {
@@ -180,7 +180,7 @@ func unquote(word, line []byte, at int) (_ []byte, end int, ok bool) {
 	return nil, 0, false
 }
 
-// escape returns the character for the escape sequence at line[at], and the index of its end.
+// escape returns the character for the escape sequence that starts at line[at], and the index of its end.
 func escape(line []byte, at int, quote byte) (plain byte, end int) {
 	if at+1 == len(line) {
 		return '\\', at + 1

@@ -35,7 +35,7 @@ type Server struct {
 	conns    map[net.Conn]Conn
 }
 
-// New returns a server. open returns the Conn for a connection, and must not block.
+// New returns a server. The function open returns the Conn for a connection, and must not block.
 func New(log *slog.Logger, open func(net.Conn) Conn) *Server {
 	s := &Server{open: open, log: log, conns: make(map[net.Conn]Conn)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -142,7 +142,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// stop stops accepting connections, and calls each for every open one.
+// stop stops accepting connections, and calls the function each for every open connection.
 func (s *Server) stop(each func(net.Conn, Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ func beginReply(dst []byte, h head, size int) reply {
 	return reply{dst, from, from + frameLength + size}
 }
 
-// set appends a variable. add appends its value.
+// set appends a variable. The function add appends its value.
 func (r *reply) set(name string, add func(dst []byte) []byte) {
 	dst := append(r.dst, actionSetVar, argumentsOfSet, scopeTransaction)
 	dst = appendVarint(dst, uint64(len(name)))

@@ -130,7 +130,8 @@ var apacheVariables = map[string]variable{
 	"T{ms}": {what: valDuration, shape: number, scale: 1e3, rank: 1}, "T": {what: valDuration, shape: number, scale: 1e6},
 }
 
-// ofApache returns the variable of a letter. For a status, final means the status after internal redirects.
+// ofApache returns the variable of a letter. If the letter stands for a status, and the parameter final is true, it
+// is the status after internal redirects.
 func ofApache(letter, arg string, final bool) variable {
 	switch {
 	case letter == "i":

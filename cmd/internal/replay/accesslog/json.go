@@ -37,9 +37,9 @@ func (p paths) at(name string) *key {
 	return p[name]
 }
 
-// add adds a path. Its value goes into the slot at. A dot in the path may separate names of objects or be part of
-// a name: "client.ip" is both {"client":{"ip":…}} and {"client.ip":…}. If a line has several paths of a slot, the
-// one with the lowest rank counts.
+// add adds a path. The parameter at is the index of the slot for its value. A dot in the path may separate names of
+// objects or be part of a name: "client.ip" is both {"client":{"ip":…}} and {"client.ip":…}. If a line has several
+// paths of a slot, the one with the lowest rank counts.
 func (p paths) add(path string, at int, rank uint8) {
 	k := p.at(path)
 	k.slots = append(k.slots, slot{at, rank})

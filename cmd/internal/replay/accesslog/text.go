@@ -322,8 +322,9 @@ func (p *piece) end(rest []byte) int {
 	}
 }
 
-// fits reports whether the value and its literal can be at the start of rest. It is called only for fixed widths,
-// numbers and words. It looks no further than the next space, so that a line of spaces takes no longer than others.
+// fits reports whether the value and its literal can be at the start of the text rest. It is called only for fixed
+// widths, numbers and words. It looks no further than the next space, so that a line of spaces takes no longer than
+// others.
 func (p *piece) fits(rest []byte) bool {
 	n := p.width
 	switch p.shape {

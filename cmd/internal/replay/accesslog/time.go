@@ -9,14 +9,14 @@ import (
 type moment struct {
 	year, month, day     int
 	hour, minute, second int
-	micros               int64 // within the second, or since the Unix epoch if whole is set
+	micros               int64 // within the second, or since the Unix epoch if the field whole is set
 	offset               int   // seconds east of UTC
 	zoned                bool  // the offset is known
 	whole                bool  // micros is the whole time
 }
 
-// unix returns microseconds since the Unix epoch, and false for an invalid time. A time without an offset is in
-// zone.
+// unix returns microseconds since the Unix epoch, and false for an invalid time. The parameter zone is the time
+// zone of times without an offset.
 func (m *moment) unix(zone *time.Location) (int64, bool) {
 	if m.whole {
 		return m.micros, true
@@ -141,8 +141,8 @@ func fraction(b []byte) int64 {
 	return n
 }
 
-// isoTime returns an ISO 8601 time in microseconds since the Unix epoch. A time without a zone is in zone, or in
-// UTC if zone is nil.
+// isoTime returns an ISO 8601 time in microseconds since the Unix epoch. The parameter zone is the time zone of a
+// time without one; nil means UTC.
 func isoTime(b []byte, zone *time.Location) (int64, bool) {
 	var m moment
 	if !m.iso(b) {

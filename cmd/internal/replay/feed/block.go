@@ -162,8 +162,8 @@ func sortByTime(entries []*Entry) {
 }
 
 // settle changes the time of late requests, and returns their number. A request is late if an earlier line has a
-// time that is more than window after it; its time becomes the latest time of the lines before it. The argument
-// latest is the latest time before the block.
+// time that is later by more than the parameter window; its time becomes the latest time of the lines before it.
+// The argument latest is the latest time before the block.
 func (b *block) settle(latest, window int64) (late int64) {
 	if b.from >= max(latest, b.to)-window {
 		return 0

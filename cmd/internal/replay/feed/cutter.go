@@ -21,8 +21,8 @@ type cutter struct {
 	err    error // the error that ended the reading
 }
 
-// run sends the blocks to out in order, and to work for parsing. It returns nil at the end of the file, a
-// [brokenError] if the file is damaged, or another error that ended it.
+// run sends the blocks to the channel out in order, and to the channel work for parsing. It returns nil at the end
+// of the file, a [brokenError] if the file is damaged, or another error that ended it.
 func (c *cutter) run(ctx context.Context, out, work chan<- *block) error {
 	text, err := c.source.open()
 	if err != nil {

@@ -17,7 +17,7 @@ type stream struct {
 	block  int   // the size of a block
 	lines  int64
 	out    chan *block
-	err    error // the error that ended the stream, once out is closed
+	err    error // the error that ended the stream, once the channel out is closed
 }
 
 // run has the remaining entries of a block, in the order of time.
@@ -187,7 +187,8 @@ func (m *merger) add(s *stream, b *block) {
 	m.put(run{b.order, m.seq, b, s})
 }
 
-// release hands on the entries that are earlier than bound. While too much memory is held, it hands on more.
+// release hands on the entries that are earlier than the time bound. While too much memory is held, it hands on
+// more.
 func (m *merger) release(bound int64) error {
 	for len(m.runs) > 0 {
 		limit := bound
@@ -220,8 +221,8 @@ func (m *merger) put(r run) {
 	m.runs = slices.Insert(m.runs, at, r)
 }
 
-// ahead returns how many entries of r are earlier than limit and before the entries of the other runs. It is at
-// least one.
+// ahead returns how many entries of r are earlier than the time limit and before the entries of the other runs. It
+// is at least one.
 func (r *run) ahead(limit int64, others []run) int {
 	if len(others) > 0 {
 		next := &others[len(others)-1]

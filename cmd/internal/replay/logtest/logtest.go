@@ -76,8 +76,8 @@ func Bucket(count, period, burst int64) Oracle {
 	}
 }
 
-// SlidingLog returns an oracle that allows count requests in any period. Each request counts for extra seconds
-// longer than the period.
+// SlidingLog returns an oracle that allows count requests in any period. The parameter extra is the number of
+// seconds that each request counts in addition to the period.
 func SlidingLog(count, period, extra int64) Oracle {
 	var allowed []int64
 	return func(at int64) bool {

@@ -55,7 +55,8 @@ func (p *printer) section(name string) {
 	p.paragraph("", strings.ToUpper(name))
 }
 
-// paragraph writes first and then text, in lines of the printer's width. Lines after the first are indented.
+// paragraph writes the parameters first and text one after the other, in lines of the printer's width. All lines
+// but the first one are indented.
 func (p *printer) paragraph(first, text string) {
 	indent := utf8.RuneCountInString(first)
 	for i, line := range words.Wrap(text, min(p.width, 100)-indent) {
@@ -70,8 +71,9 @@ func (p *printer) paragraph(first, text string) {
 // paragraphs.
 const narrowest = 16
 
-// table writes rows in columns. The first left columns are text, and the others are numbers. If there is little
-// room, the widest text is broken into lines; if there is even less, each row becomes a paragraph.
+// table writes rows in columns. The parameter left is the number of columns with text, which come first; the other
+// columns have numbers. If there is little room, the widest text is broken into lines; if there is even less, each
+// row becomes a paragraph.
 func (p *printer) table(left int, head []string, rows [][]string) {
 	widths := make([]int, len(head))
 	room := p.width

@@ -23,8 +23,8 @@ type Files struct {
 	cert, key, ca string
 }
 
-// AddFlags adds the flags of an address. Their names start with prefix. cert and ca are parts of the flags'
-// descriptions.
+// AddFlags adds the flags of an address. Their names start with prefix. The parameters cert and ca are parts of the
+// flags' descriptions.
 func (f *Files) AddFlags(flags *pflag.FlagSet, prefix, cert, ca string) {
 	f.prefix = "--" + prefix
 	flags.StringVar(&f.cert, prefix+"tls-cert", "", "`file` with the certificate of "+cert)
@@ -74,8 +74,8 @@ func (f *Files) load() (*keyPair, error) {
 	return f.parse(text)
 }
 
-// Config returns a TLS configuration. protocols are for ALPN. If a CA for clients is set, auth is the policy for
-// their certificates. Config returns nil for nil Certificates.
+// Config returns a TLS configuration. The parameter protocols is for ALPN. If a CA for clients is set, the
+// parameter auth is the policy for their certificates. Config returns nil for nil Certificates.
 func (c *Certificates) Config(auth tls.ClientAuthType, protocols ...string) *tls.Config {
 	if c == nil {
 		return nil

@@ -129,8 +129,8 @@ type Drain struct {
 	Timeout time.Duration // the maximum wait for requests to finish
 }
 
-// Run serves until ctx ends, and then drains. If a listener fails, Run returns the error. It calls ready with true
-// at the start, and with false when load balancers should stop sending requests.
+// Run serves until ctx ends, and then drains. If a listener fails, Run returns the error. It calls the function
+// ready with true at the start, and with false when load balancers should stop sending requests.
 func (s *Set) Run(ctx context.Context, ready func(bool), drain Drain) error {
 	var running sync.WaitGroup
 	defer running.Wait()

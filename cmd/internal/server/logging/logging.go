@@ -29,7 +29,7 @@ func (s *Settings) AddFlags(c *cobra.Command) {
 }
 
 // New returns a log that writes text to a terminal, or JSON to another file. Only logging to a terminal can block.
-// close waits at most a second until the remaining lines are written.
+// The function close waits at most a second until the remaining lines are written.
 func New(out *os.File, level command.Level) (log *slog.Logger, close func()) {
 	options := &slog.HandlerOptions{Level: level.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration { // otherwise JSON would have nanoseconds

@@ -63,7 +63,7 @@ func New(c Config) *Metrics {
 	return m
 }
 
-// Handler returns a handler that answers scrapes. connections are those of the gateway's clients.
+// Handler returns a handler that answers scrapes. The parameter connections has those of the gateway's clients.
 func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
 	c := &m.config
 	registry := prometheus.NewRegistry()

@@ -32,7 +32,7 @@ const (
 	latencyEvery = 10 * time.Second // the minimum time between the entries of past
 )
 
-// At returns the latency of the minute before now. now must not decrease between calls.
+// At returns the latency of the minute before the time now, which must not decrease between calls.
 func (l *StoreLatency) At(now time.Time) (latency telemetry.Latency) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +53,9 @@ func (l *StoreLatency) At(now time.Time) (latency telemetry.Latency) {
 	return latency
 }
 
-// since returns the quantile q of the latency of the calls since before. The result is the upper bound of the
-// quantile's bucket, or the last bound if the quantile is above all bounds.
+// since returns the quantile q of the latency of the calls that c counts and the earlier counts, in the parameter
+// before, do not. The result is the upper bound of the quantile's bucket, or the last bound if the quantile is
+// above all bounds.
 func (c countedCalls) since(before countedCalls, q float64) time.Duration {
 	need := uint64(math.Ceil(q * float64(c.count-before.count)))
 	if need == 0 {

@@ -31,8 +31,8 @@ func (s *Settings) AddFlags(f *pflag.FlagSet) {
 // Any reports whether a policy is set.
 func (s *Settings) Any() bool { return s.File != "" || s.Database != "" || s.EnvoyConfig != "" }
 
-// Check returns an error if no policy is set, or if its source cannot be followed. origin returns the source of a
-// flag's value.
+// Check returns an error if no policy is set, or if its source cannot be followed. The function origin returns the
+// source of a flag's value.
 func (s *Settings) Check(origin func(flag string) string) error {
 	switch {
 	case s.EnvoyConfig != "" && s.File != "":

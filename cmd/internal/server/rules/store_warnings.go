@@ -25,9 +25,9 @@ func (r *Rules) logStoreWarnings(p *policy.Policy) {
 	}
 }
 
-// evictable returns long, the rule whose new keys expire last, and short, the rules whose keys expire sooner even
-// if their limits are used up. A store that evicts by expiry evicts keys of the rules in short to make room for new
-// keys of long.
+// evictable returns the rule whose new keys expire last, and the rules whose keys expire sooner even if their
+// limits are used up. A store that evicts by expiry evicts keys of the latter rules to make room for new keys of
+// the former.
 func evictable(plans []policy.RulePlan) (short []string, long string) {
 	var longest time.Duration
 	for _, r := range plans {

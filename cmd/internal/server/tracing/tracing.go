@@ -109,7 +109,7 @@ func Open(ctx context.Context, to URL, engine *policy.Engine, version string, lo
 	}, nil
 }
 
-// Close sends the remaining spans. It gives up at the time by.
+// Close sends the remaining spans. The parameter by is the time at which it gives up.
 func (t *Tracer) Close(by time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), by)
 	defer cancel()
@@ -172,7 +172,7 @@ func (t *Tracer) http(next http.Handler, passOn bool) http.Handler {
 	})
 }
 
-// methodName returns the name of the span for a method. known reports whether it is a known method.
+// methodName returns the name of the span for a method. The result known is false for an unknown method.
 func methodName(method string) (name string, known bool) {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
@@ -206,8 +206,8 @@ func (t *Tracer) attributes(r *http.Request, method string, known bool) []attrib
 	return all
 }
 
-// end ends the span of an HTTP request. returned reports whether the handler returned. If not, it panicked, and the
-// connection was cut.
+// end ends the span of an HTTP request. The parameter returned is true if the handler has returned. If not, it
+// panicked, and the connection was cut.
 func end(span trace.Span, code int, returned bool) {
 	switch {
 	case !returned:

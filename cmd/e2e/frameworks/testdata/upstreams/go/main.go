@@ -62,7 +62,7 @@ func say(w http.ResponseWriter, r *http.Request, idioms map[string]any) {
 	_, _ = w.Write(text)
 }
 
-// or returns the value, or nil if there is false.
+// or returns the value, or nil if the parameter there is false.
 func or(v string, there bool) any {
 	if there {
 		return v

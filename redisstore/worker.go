@@ -11,9 +11,13 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// movingFor is how long a request may wait while its keys move from one node of a cluster to another, or while nodes
-// do not know the owner of its slot.
-const movingFor = 2 * time.Second
+// movingFor is how long a request may wait while its keys move from one node of a cluster to another, and unownedFor
+// how long while its slot has no owner. The second is short, because such a request occupies a worker, and the slot
+// may never get an owner.
+const (
+	movingFor  = 2 * time.Second
+	unownedFor = 100 * time.Millisecond
+)
 
 // worker sends requests to the server and receives their replies. It is used by one goroutine at a time.
 type worker struct {
@@ -74,9 +78,9 @@ func (w *worker) splitBySlot() {
 }
 
 // send runs the script for each call. A call is sent again only if it has not run: after NOSCRIPT, and while its keys
-// move (see isMoving).
+// move (see movesFor).
 func (w *worker) send(b *batcher) {
-	var giveUp time.Time
+	var began time.Time
 	for calls, pause := w.calls, time.Millisecond; ; {
 		loads := b.loads.Load()
 		missing, moving := w.sendOnce(calls, false)
@@ -95,10 +99,10 @@ func (w *worker) send(b *batcher) {
 			}
 		}
 		if len(moving) > 0 {
-			if giveUp.IsZero() {
-				giveUp = time.Now().Add(movingFor)
+			if began.IsZero() {
+				began = time.Now()
 			}
-			moving = w.splitCalls(moving, time.Now().Before(giveUp))
+			moving = w.splitCalls(moving, time.Since(began))
 			time.Sleep(pause)
 			pause = min(2*pause, 50*time.Millisecond)
 		}
@@ -108,12 +112,12 @@ func (w *worker) send(b *batcher) {
 	}
 }
 
-// splitCalls makes a call for each request, because a call with one key works even while its slot moves. If again
-// is false, it sets the error of the requests instead.
-func (w *worker) splitCalls(calls []*scriptCall, again bool) (more []*scriptCall) {
+// splitCalls makes a call for each request, because a call with one key works even while its slot moves. If a call
+// has waited long enough, it sets the error of its requests instead.
+func (w *worker) splitCalls(calls []*scriptCall, waited time.Duration) (more []*scriptCall) {
 	for _, c := range calls {
 		switch {
-		case !again:
+		case waited >= c.movesFor:
 			c.fail(errMoving)
 		case len(c.requests) == 1:
 			more = append(more, c)
@@ -147,7 +151,8 @@ func (w *worker) sendOnce(calls []*scriptCall, load bool) (missing, moving []*sc
 			case ok && e.IsNoScript():
 				missing = append(missing, c)
 				continue
-			case ok && isMoving(e), errors.Is(err, rueidis.ErrNoSlot):
+			case movesFor(err) > 0:
+				c.movesFor = movesFor(err)
 				moving = append(moving, c)
 				continue
 			case errors.Is(err, errStale) && tries < maxStale:
@@ -189,13 +194,26 @@ func (s *Store) failed(err error) error {
 	return e
 }
 
-// isMoving reports whether a node has redirected a call, or knows no owner of its slot. The library follows MOVED and
-// ASK, but gives up if nodes disagree about the owner of the keys for long. During a planned failover, a node that
-// learns of the old master's demotion first knows no owner until it learns of the promotion.
-func isMoving(e *rueidis.RedisError) bool {
+// movesFor returns how long a call may wait that failed with an error because its keys move, or 0 for other errors. The
+// library follows MOVED and ASK, but gives up if nodes disagree about the owner of the keys for long. During a planned
+// failover, a node that learns of the old master's demotion first knows no owner until it learns of the promotion.
+func movesFor(err error) time.Duration {
+	if errors.Is(err, rueidis.ErrNoSlot) {
+		return unownedFor
+	}
+	e, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return 0
+	}
 	_, moved := e.IsMoved()
 	_, ask := e.IsAsk()
-	return moved || ask || e.IsTryAgain() || e.IsClusterDown() && strings.HasSuffix(e.Error(), "slot not served")
+	switch {
+	case moved, ask, e.IsTryAgain():
+		return movingFor
+	case e.IsClusterDown() && strings.HasSuffix(e.Error(), "slot not served"):
+		return unownedFor
+	}
+	return 0
 }
 
 // command builds the command of a call, with the hash of the script or, if load is true, with its text.

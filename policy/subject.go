@@ -430,8 +430,8 @@ func (p *Policy) ShownSent(key, sent string) string {
 func (s *Subject) ShownWhole() bool { return s.rule.show == showWhole }
 
 // Pseudonym returns the form of the key under "show_key: hash". Subjects with equal shortened keys have different
-// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. Anyone who guesses a
-// key can verify the guess by the pseudonym.
+// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. It does not protect
+// a key that can be guessed, because it confirms the guess.
 func (s *Subject) Pseudonym() string {
 	_, subject := parts.CutKey(s.Key())
 	return s.rule.key.Pseudonym(subject)

@@ -236,8 +236,8 @@ func (o *Observation) Tier() (tier, customer string, known bool) {
 }
 
 // TierCustomer returns the key of a customer of [Observation.Tier], and the form in which people see the customer.
-// Both come from the first rule whose key consists only of the part named by the Subject of the document's [Tiers];
-// without such a rule, the key is empty.
+// Both come from the first rule with only one key part, the Subject of the document's [Tiers]. Without such a rule,
+// the key is empty.
 func (p *Policy) TierCustomer(customer string) (key, shown string) {
 	if p.tierSubject == nil {
 		return "", string(parts.AppendShown(nil, customer, true))

@@ -36,8 +36,8 @@ type denyCache struct {
 type cacheSet struct {
 	sync.RWMutex
 	entries [cacheWays]cacheEntry
-	// The answer to a request sent at or before floor adds no entry, because the answer may be older than a refund
-	// whose entry was replaced.
+	// The answer to a request sent at or before floor adds no entry. It may be older than a refund that no entry
+	// records any more.
 	floor int64
 }
 

@@ -313,7 +313,7 @@ func (h *history) newLock(scale float64) *sluice.Plan {
 	return plan
 }
 
-// withLocks adds the penalties of the keys of charges, mostly behind the charges whose denials are offences.
+// withLocks adds the penalties of the keys of charges, mostly after the charges that cause an offence when denied.
 func (h *history) withLocks(charges []sluice.Charge) []sluice.Charge {
 	limits := slices.Clone(charges)
 	done := map[string]bool{}

@@ -56,9 +56,9 @@
 // then, the level may be cut to the sum for the earlier number of processes.
 //
 // A process can also deny slightly too many requests. Units of the last 100 ms drain from the time of their report,
-// so a process may deny a request although the units that drain in 100 ms are free. Limits whose burst drains
-// within 200 ms, and windows of less than a second, are counted strictly. Reports under way at the end of a window
-// count in the next window.
+// so a process may deny a request although the units that drain in 100 ms are free. Limits with a burst
+// that drains within 200 ms, and windows of less than a second, are counted strictly. Reports under way at the end of
+// a window count in the next window.
 //
 // # Outages of the shared store
 //

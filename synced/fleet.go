@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// A lower number of instances takes effect after fewerFor. Until then, the number may be wrong: a store that
-	// was restarted, or whose clock was set, learns of the instances one heartbeat at a time.
+	// A lower number of instances takes effect after fewerFor. Until then, the number may be wrong: after a restart
+	// or a change of its clock, a store learns of the instances one heartbeat at a time.
 	fewerFor = 10 * time.Second
 	// settlesIn is the time in which a process learns of instances that were started at the same time. Until then,
 	// it assumes at least startWith instances.

@@ -42,7 +42,7 @@ import (
 // and 50 at once. This bound does not depend on the number of subjects that an attacker has. Denials omitted because of
 // it are counted by rule in a line "denied requests omitted from the log", once a minute. No line is longer than 2 KiB
 // in JSON, so the log grows by less than a gigabyte a day in the worst attack, and by some 150 MB with typical lines.
-// Up to 4096 subjects are counted separately, in 200 KiB; a further subject replaces one whose latest denial is long
+// Up to 4096 subjects are counted separately, in 200 KiB. A further subject replaces one that was last denied long
 // ago.
 //
 // No text from a request can end a line or reach a terminal as a control character: unprintable characters become
@@ -138,7 +138,7 @@ func eachRefusal(o *policy.Observation, f func(i int)) {
 	}
 }
 
-// worstOf returns the index of the result with the longest wait among the denials of the rule whose results start at i,
+// worstOf looks at the results of one rule, which start at i. It returns the index of the denial with the longest wait,
 // or -1, and the index at which the results of the next rule start.
 func worstOf(results []policy.Result, i int) (worst, next int) {
 	worst = -1

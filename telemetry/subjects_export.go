@@ -39,8 +39,8 @@ func (s *subjects) export(at time.Time) []byte {
 	return post
 }
 
-// append appends a rule, in at most as many bytes as the parameter room. It merges each window in the summary all,
-// whose memory is reused.
+// append appends a rule, in at most as many bytes as the parameter room. It merges each window in the summary
+// all, to reuse its memory.
 func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []byte {
 	end := len(dst) + room
 	dst = appendText(dst, r.name)

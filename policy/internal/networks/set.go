@@ -103,8 +103,8 @@ func (r *ranges) contain(a number) bool {
 	return a.below(r.first[at]) == 0 && r.last[at].below(a) == 0
 }
 
-// last returns the index of the last number in the list that is not above a, or 0 if there is none. It has no
-// branches that depend on a, because a processor would mispredict half of them.
+// last returns the index of the last number in the list that is at most a, or 0 if all are greater. No branch depends
+// on a, because a processor would mispredict half of them.
 func last(all []number, a number) (at int) {
 	for n := len(all); n > 1; {
 		half := n / 2

@@ -84,8 +84,8 @@ func (k *Keys) Subject(of *table.Shape) []byte {
 	return k.within(of.Exact, of.Network)
 }
 
-// general returns the subject with "*" in place of each value whose bit in exact is 0. It is valid until the key
-// changes.
+// general returns the subject. If the bit of a value is 0 in exact, "*" replaces the value. The result is valid until
+// the key changes.
 func (k *Keys) general(exact uint32) []byte {
 	if exact == 1<<k.count-1 {
 		return k.text[k.rest:]

@@ -1,5 +1,5 @@
 // Package template compiles the templates with which operators write the bodies of responses. They are templates of
-// text/template or html/template whose costs are bounded, and whose values are escaped as the media type requires.
+// text/template or html/template, with bounded costs. Values are escaped as the media type requires.
 package template
 
 import (
@@ -111,8 +111,8 @@ type Error struct {
 // templateName is the name of a template in the errors of the template packages.
 const templateName = "line"
 
-// New compiles a text of a media type. The samples are pointers to values of one type, whose fields the template
-// can use. The template must work for each sample.
+// New compiles a text of a media type. The samples are pointers to values of one type; the template can use the
+// fields of this type, and must work for each sample.
 func New(media, text string, samples ...any) (*Template, *Error) {
 	t := &Template{Media: media, ContentType: media, kind: kindOf(media)}
 	if strings.HasPrefix(media, "text/") || t.kind == xmlText {

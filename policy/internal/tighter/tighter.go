@@ -40,8 +40,8 @@ func meterThan(a, b *sluice.Plan) bool {
 // windowsFit reports whether all units that n windows of the limit a allow fit the limit b.
 func windowsFit(n int64, a, b *sluice.Plan) bool { return n > 0 && n <= b.Capacity/a.Capacity }
 
-// windowsWithin returns the largest number of windows of a whose units can count in b at the same time, or 0 if it
-// is unknown.
+// windowsWithin returns how many windows of a can have units that count in b at the same time, or 0 if this number is
+// unknown.
 func windowsWithin(a, b *sluice.Plan) int64 {
 	pa, pb := shortestPeriod(a), longestPeriod(b)
 	sliding := a.Limit.Algorithm == sluice.SlidingWindowCounter

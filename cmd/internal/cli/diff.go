@@ -28,8 +28,8 @@ func diffCommand() *cobra.Command {
 		Long: "Show what would change if FILE replaced the policy file of a running gateway. The rules in the\n" +
 			"gateway's database stay the same. \"-\" is standard input.\n\n" +
 			"With --live, also try both policies on the requests of the last hour that the gateway has recorded\n" +
-			"(see serve --recent), and show by rule and tier which requests would newly be denied, and which\n" +
-			"would newly be allowed. Both policies count from zero. If some limits had been partly used when the\n" +
+			"(see serve --recent), and show how many of these would newly be denied or newly be allowed, by rule,\n" +
+			"tier and subject. Both policies count from zero. If some limits had been partly used when the\n" +
 			"recording began, the output also has an approximate upper bound for the change.\n\n" +
 			"The token needs the role operator." + remote.Help,
 		Example: "  sluice diff new.yaml\n  sluice diff new.yaml --live",

@@ -18,8 +18,8 @@ func importEnvoyCommand() *cobra.Command {
 		Use:   "envoy DIR",
 		Short: "Turn a configuration of envoyproxy/ratelimit into a policy",
 		Long: "Turn a configuration of envoyproxy/ratelimit into a policy on standard output. DIR is the directory\n" +
-			"with its .yaml files. With this policy, \"sluice serve --grpc\" answers Envoy as\n" +
-			"envoyproxy/ratelimit would with that configuration.\n\n" +
+			"with its .yaml files. With this policy, \"sluice serve --grpc\" enforces the limits of the\n" +
+			"configuration for Envoy.\n\n" +
 			"Unsupported settings are reported and omitted, and the exit code is 1. To serve the configuration\n" +
 			"unchanged, use \"sluice serve --envoy-config\".",
 		Example: "  sluice import envoy config/ > policy.yaml",

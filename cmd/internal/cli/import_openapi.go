@@ -22,7 +22,7 @@ func importOpenAPICommand() *cobra.Command {
 			"in shadow mode, which denies nothing. Rules count by the credentials that the operation requires;\n" +
 			"if it requires none, they count by address. Settings that a policy cannot express are listed in\n" +
 			"comments next to the rule.\n\n" +
-			"Paths in other files are reported and omitted, and the exit code is 1.",
+			"Paths that the document takes from other files are reported and omitted, and the exit code is 1.",
 		Example: "  sluice import openapi openapi.yaml > policy.yaml",
 		Args:    command.Args(1, 1, "import openapi: which document? Give one file, or - for standard input"),
 		PreRunE: command.ApplySettings,

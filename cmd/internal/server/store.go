@@ -29,7 +29,7 @@ type storeSettings struct {
 
 func (s *storeSettings) addFlags(f *pflag.FlagSet) {
 	s.timeout, s.memory = command.Duration(failover.DefaultDeadline), 64<<20
-	f.StringVar(&s.url, "store", stores.Memory, "where counters are stored: \"memory\", or the `URL` of a Redis or Valkey: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
+	f.StringVar(&s.url, "store", stores.Memory, "where counters are stored: \"memory\", or the `URL` of a Redis or Valkey server: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
 	f.Var(&s.timeout, "store-timeout", "maximum wait for the store; after that, each rule's on_error decides")
 	f.IntVar(&s.instances, "instances", 0, "number of instances among which a limit is divided while the store is unavailable; 0 means the number that was last seen")
 	f.BoolVar(&s.required, "require-store", false, "exit if the store is unreachable at startup")

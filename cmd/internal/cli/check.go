@@ -39,11 +39,11 @@ func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [--policy FILE] [--rules URL] [--admin-url URL] [flags] URL",
 		Short: "Show the decision on one request, and why",
-		Long: "Show the decision of a policy on one request: for each rule, whether it applies, its key, its\n" +
-			"result and why, and whether a limit comes from an override or a tier. Counters start at zero,\n" +
-			"and no request is sent.\n\n" +
+		Long: "Show the decision of a policy on one request. For each rule, the output shows whether it applies,\n" +
+			"its key, its result and why, and whether a limit comes from an override or a tier. Counters start\n" +
+			"at zero, and no request is sent.\n\n" +
 			"With --admin-url, a running gateway makes the decision with its current policy and counters,\n" +
-			"and charges nothing. If it requires a token, set SLUICE_TOKEN.\n\n" +
+			"and charges nothing. If the gateway requires a token, set SLUICE_TOKEN.\n\n" +
 			"URL is a path, or a full URL if rules depend on the host. The exit code is 0 if the request\n" +
 			"is allowed, and 1 if it is denied.",
 		Example: "  sluice check --policy api.yaml -H 'X-API-Key: abc' /api/users\n" +
@@ -60,11 +60,11 @@ func checkCommand() *cobra.Command {
 	f.StringVarP(&q.method, "request", "X", "", "method (default GET, and POST with --data)")
 	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
 	f.StringVarP(&q.data, "data", "d", "", "body; a form unless a Content-Type header is given")
-	f.StringVar(&q.from, "from", "192.0.2.1", "address the connection comes from")
+	f.StringVar(&q.from, "from", "192.0.2.1", "address from which the connection comes")
 	f.IntVar(&q.times, "times", 1, "number of identical requests to decide, one right after the other; the last decision is shown")
-	f.BoolVarP(&q.all, "include", "i", false, "also show what is left afterwards, and the fields of the response")
+	f.BoolVarP(&q.all, "include", "i", false, "also show what each limit has left after the request, and the header fields of the response")
 	q.admin.AddFlags(f, "")
-	f.BoolVar(&q.shadow, "shadow", false, "decide as \"sluice serve --shadow\" does, which denies nothing")
+	f.BoolVar(&q.shadow, "shadow", false, "put all rules into shadow mode, as \"sluice serve --shadow\" does")
 	return c
 }
 

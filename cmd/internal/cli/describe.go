@@ -22,12 +22,12 @@ func describeCommand() *cobra.Command {
 			"if the policy does. POLICY is a file, \"example\" for the built-in one, or - for standard input.\n" +
 			"It is optional with --rules.\n\n" +
 			"The page omits:\n" +
-			"  - rules that exempt, block, are in shadow mode, or apply to listed clients\n" +
+			"  - rules that exempt, block or only mark requests, are in shadow mode, or apply to listed clients\n" +
 			"  - overrides, subjects and networks\n" +
-			"  - descriptions, values of headers, and the source of a request's tier\n\n" +
+			"  - descriptions, values of headers, and how a request gets its tier\n\n" +
 			"Rules that count failures, or count by a body field or a TLS fingerprint, protect against abuse:\n" +
-			"the page mentions only that there are further limits. A policy in shadow mode, or enforced for a\n" +
-			"percentage of subjects, is described as if it applied to all.\n\n" +
+			"the page mentions only that there are further limits. If the whole policy is in shadow mode, or a\n" +
+			"rule is enforced for a percentage of subjects, the page describes the limits as fully enforced.\n\n" +
 			"The page contains the names of rules, tiers, headers, cookies and parameters, and patterns and\n" +
 			"hosts. Read it before you publish it.",
 		Example: "  sluice describe api.yaml > limits.md\n" +

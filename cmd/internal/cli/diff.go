@@ -26,12 +26,12 @@ func diffCommand() *cobra.Command {
 		Use:   "diff FILE",
 		Short: "Compare a policy file with the policy that is in force",
 		Long: "Show what would change if FILE replaced the policy file of a running gateway. The rules in the\n" +
-			"gateway's database still apply on top. \"-\" is standard input.\n\n" +
+			"gateway's database stay the same. \"-\" is standard input.\n\n" +
 			"With --live, also try both policies on the requests of the last hour that the gateway has recorded\n" +
-			"(see serve --recent), and show by rule and tier which requests would newly be denied, and which\n" +
-			"would newly be allowed. Both policies count from zero. Real counters may have been partly used when\n" +
-			"the recording began. If so, the result also has an approximate upper bound for the change.\n\n" +
-			"A token needs the role operator." + remote.Help,
+			"(see serve --recent), and show how many of these would newly be denied or newly be allowed, by rule,\n" +
+			"tier and subject. Both policies count from zero. If some limits had been partly used when the\n" +
+			"recording began, the output also has an approximate upper bound for the change.\n\n" +
+			"The token needs the role operator." + remote.Help,
 		Example: "  sluice diff new.yaml\n  sluice diff new.yaml --live",
 		Args:    command.Args(1, 1, "diff: which file? Give one, or - for standard input"),
 		PreRunE: command.ApplySettings,

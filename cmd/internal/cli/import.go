@@ -40,7 +40,7 @@ func importCommand() *cobra.Command {
 	}, s.run)
 	f := c.Flags()
 	f.BoolVar(&s.yes, "yes", false, "make the changes, instead of only showing them")
-	f.StringVar(&s.policy, "policy", "", "policy `file`, if any, that your gateways use with this database; together they must be a valid policy")
+	f.StringVar(&s.policy, "policy", "", "policy `file`, if any, that your gateways use with this database; the file and the database together must be a valid policy")
 	c.AddCommand(importEnvoyCommand(), importNginxCommand(), importOpenAPICommand())
 	return c
 }

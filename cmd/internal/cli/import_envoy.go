@@ -17,10 +17,11 @@ func importEnvoyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "envoy DIR",
 		Short: "Turn a configuration of envoyproxy/ratelimit into a policy",
-		Long: "Turn a configuration of envoyproxy/ratelimit, the .yaml files in a directory, into a policy on\n" +
-			"standard output. \"sluice serve --grpc\" with this policy answers Envoy as the configuration would.\n\n" +
-			"Unsupported settings are reported and omitted, and the exit code is 1. To serve such a\n" +
-			"configuration unchanged, use --envoy-config.",
+		Long: "Turn a configuration of envoyproxy/ratelimit into a policy on standard output. DIR is the directory\n" +
+			"with its .yaml files. With this policy, \"sluice serve --grpc\" enforces the limits of the\n" +
+			"configuration for Envoy.\n\n" +
+			"Unsupported settings are reported and omitted, and the exit code is 1. To serve the configuration\n" +
+			"unchanged, use \"sluice serve --envoy-config\".",
 		Example: "  sluice import envoy config/ > policy.yaml",
 		Args:    command.Args(1, 1, "import envoy: which directory? Give the one with the configuration"),
 		PreRunE: command.ApplySettings,

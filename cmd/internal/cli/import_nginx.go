@@ -19,7 +19,7 @@ func importNginxCommand() *cobra.Command {
 		Short: "Turn limit_req and limit_conn of nginx into a policy",
 		Long: "Turn limit_req and limit_conn of an nginx configuration into a policy on standard output. Included\n" +
 			"files are read too. Each file is a whole configuration, or the contents of the http block. \"-\" is\n" +
-			"standard input. Settings that a policy cannot express become comments with their source line.",
+			"standard input. Settings that a policy cannot express become comments that name the line.",
 		Example: "  sluice import nginx /etc/nginx/nginx.conf > policy.yaml\n" +
 			"  nginx -T | sluice import nginx - > policy.yaml",
 		Args:    command.Args(1, 1000, "import nginx: which files? Give nginx.conf, or - for standard input"),

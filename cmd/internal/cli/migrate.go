@@ -15,8 +15,8 @@ func migrateCommand() *cobra.Command {
 		Use:   "migrate --rules URL",
 		Short: "Create or update the tables of a database of rules",
 		Long: "Create or update the tables of a database of rules. \"sluice serve\" does this itself; run\n" +
-			"\"sluice migrate\" first if serve may not create tables. Migrations only go forward. Several\n" +
-			"processes may migrate at once.",
+			"\"sluice migrate\" first if the database user of serve has no right to create tables. Migrations\n" +
+			"cannot be undone. Several processes can migrate at the same time.",
 		Example: "  sluice migrate --rules sqlite:rules.db",
 		Args:    command.FlagsOnly,
 	}, func(c *cobra.Command, db *source.Database, _ []string) error {

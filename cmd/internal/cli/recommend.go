@@ -28,14 +28,15 @@ func recommendCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "recommend LOG...",
 		Short: "Propose limits from yesterday's traffic",
-		Long: "Propose limits from access logs: one for all requests, and one for each busy route. Each limit\n" +
-			"denies at most a given percentage of subjects and of requests (--share), and is otherwise as strict\n" +
-			"as possible for a single subject within a window (--window). If there is too little data for the\n" +
+		Long: "Propose limits from access logs: one for all requests, and one for each busy route. The limits are\n" +
+			"per subject: a client address, or another value that --key selects. Each limit denies at most a\n" +
+			"percentage of subjects and of requests (--share). Among the limits that do so, it is the one that\n" +
+			"allows a single subject the least within a window (--window). If there is too little data for the\n" +
 			"requested confidence, the output states this, and names the confidence that the data supports.\n\n" +
-			"Paths such as /users/123 and /users/456 form one route. Subjects that look like abuse are\n" +
-			"excluded and listed. The policy is replayed on the same log. As a test, limits from the days before\n" +
-			"each of the last days are also tried on that day. The rules of the policy are in shadow mode: they\n" +
-			`deny nothing until you remove "shadow: true".`,
+			"Paths such as /users/123 and /users/456 count as one route. Subjects that look like abuse are\n" +
+			"excluded and listed. Two tests check the limits: the proposed policy is replayed on the same log,\n" +
+			"and for each of the last days, limits learned from the days before are tried on that day. The\n" +
+			`proposed rules are in shadow mode: they deny nothing until you remove "shadow: true".`,
 		Example: "  sluice recommend access.log.1.gz access.log\n" +
 			"  sluice recommend --output api.yaml --window 1h access.log\n" +
 			"  sluice recommend --key header:X-Api-Key --format json api.jsonl",
@@ -46,15 +47,16 @@ func recommendCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&q.share, "share", "0.1%", "largest `percentage` of subjects, and of requests, that may be denied")
 	f.StringVar(&q.confidence, "confidence", "95%", "confidence that a limit denies no more than --share, as a `percentage`")
-	f.DurationVar(&q.window, "window", time.Minute, "`time` over which a limit bounds a single subject: a minute to\n"+
-		"protect a server, an hour against scraping")
-	f.StringVar(&q.key, "key", "client_ip", "`part` of a key to group requests by, as in policies, or user:\n"+
-		"the authenticated user's name in the log")
-	f.StringVar(&q.tokens, "tokens", "", "limit tokens of language models, as reported by responses, instead of\n"+
-		"requests: `which` is total, uncached, input or output")
+	f.DurationVar(&q.window, "window", time.Minute, "`time` in which a limit allows a single subject as little as possible:\n"+
+		"a minute to protect a server, an hour against scraping")
+	f.StringVar(&q.key, "key", "client_ip", "key `part` by which the limits count, as in policies; or user, the\n"+
+		"authenticated user's name in the log")
+	f.StringVar(&q.tokens, "tokens", "", "limit tokens of language models instead of requests: the `kind` of\n"+
+		"tokens that responses report, which is total, uncached, input or output")
 	q.logs.flags(c)
-	f.StringVar(&q.output, "output", "text", "`what` to write to standard output: text, json or yaml; or a file name:\n"+
-		".yaml for the policy, .json for the result, besides the text on standard output")
+	f.StringVar(&q.output, "output", "text", "`what` to write to standard output: text, json or yaml; or a file that\n"+
+		"ends in .yaml, for the policy, or .json, for the result, in addition\n"+
+		"to the text on standard output")
 	return c
 }
 

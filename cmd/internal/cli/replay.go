@@ -41,15 +41,15 @@ func replayCommand() *cobra.Command {
 		Use:   "replay --policy FILE [--against FILE] LOG...",
 		Short: "Try a policy on yesterday's traffic",
 		Long: "Run the requests of access logs through a policy, on the log's own clock, and report which subjects\n" +
-			"the policy would have denied, and when, by rule. Decisions are those of a gateway. No request is\n" +
+			"each rule would have denied, and when. The policy decides as it would in a gateway. No request is\n" +
 			"sent.\n\n" +
 			"A log may be compressed with gzip or zstd, and \"-\" is standard input. Several files are merged by\n" +
 			"time. The format is detected from the first lines, or given by --format: a name, nginx's\n" +
-			"log_format or Apache's LogFormat. Rules that need data that the log lacks, such as bodies, are\n" +
-			"skipped and listed.\n\n" +
-			"With --against, the report shows the changes if that policy replaced the first, and the subjects\n" +
-			"that would newly be denied. With --nodes, it shows how much N instances would allow if each\n" +
-			"counted by itself, without a shared store.\n\n" +
+			"log_format or Apache's LogFormat. If the log lacks data that a rule needs, such as bodies, the\n" +
+			"rule is skipped and listed.\n\n" +
+			"With --against, the report shows what would change if that policy replaced the one of --policy, and\n" +
+			"which subjects would newly be denied. With --nodes, it shows how much N instances would allow if\n" +
+			"each counted by itself, without a shared store.\n\n" +
 			"The exit code is 0, however many requests would have been denied.",
 		Example: "  sluice replay --policy api.yaml /var/log/nginx/access.log*\n" +
 			"  sluice replay --policy api.yaml --output report.html access.log.gz\n" +
@@ -64,7 +64,7 @@ func replayCommand() *cobra.Command {
 	f.StringVar(&q.against, "against", "", "another policy `file` to compare with")
 	q.logs.flags(c)
 	f.IntVar(&q.nodes, "nodes", 0, "compare with `N` instances that each count by themselves")
-	f.StringVar(&q.output, "output", "text", "text, json, html, or a file that ends in .html or .json; with html, the first argument that ends in .html is the output file")
+	f.StringVar(&q.output, "output", "text", "text, json, html, or a file that ends in .html or .json; with html, the output file is the first argument that ends in .html")
 	return c
 }
 

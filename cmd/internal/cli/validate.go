@@ -23,11 +23,12 @@ func validateCommand() *cobra.Command {
 			"For each rule of a valid policy, the output shows its behaviour while the shared store is\n" +
 			"unavailable, and the reason: its on_error, or a word such as \"login\" in its match or hosts.\n" +
 			"Some rules add a line:\n\n" +
-			"  leased, synced       by how much the limits can be exceeded\n" +
+			"  leased               how far ahead instances reserve units\n" +
+			"  synced               by how much instances can exceed the limits\n" +
 			"  in_flight            which integrations take permits, and which only check for a free one\n" +
 			"  share                what each tenant gets, and how fast allocations settle\n" +
 			"  cost in a response   how much a key can owe, and how long it is then locked out\n\n" +
-			"For each answer, the output shows its status and the types of its bodies.\n\n" +
+			"For each entry under answers, the output shows the status and the types of the bodies.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings point out valid settings that are\n" +
 			"probably mistakes. They also go to standard error, and the exit code stays 0. At most ten warnings\n" +
 			"of a kind are listed; further ones are only counted.\n\n" +

@@ -17,7 +17,7 @@ const (
 
 // AddRulesFlag adds --rules, the database of rules. The parameter more is a part of the flag's description.
 func AddRulesFlag(f *pflag.FlagSet, url *string, more string) {
-	f.StringVar(url, "rules", "", "rules database"+more+": a `URL` such as sqlite:rules.db or postgres://user@host/name;\nkeep its password in SLUICE_RULES, PGPASSWORD or ~/.pgpass, not on the command line")
+	f.StringVar(url, "rules", "", "rules database"+more+": a `URL` such as sqlite:rules.db or postgres://user@host/name;\nkeep the password in SLUICE_RULES, PGPASSWORD or ~/.pgpass, not on the command line")
 }
 
 // ParseExample parses and compiles the built-in policy.
@@ -28,6 +28,6 @@ func ParseExample(compile policyfile.Compiler) (*policy.Policy, error) {
 // AddEnvoyAlgorithmFlag adds --envoy-algorithm. Its default is the sliding window counter.
 func AddEnvoyAlgorithmFlag(f *pflag.FlagSet, a *Algorithm) {
 	*a = Algorithm(sluice.SlidingWindowCounter)
-	f.Var(a, "envoy-algorithm", "algorithm for limits from an envoyproxy/ratelimit configuration or from Envoy's requests, which cannot name one.\n"+
+	f.Var(a, "envoy-algorithm", "algorithm for the limits of an envoyproxy/ratelimit configuration and of Envoy's requests; neither can name an algorithm.\n"+
 		"envoyproxy/ratelimit itself uses fixed_window, which allows up to twice the limit across the boundary of two windows")
 }

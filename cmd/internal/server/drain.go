@@ -16,7 +16,7 @@ type drainSettings struct{ listeners.Drain }
 
 func (s *drainSettings) addFlags(f *pflag.FlagSet) {
 	s.Timeout = 30 * time.Second
-	f.Var((*command.Duration)(&s.Delay), "drain-delay", "how long to keep accepting requests after SIGTERM, while /readyz fails, so that load balancers notice")
+	f.Var((*command.Duration)(&s.Delay), "drain-delay", "how long to keep accepting requests after SIGTERM; meanwhile /readyz fails, so load balancers can notice")
 	f.Var((*command.Duration)(&s.Timeout), "drain-timeout", "maximum wait for requests in progress after SIGTERM")
 }
 

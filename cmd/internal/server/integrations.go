@@ -32,10 +32,10 @@ type integrationSettings struct {
 func (s *integrationSettings) addFlags(f *pflag.FlagSet) {
 	f.Var(&s.check, "check", "address of the JSON API for decisions, and of proxies' auth requests")
 	f.Var(&s.grpc, "grpc", "address of Envoy's rate limit service, and of the decision API over gRPC")
-	f.Var(&s.resp, "resp", "address for Redis clients, with the commands CL.THROTTLE, SLUICE.CHECK, SLUICE.PEEK and SLUICE.RESET")
-	f.Var(&s.spoe, "spoe", "address of the agent for HAProxy's SPOE")
-	f.Var(&s.auth, "auth", "kinds of proxies that send auth requests to the address of --check, under /auth/: nginx, nginx-accel, caddy, traefik, envoy;\n"+
-		"+body if the proxy sends bodies, +id if it sets X-Request-Id, as in nginx+id,traefik+body")
+	f.Var(&s.resp, "resp", "address at which Redis clients can call CL.THROTTLE, SLUICE.CHECK, SLUICE.PEEK and SLUICE.RESET")
+	f.Var(&s.spoe, "spoe", "address of the SPOE agent that answers HAProxy")
+	f.Var(&s.auth, "auth", "kinds of proxies that send auth requests to the address of --check, under /auth/: nginx, nginx-accel, caddy, traefik, envoy.\n"+
+		"Add +body if the proxy sends bodies, and +id if it sets X-Request-Id, as in nginx+id,traefik+body")
 	s.envoy.addFlags(f)
 	s.tls.AddFlags(f, "door-", "--check, --grpc, --resp and --spoe; enables TLS there",
 		"`file` with CA certificates for verifying callers of these integrations; makes client certificates mandatory")

@@ -35,16 +35,17 @@ func Command(version string) *cobra.Command {
 		Use:   "serve",
 		Short: "Run the gateway or the decision service",
 		Long: "Run the gateway or the decision service.\n\n" +
-			"With --upstream, the gateway forwards the requests that the policy allows to an upstream. With\n" +
-			"--check, --grpc, --resp or --spoe, other proxies and programs query decisions of the same\n" +
+			"With --upstream, the gateway forwards requests to an upstream if the policy allows them. With\n" +
+			"--check, --grpc, --resp or --spoe, other proxies and programs can query the decisions of the\n" +
 			"policy. Without --upstream, there is no gateway: only these integrations and --admin run.\n\n" +
-			"Every flag is a setting. It can also be an environment variable (SLUICE_LOG_LEVEL for\n" +
-			"--log-level) or a line in the --config file (log_level: debug). Flags override environment\n" +
-			"variables, which override the file.\n\n" +
+			"Every flag can also be set by an environment variable (SLUICE_LOG_LEVEL for --log-level) or by a\n" +
+			"line in the --config file (log_level: debug). Flags override environment variables, which\n" +
+			"override the file.\n\n" +
 			"SIGHUP, or a change to the policy file, reloads the policy. An invalid policy is rejected, and\n" +
-			"the old one stays in force. Rules in a database (--rules) apply on top of the file's, and\n" +
-			"changes to them take effect within a second. While the database is unavailable, the last\n" +
-			"policy stays in force. Missing tables are created.\n\n" +
+			"the old one stays in force.\n\n" +
+			"Rules in a database (--rules) are added to the file's, or replace those with the same name.\n" +
+			"Changes in the database take effect within a second. While the database is unavailable, the\n" +
+			"last policy stays in force. Tables that the database lacks are created.\n\n" +
 			"SIGTERM makes /readyz fail. Sluice keeps serving for --drain-delay, then waits for requests in\n" +
 			"progress, closes WebSockets, and exits with 0.",
 		Example: "  sluice serve --upstream sample\n" +

@@ -29,13 +29,13 @@ type storeSettings struct {
 
 func (s *storeSettings) addFlags(f *pflag.FlagSet) {
 	s.timeout, s.memory = command.Duration(failover.DefaultDeadline), 64<<20
-	f.StringVar(&s.url, "store", stores.Memory, "where counters are stored: \"memory\", or the `URL` of a Redis or Valkey: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
+	f.StringVar(&s.url, "store", stores.Memory, "where counters are stored: \"memory\", or the `URL` of a Redis or Valkey server: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
 	f.Var(&s.timeout, "store-timeout", "maximum wait for the store; after that, each rule's on_error decides")
-	f.IntVar(&s.instances, "instances", 0, "how many instances share a limit while the store is unavailable; 0 means as many as were last seen")
+	f.IntVar(&s.instances, "instances", 0, "number of instances among which a limit is divided while the store is unavailable; 0 means the number that was last seen")
 	f.BoolVar(&s.required, "require-store", false, "exit if the store is unreachable at startup")
-	f.Var(&s.memory, "memory-size", "maximum memory for counters: all of them with --store memory, otherwise those of the fallback while the store is unavailable")
+	f.Var(&s.memory, "memory-size", "maximum memory for counters: all of them with --store memory, otherwise those that this instance keeps while the store is unavailable")
 	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when memory is full of keys that have used more than half of their limit, deny requests with new keys; without this flag, one of the old keys is evicted")
-	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to responses decided without the store")
+	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to the responses to requests that were decided without the store")
 }
 
 func (s *storeSettings) check() error {

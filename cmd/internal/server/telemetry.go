@@ -24,12 +24,12 @@ type telemetrySettings struct {
 }
 
 func (s *telemetrySettings) addFlags(f *pflag.FlagSet) {
-	f.BoolVar(&s.enabled, "telemetry", true, "count decisions for the console, sluice top and the admin API; false saves some memory and time")
+	f.BoolVar(&s.enabled, "telemetry", true, "count decisions for the console, sluice top, /metrics and the admin API; false saves some memory and time")
 	s.recent = 64 << 20
-	f.Var(&s.recent, "recent", "maximum memory for the requests of the last hour, for trying policy changes on them; 0 records none.\n"+
-		"Bodies are not recorded, and keys only in the form that the rule's show_key allows")
-	f.Var(&s.traces, "traces", "OTLP/HTTP `URL` to send traces to, such as http://localhost:4318: spans of requests that belong to a sampled\n"+
-		"trace. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and similar variables configure the rest (default none)")
+	f.Var(&s.recent, "recent", "maximum memory for recording the requests of the last hour, on which you can try policy changes; 0 records\n"+
+		"none. Bodies are not recorded, and keys only in the form that the rule's show_key allows")
+	f.Var(&s.traces, "traces", "OTLP/HTTP `URL` to send spans to, such as http://localhost:4318. Requests that belong to a sampled trace get a\n"+
+		"span. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and similar variables configure the export (default none)")
 }
 
 func (s *telemetrySettings) check() error {

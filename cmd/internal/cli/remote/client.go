@@ -83,7 +83,7 @@ func Commands() []*cobra.Command {
 // AddFlags adds the flags of the connection and --output. url is the default of --admin-url.
 func (a *Client) AddFlags(f *pflag.FlagSet, url string) {
 	a.connectFlags(f, url)
-	f.StringVar(&a.output, "output", "text", "text, or json for the response of the API")
+	f.StringVar(&a.output, "output", "text", "text, or json in the form of the admin API")
 }
 
 // connectFlags adds the flags of the connection.

@@ -39,14 +39,14 @@ func overrideSetCommand() *cobra.Command {
 	c := s.command("set RULE PART=VALUE... [LIMIT...]",
 		"Set or replace the override of a subject",
 		"Set the override of a subject of a rule: one or several limits, a number for a rule with\n"+
-			"in_flight, --block or --exempt. It replaces any override for the same values. An omitted key part\n"+
+			"in_flight, --block or --exempt. An override for the same values is replaced. An omitted key part\n"+
 			"matches every value, and a network as client_ip matches each of its addresses.",
 		"  sluice override set per-key api_key=k-42 5000/minute --until 2026-12-31 --reason 'a launch'\n"+
 			"  sluice override set per-address client_ip=203.0.113.0/24 --block",
 		func(c *cobra.Command, args []string) error { return s.set(c, args) })
 	f := c.Flags()
 	f.BoolVar(&s.block, "block", false, "deny the requests that the rule would count for the subject")
-	f.BoolVar(&s.exempt, "exempt", false, "do not count the subject")
+	f.BoolVar(&s.exempt, "exempt", false, "exempt the subject: the rule neither counts nor denies its requests")
 	s.expiry.addFlags(f)
 	return c
 }
@@ -103,7 +103,7 @@ func overrideListCommand() *cobra.Command {
 	a := &Client{}
 	var rule string
 	c := a.command("list [PART=VALUE...]", "List overrides",
-		"List overrides, including those of the policy file. A rule or key values restrict the list. With\n"+
+		"List overrides, including those of the policy file. --rule and PART=VALUE restrict the list. With\n"+
 			"--output json, each override is one line.",
 		"  sluice override list --rule per-key",
 		func(c *cobra.Command, args []string) error {
@@ -123,9 +123,9 @@ func overrideListCommand() *cobra.Command {
 func overrideDeleteCommand() *cobra.Command {
 	a := &Client{writing: true}
 	return a.command("delete RULE PART=VALUE...", "Delete the override of a subject",
-		"Delete the override of RULE that has exactly these values. Overrides in the policy file\n"+
-			"cannot be deleted this way: if the file has one for the same values, that override applies from\n"+
-			"then on.",
+		"Delete the override of RULE with exactly the given values from the gateway's database. Overrides in\n"+
+			"the policy file cannot be deleted this way: if the file has one for the same values, that override\n"+
+			"applies from then on.",
 		"  sluice override delete per-key api_key=k-42",
 		func(c *cobra.Command, args []string) error {
 			s, err := syntax{rule: true}.parse("override delete", args)

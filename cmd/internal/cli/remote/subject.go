@@ -22,9 +22,9 @@ func subjectCommand() *cobra.Command {
 	a := &Client{}
 	var rule string
 	c := a.command("subject PART=VALUE...", "Show a subject's remaining quota, or set its tier",
-		"Show the limits of a subject: how much is used and left, when the limit will be full again, and\n"+
-			"whether it comes from the rule, a tier or an override. Without --rule, the output covers every\n"+
-			"rule whose key parts are all given. An empty value matches requests without that key part.\n\n"+
+		"Show the limits of a subject: for each, how much is used and left, when all of it will be available\n"+
+			"again, and whether it comes from the rule, a tier or an override. Without --rule, the output covers\n"+
+			"every rule whose key parts are all given. An empty value matches requests without that key part.\n\n"+
 			"The subcommands list and change the tiers of subjects.",
 		"  sluice subject client_ip=192.0.2.7\n  sluice subject api_key=k-42 --rule per-key",
 		func(c *cobra.Command, args []string) error {
@@ -164,8 +164,9 @@ func refundCommand() *cobra.Command {
 
 func blockCommand() *cobra.Command {
 	s := &subjectChange{name: "block"}
-	c := s.command("Deny the requests of a subject until a date",
-		"Answer 403, until a date, to the requests that a rule counts for a subject.\n\n"+
+	c := s.command("Deny the requests of a subject, until a date or for good",
+		"Deny, with 403, the requests that RULE counts for a subject, such as an API key or an address. The\n"+
+			"block lasts until the date of --until; without one, until you lift it with \"sluice unblock\".\n\n"+
 			"With a database, the block is an override and takes effect on all instances within a second.\n"+
 			"With only a policy file, it applies to the gateway at --admin-url until that gateway stops.",
 		"  sluice block per-key api_key=k-42 --until 2026-12-31 --reason abuse")
@@ -175,7 +176,7 @@ func blockCommand() *cobra.Command {
 
 func unblockCommand() *cobra.Command {
 	return (&subjectChange{name: "unblock"}).command("Lift the block of a subject",
-		"Lift the block of a subject. If the block comes from an override that covers other subjects too,\n"+
+		"Lift the block of a subject. If the block comes from an override that also covers other subjects,\n"+
 			"change that override instead.",
 		"  sluice unblock per-key api_key=k-42")
 }

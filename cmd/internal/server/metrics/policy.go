@@ -34,7 +34,7 @@ var (
 	rulesVersion  = prometheus.NewDesc("sluice_policy_version", "Version of the rules database at the last read.", nil, nil)
 	rulesAway     = prometheus.NewDesc("sluice_rules_away", "1 while the rules database is unavailable.", nil, nil)
 	rulesFailures = prometheus.NewDesc("sluice_rules_failures_total", "Failed reads of the rules database.", nil, nil)
-	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "Time of the last successful read of the rules database; 0 if none since the start.", nil, nil)
+	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "Time of the last successful read of the rules database; 0 if no read has succeeded since the start.", nil, nil)
 )
 
 // databaseMetrics returns metrics about following a database of rules.

@@ -26,14 +26,14 @@ const (
 	otherFailure = "other"
 )
 
-var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions the shared store failed to make, by reason: timeout; unavailable (no server could be reached); outcome_unknown (the connection broke before the reply); loading, busy, read_only, out_of_memory, cluster_down, denied (as the server reports); bad_reply (a reply that Sluice does not understand); not_sent (canceled before it was sent); misconfigured; other; overflow (too many calls under way); unreadable (a key contains foreign data; on_error decides for that key)."}
+var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions that the shared store failed to make, by reason: timeout; unavailable (no server could be reached); outcome_unknown (the connection broke before the reply); loading, busy, read_only, out_of_memory, cluster_down or denied (errors that the server reports); bad_reply (a reply that Sluice does not understand); not_sent (canceled before it was sent); misconfigured; other; overflow (too many calls under way); unreadable (a key contains foreign data; on_error decides for that key)."}
 
 // NewStoreCalls returns StoreCalls that have not measured any call.
 func NewStoreCalls() *StoreCalls {
 	c := &StoreCalls{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:        "sluice_store_duration_seconds",
-			Help:        "Time that decisions wait for the shared store. Decisions from the deny cache are not included.",
+			Help:        "Time that decisions wait for the shared store. Denials that Sluice remembers, without a call to the store, are not included.",
 			Buckets:     []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
 			ConstLabels: prometheus.Labels{"store": "redis"},
 		}),

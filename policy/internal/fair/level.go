@@ -13,8 +13,8 @@ type Want struct{ Demand, Weight int64 }
 // Level is the amount per unit of weight: Rest/Weight. If there is enough for all, Weight is 0.
 type Level struct{ Rest, Weight int64 }
 
-// Fill divides a capacity by weighted max-min fairness, as water fills vessels: a demand below its part is met in
-// full, and the rest is divided among the other demands by weight. (Bertsekas and Gallager, Data Networks, 6.5.2.)
+// Fill divides a capacity by weighted max-min fairness, as water fills vessels: a demand below its fair part is met
+// in full, and the rest is divided among the other demands by weight. (Bertsekas and Gallager, Data Networks, 6.5.2.)
 // It takes time n·log n, and sorts the slice wants.
 func Fill(wants []Want, capacity int64) Level {
 	sum := Level{Rest: max(capacity, 0)}

@@ -179,14 +179,14 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 		if d.RetryAfter == sluice.Never {
 			r := &a.results[a.most]
 			dst = append(append(dst, " The request asks for "...), r.Plan.Limit.Amount(r.Cost)...)
-			dst = append(dst, ", more than it ever allows at once: at most "...)
-			return append(append(dst, r.Plan.Limit.Amount(r.Plan.Capacity)...), " fit."...)
+			dst = append(dst, ". The limit allows at most "...)
+			return append(append(dst, r.Plan.Limit.Amount(r.Plan.Capacity)...), " at once."...)
 		}
 	}
 	if a.most >= 0 {
 		switch a.results[a.most].Because() {
 		case "penalty":
-			dst = append(dst, " Whoever exceeds it is locked out for a while."...)
+			dst = append(dst, " Clients that exceed it are locked out for a while."...)
 		case "reserved":
 			dst = append(dst, " Requests under way have reserved what is left."...)
 		case "limit":

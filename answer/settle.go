@@ -83,7 +83,7 @@ type Outage struct {
 	lasts  atomic.Bool  // an outage has started and not ended
 }
 
-// Note logs a change that d shows. Behind a failover.Store, Note logs nothing, because that store returns no errors,
+// Note logs a change if d shows one. With a failover.Store, Note logs nothing, because that store returns no errors,
 // and logs outages itself.
 func (o *Outage) Note(d *policy.Decision) {
 	failed := d.Err != nil

@@ -94,7 +94,7 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// CloseIdleConnections calls the method of Base, if Base has it.
+// CloseIdleConnections calls the method CloseIdleConnections of Base, if Base has it.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()

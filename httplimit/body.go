@@ -36,7 +36,7 @@ func (c *call) peek(limit int64) ([]byte, error) {
 	return c.body.peek(c.r.ContentLength, limit, restart)
 }
 
-// maxWaiting is how many bytes of a body are read before its request waits for its turn.
+// maxWaiting is the most bytes of a body that are read before its request waits for its turn.
 const maxWaiting = 64 << 10
 
 // drain reads the body, because a server notices that a client has left only after the body has been read.
@@ -92,8 +92,8 @@ type replay struct {
 }
 
 // peek reads the body, and returns it if it has at most limit bytes, and otherwise nil. length is its
-// Content-Length, or -1. The error comes from reading the body, or is [policy.ErrBodyMemory]. Peek calls restart
-// when it has read firstPart bytes, and again each time the number of bytes read has doubled.
+// Content-Length, or -1. The error comes from reading the body, or is [policy.ErrBodyMemory]. The function restart is
+// called when firstPart bytes have been read, and again each time the number of bytes read has doubled.
 func (b *replay) peek(length, limit int64, restart func()) ([]byte, error) {
 	most := limit + 1 // one more byte, to notice a longer body
 	if length >= 0 {

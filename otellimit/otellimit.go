@@ -125,9 +125,9 @@ func refusals(d *policy.Decision) (refused, shadows []string, about int) {
 	return refused, shadows, about
 }
 
-// overloads is about rules with an automatic limit (in_flight: auto). It adds those that deny the request to the
-// list refused, and those that would deny it to the list shadows. It returns the index of the load that the event
-// describes, or -1.
+// overloads adds rules with an automatic limit (in_flight: auto): the rules that deny the request to the list refused,
+// and the rules that would deny it to the list shadows. It returns the index of the load that the event describes, or
+// -1.
 func overloads(d *policy.Decision, refused, shadows []string) (by, would []string, about int) {
 	about = -1
 	for i := range d.Loads {

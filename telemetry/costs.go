@@ -52,8 +52,8 @@ func (c *Costs) Add(o *Costs) {
 // AllUnread returns the sum of Unread.
 func (c *Costs) AllUnread() uint64 { return totalOf(c.Unread[:]) }
 
-// costsOf returns the costs of a settlement. Settlements of a request's first limit have all costs, and those of
-// other limits only debts.
+// costsOf returns the costs of a settlement. Only the settlement of a request's first limit has all costs. The
+// settlements of further limits have only debts.
 func costsOf(s *policy.Settlement) (c Costs) {
 	if s.Owed > 0 {
 		c.Indebted = 1
@@ -91,7 +91,7 @@ type ruleCosts struct {
 	total Costs // since the start, or since the rule got this unit
 	steps costSteps
 
-	models map[string]*uint64 // cost of each model, since the same time
+	models map[string]*uint64 // cost of each model, over the same time as total
 }
 
 func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs, model string) {

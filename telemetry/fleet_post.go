@@ -105,7 +105,7 @@ func appendRules(post []byte, rules []*ruleCounters, entry func(dst []byte, c *r
 	return post
 }
 
-// postOf returns a post of a version and an entry of each rule, or nil if no rule has an entry.
+// postOf returns a post that consists of a version and an entry for each rule, or nil if no rule has an entry.
 func postOf(version byte, rules []*ruleCounters, entry func(dst []byte, c *ruleCounters) []byte) []byte {
 	post := appendRules([]byte{version}, rules, entry)
 	if len(post) == 1 {
@@ -159,7 +159,7 @@ func (d *decoder) postHead() (h head) {
 // sums has functions that return the series to which the counts of a post are added. If such a function returns
 // nil, the counts are skipped.
 type sums struct {
-	rule     func(name string) *series // or of all requests, for ""
+	rule     func(name string) *series // the name "" stands for all requests
 	upstream func(name string) *upstreamSeries
 }
 

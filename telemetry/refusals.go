@@ -95,9 +95,9 @@ func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
 	})
 }
 
-// dueOfNetwork counts a denial of an address, and reports whether to keep it. The subject does not matter, because
-// the client may have invented it. A private address is not counted, because it may be an untrusted proxy and stand
-// for all clients.
+// dueOfNetwork counts a denial of an address, and reports whether to keep the denial. The subject does not matter,
+// because the client may have invented it. A private address is not counted, because it may belong to a proxy that is
+// not trusted, and stand for all clients.
 func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
 	if !client.IsValid() || client.IsPrivate() || client.IsLoopback() || client.IsLinkLocalUnicast() {
 		return true

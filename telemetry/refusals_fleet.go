@@ -25,7 +25,7 @@ type FoundRefusals struct {
 const (
 	refusalsPart = "refusals" // the latest denials of an instance
 	refusalsFor  = time.Hour
-	// An instance posts as many of its latest denials as fit into these, before and after compression.
+	// An instance posts as many of its latest denials as fit into these sizes, before and after compression.
 	maxRefusalsText = 1 << 20
 	maxRefusalsPost = 192 << 10
 )

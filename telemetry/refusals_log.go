@@ -294,8 +294,8 @@ func (r *Refusal) describeLoad(o *policy.Observation, i int) {
 	}
 }
 
-// addressIn returns the first part of a key that is the address, or the first address of an IPv6 network that
-// contains the address. If no part is, it returns "".
+// addressIn returns the first part of a key that is either the address, or the first address of an IPv6 network that
+// contains the address. It returns "" if the key has no such part.
 func addressIn(key string, address netip.Addr) string {
 	for part := range strings.SplitSeq(key, "/") {
 		first, err := netip.ParseAddr(part)

@@ -267,7 +267,7 @@ func countsOf(s *upstreamStep) (c UpstreamCounts) {
 	return c
 }
 
-// Add adds the counts of another step. InFlight becomes the larger one.
+// Add adds the counts of another step. InFlight becomes the larger number of both steps.
 func (c *UpstreamCounts) Add(o *UpstreamCounts) {
 	addTo(c.Statuses[:], o.Statuses[:])
 	addTo(c.Errors[:], o.Errors[:])
@@ -298,7 +298,7 @@ type Upstream struct {
 	// last ten minutes. After a start, its Count is small, or 0.
 	Usual Latency
 
-	long []UpstreamCounts // of each LongStep
+	long []UpstreamCounts // one for each LongStep
 }
 
 // Latest returns the counts of the last minute.
@@ -326,7 +326,7 @@ func (h *timeline) copyUpstreams() fleetUpstreams {
 	return all
 }
 
-// sum returns the series that the counts of another instance are added to.
+// sum returns a function that returns the series to which the counts of an upstream on another instance are added.
 func (f fleetUpstreams) sum(at int64) func(name string) *upstreamSeries {
 	return func(name string) *upstreamSeries {
 		if f[name] == nil && len(f) <= 2*MaxUpstreams {

@@ -129,8 +129,8 @@ type Store struct {
 	Took    Latency // time of the calls to a shared store in the last minute
 }
 
-// Latency has quantiles of durations. They are rounded up to the bounds of a histogram, so the true quantiles are not
-// larger.
+// Latency has quantiles of durations. They are rounded up to the bounds of a histogram. Quantiles above the last bound
+// are reported as that bound.
 type Latency struct {
 	Count    uint64
 	P50, P99 time.Duration

@@ -62,7 +62,7 @@ func negotiateOwn(accept []string, own *policy.OwnAnswer) int {
 
 // An Accept list is read only within these bounds, because each type of a policy is compared with the whole list.
 const (
-	maxElements = 100     // lines; twice as many media types and parameters together
+	maxElements = 100     // lines; media types and parameters together may be twice as many
 	maxAccept   = 8 << 10 // bytes
 )
 

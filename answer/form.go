@@ -132,7 +132,7 @@ func (a *Answer) appendAnthropic(dst []byte, p *problem) []byte {
 	return append(dst, "}\n"...)
 }
 
-// The codes of JSON-RPC.
+// These are codes of errors in JSON-RPC.
 const (
 	invalidRequest = "-32600" // the request itself is invalid
 	notNow         = "-32029" // from the range that JSON-RPC reserves for servers
@@ -203,8 +203,8 @@ func (a *Answer) encodeLLM(f fields) {
 	}
 }
 
-// mostOf returns the most restrictive result for whose unit the function has returns true, or nil. It skips limits
-// that are not rates in such a unit, such as requests in flight.
+// mostOf returns the most restrictive result with a unit that the function has accepts, or nil. It skips limits that
+// are not rates in such a unit, such as requests in flight.
 func (a *Answer) mostOf(has func(policy.Unit) bool) (most *policy.Result) {
 	for i := range a.results {
 		r := &a.results[i]

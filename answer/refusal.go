@@ -199,7 +199,7 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 	return append(append(append(dst, " Retry in "...), a.retry...), " s."...)
 }
 
-// appendTooLarge appends a sentence that a budget is not used up, but has less left than the request may cost.
+// appendTooLarge appends a sentence about a budget that is not used up, but has less left than the request may cost.
 func (a *Answer) appendTooLarge(dst []byte, r *policy.Result) []byte {
 	if r.Unit == policy.NoUnit || r.Remaining < 1 {
 		return dst

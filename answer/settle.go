@@ -65,7 +65,7 @@ func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
 	}
 }
 
-// expire makes d a denial after its turn did not come in time. The state of the limits in d is no longer valid,
+// expire makes d a denial because its turn did not come in time. The state of the limits in d is no longer valid,
 // because time has passed and the turn was given up.
 func expire(d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Now = false, d.Delay, 0

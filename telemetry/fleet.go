@@ -69,8 +69,8 @@ const (
 	maxPostEvery   = 10 * time.Second
 )
 
-// Run posts the counts of this instance and reads those of the others until the context ends. Then it posts that
-// this instance has ended, which takes at most half a second.
+// Run posts the counts of this instance and reads the counts of the other instances until the context ends. Then it
+// posts that this instance has ended, which takes at most half a second.
 func (f *Fleet) Run(ctx context.Context) {
 	var exchanging sync.WaitGroup
 	defer exchanging.Wait()

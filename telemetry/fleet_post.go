@@ -11,10 +11,10 @@ import (
 // An instance posts its counts in two parts with the same format: the counts of the last minutes every few seconds,
 // and all counts once a minute. Readers need both parts.
 //
-// A post starts with two bytes for its format and version. Numbers follow as varints, and texts after their length:
-// first the head as JSON; then, for all requests, each upstream and each rule, the counts of two lists of steps.
-// Counts are written column by column, since most columns have only zeros. A zero is followed by the number of
-// zeros after it.
+// A post starts with two bytes for its format and version. Then comes the head as JSON, and then the counts of all
+// requests, of each upstream and of each rule, in two lists of steps. Numbers are varints, and a text follows its
+// length. Counts are written column by column, since most columns have only zeros. A zero is followed by the number
+// of zeros after it.
 
 const (
 	postForm    = 'S'

@@ -238,8 +238,8 @@ func verb(name string) string {
 	return "denies"
 }
 
-// A sentence names one subject if it has at least the fraction oneShare of the denials, or ten if they have
-// tenShare.
+// A sentence names one subject if this subject has at least the fraction oneShare of the denials, or up to ten
+// subjects if they have at least tenShare.
 const (
 	oneShare = 0.5
 	tenShare = 0.8
@@ -458,7 +458,8 @@ func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline 
 // latelySteps are ten minutes and the current step.
 const latelySteps = 61
 
-// refusedOf is a number of requests, and how many of them a block denied (blocked) or anything else (refused).
+// refusedOf has the number of all requests, of requests that a block denied (blocked), and of requests that were
+// denied otherwise (refused).
 type refusedOf struct{ all, refused, blocked uint64 }
 
 func (r refusedOf) share() float64 { return float64(r.refused) / float64(max(r.all, 1)) }

@@ -24,9 +24,9 @@ func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 // flight for each value of its key, on each instance.
 type LoadState struct {
 	Limits          uint64 // number of limits
-	Limit, InFlight uint64 // sums over the limits; Limit is that for the class normal
-	// Base and Latency are those of the limit with the largest ratio of Latency to Base. Base is the latency while
-	// the upstream has no queue, and Latency the present latency. They are 0 if unknown.
+	Limit, InFlight uint64 // sums over the limits; Limit is the sum for the class normal
+	// Base is the latency while the upstream has no queue, and Latency the present latency. Both are from the limit
+	// with the largest ratio of Latency to Base. They are 0 if unknown.
 	Base, Latency time.Duration
 	// Overloaded is when the present overload started. It is zero if no request was denied in the last minute.
 	Overloaded time.Time

@@ -22,7 +22,7 @@ type Refusals struct {
 	ever    uint64     // how many denials have ever been kept
 }
 
-// The bounds that KeepRefusals promises.
+// These are the bounds that KeepRefusals promises.
 const (
 	maxKept                    = 4096
 	keptFirst                  = 32         // the first denials of a subject, which are all kept

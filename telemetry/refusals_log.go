@@ -63,7 +63,7 @@ func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 	return sync.OnceFunc(l.stop)
 }
 
-// The bounds that LogRefusals promises.
+// These are the bounds that LogRefusals promises.
 const (
 	allRate, allBurst   = 5, 200    // lines a second, and at once
 	ruleRate, ruleBurst = 2, 50     // the same for one rule
@@ -74,7 +74,7 @@ const (
 	stopWithin          = time.Second
 )
 
-// Names in place of a rule's name.
+// These names are used in place of a rule's name.
 const (
 	refusalsOfCallers   = "*caller"    // limits sent by callers: see policy.Engine.Adhoc
 	refusalsOfMalformed = "*malformed" // requests that lack something

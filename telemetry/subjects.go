@@ -18,8 +18,8 @@ import (
 // last day. With more rules, each keeps fewer subjects (see entriesOf). Measured with all slots flooded: 37 MiB for
 // 32 rules, 41 for 64, and 55 for 1,024.
 //
-// Error. Count-Error ≤ true ≤ Count holds for all instances together, and the true count of a subject that is
-// missing from a list is at most the list's Error. Error is larger than total/257 if fewer than 256 subjects are
+// Error. The true count of a subject, over all instances, is from Count-Error to Count. The true count of a subject
+// that is missing from a list is at most the list's Error. Error is larger than total/257 if fewer than 256 subjects are
 // kept, because there are many rules, keys are long, or a post has no room (see export). Subjects after the first
 // hundred are not listed, and count as missing.
 type subjects struct {

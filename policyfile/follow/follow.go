@@ -42,8 +42,8 @@ type File struct {
 	// Logger gets a line for each policy that is loaded, and for each problem of a rejected policy. Nil means
 	// slog.Default().
 	Logger *slog.Logger
-	// Refused, if not nil, is called if a file is rejected, with the error that is also logged: why the file cannot
-	// be read or, as a [policy.Errors], the problems of its policy. The old policy stays in force.
+	// Refused, if not nil, is called if a file is rejected. The error is also logged. It is the reason why the file
+	// cannot be read, or a [policy.Errors] with the problems of the policy. The old policy stays in force.
 	Refused func(error)
 	// Compile compiles the document to a policy: see [policyfile.ParseTo]. Nil means [policy.CompileAt].
 	Compile policyfile.Compiler
@@ -110,9 +110,9 @@ var errPipe = errors.New("it is from a pipe, which can be read only once: give a
 
 // Watch calls the function apply with each new policy until ctx ends. It reads the file, its lists and its answers
 // at the start, and when their content may have changed: a file was written in place or replaced by a rename, or a
-// symbolic link in its path was changed. It calls the function if the content differs from the content that Watch or
-// Load read last. After a signal from the channel reload, which may be nil, it calls the function even if the content
-// is the same. If the policy cannot be read, the function is not called.
+// symbolic link in its path was changed. It calls the function if the content has changed since Load, or since a
+// policy was last applied or rejected. After a signal from the channel reload, which may be nil, it calls the function
+// even if the content is the same. If the policy cannot be read, the function is not called.
 //
 // A file is applied when two reads at an interval of 100 ms have returned the same content. So a half-written file is
 // applied only if its writer pauses for longer. Such a writer should write a complete new file, and rename it. On file

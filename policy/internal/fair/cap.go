@@ -3,8 +3,8 @@
 // The package has no clock and does not count used units; package policy makes the charges.
 //
 // A request of a tenant makes two charges. The first charges the limit, which is an ordinary bucket, so the limit
-// is exact with every store. The second charges a meter of the tenant, on which a unit costs the time between two
-// units of the tenant's allocation. When allocations change, only this cost changes; plans and states stay the
+// is exact with every store. The second charges a meter of the tenant. There, a unit costs the time between two units
+// at the rate of the tenant's allocation. When allocations change, only this cost changes; plans and states stay the
 // same.
 //
 // The limit is divided according to the demand of the last window, by water-filling (see [Fill]). The amount to

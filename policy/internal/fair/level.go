@@ -36,14 +36,14 @@ func Fill(wants []Want, capacity int64) Level {
 	return Level{}
 }
 
-// covers reports whether the part of the weight covers the demand.
+// covers reports whether the part for the weight of w covers the demand of w.
 func (l Level) covers(w Want) bool {
 	dhi, dlo := bits.Mul64(uint64(w.Demand), uint64(l.Weight))
 	phi, plo := bits.Mul64(uint64(l.Rest), uint64(w.Weight))
 	return dhi < phi || dhi == phi && dlo <= plo
 }
 
-// Of returns the part of a weight, rounded down. If there is enough for all, the part is unlimited.
+// Of returns the part for a weight, rounded down. If there is enough for all, the part is unlimited.
 func (l Level) Of(weight int64) int64 {
 	if l.Weight == 0 {
 		return math.MaxInt64

@@ -27,8 +27,8 @@ const (
 //
 // Servers decide differently how to read a body. Servers that expect JSON seldom check the Content-Type. Servers that
 // expect a form often check only its start, and some treat a body without a Content-Type as a form. So every body is
-// read in all ways in which a server may read it: a body that starts with a brace must be a valid object, and the
-// pairs in it that a form would have are read as well. If servers may disagree about a body, it is garbled.
+// read in all ways in which a server may read it: a body that starts with a brace must be a valid object, and pairs
+// in it such as name=value are read as well. If servers may disagree about a body, it is garbled.
 func (m *Members) AddBody(data []byte, h http.Header) {
 	kind, boundary := kindOfBody(h)
 	text := unsafe.String(unsafe.SliceData(data), len(data))
@@ -214,7 +214,7 @@ func kindOfPart(typ string) memberKind {
 }
 
 // disposition reads the name of a field from a Content-Disposition such as form-data; name="username". It returns
-// false if readers could read different names.
+// false if servers could read different names.
 func (e *Member) disposition(s string) bool {
 	rest, ok := cutPrefixFold(s, "form-data; name=")
 	if !ok {

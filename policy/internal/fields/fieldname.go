@@ -157,7 +157,7 @@ var soft = func() (t [256]bool) {
 func hard(r rune) bool { return strings.ContainsRune(`{}"',:<>=&`, r) }
 
 // sameLetters reports whether s has the same letters and digits as name, in the same order. If prefix is true, s
-// may have more of them after a character that splits names.
+// may have more letters and digits after a character that splits names.
 func sameLetters(s, name string, prefix bool) bool {
 	i := 0
 	for _, want := range name {

@@ -80,7 +80,7 @@ func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	if like != different {
 		f.add(Member{Text: value, kind: formMember}, like)
 		if i := strings.IndexByte(value, ';'); i >= 0 {
-			f.add(Member{Text: value[:i], kind: formMember}, like) // some servers end the value there
+			f.add(Member{Text: value[:i], kind: formMember}, like) // some servers end the value at the semicolon
 		}
 	}
 }

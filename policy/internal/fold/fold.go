@@ -163,8 +163,8 @@ func appendSyllable(dst []byte, r rune) []byte {
 type nameTable struct {
 	basic [maxBasic + 1]uint16 // the index of the word of each character of the basic plane
 	words []string
-	// refused has the ranges, in order, of the characters outside of the basic plane that servers read differently.
-	// All others outside of the basic plane are dropped.
+	// refused has the sorted ranges of the characters outside of the basic plane that servers read differently. All
+	// other characters outside of the basic plane are dropped.
 	refused []runeRange
 }
 
@@ -228,7 +228,7 @@ func readNameTable() *nameTable {
 	return t
 }
 
-// number returns the number of a word, which is in the form of fold.txt.
+// number returns the entry for a word in the form of fold.txt.
 func (t *nameTable) number(word string) uint16 {
 	switch word {
 	case "!":

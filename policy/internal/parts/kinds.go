@@ -2,8 +2,8 @@
 // are compared, written in a key and shown. The table partKinds has all kinds of parts. To add a kind, add an entry
 // to it.
 //
-// It uses packages fields, fold, paths and pattern, which read input of clients, and package table, which looks up
-// subjects.
+// Package parts uses packages fields, fold, paths and pattern, which read input of clients, and package table, which
+// looks up subjects.
 package parts
 
 import (

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Table maps subjects to values, such as the tier of each. Do not change it once it is sorted.
+// Table maps subjects to values, such as the tier of each. Do not change it after Sort.
 type Table[V comparable] struct {
 	values []V       // the values, each once
 	sets   []set     // the sets, in the order in which Find searches them

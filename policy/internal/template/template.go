@@ -111,7 +111,7 @@ type Error struct {
 // templateName is the name of a template in the errors of the template packages.
 const templateName = "line"
 
-// New compiles a text of a media type. The samples are pointers to values of one type; the template can use the
+// New compiles a template for a media type. The samples are pointers to values of one type; the template can use the
 // fields of this type, and must work for each sample.
 func New(media, text string, samples ...any) (*Template, *Error) {
 	t := &Template{Media: media, ContentType: media, kind: kindOf(media)}

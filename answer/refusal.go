@@ -212,7 +212,7 @@ func (a *Answer) missing() string {
 	text := "The request lacks " + wireName(a.decision.Missing) + "."
 	switch what := a.decision.Ambiguous(); {
 	case a.decision.BodyLimit() != "":
-		text = "The body is larger than " + a.decision.BodyLimit() + ", the most that is read here."
+		text = "The body is larger than " + a.decision.BodyLimit() + ", the maximum."
 	case a.decision.TooLarge():
 		text = "The body cannot be read here: the request lacks " + a.decision.Missing + "."
 	case a.decision.Mismatched() != "":

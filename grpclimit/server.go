@@ -103,7 +103,7 @@ func (c Config) server() *Server {
 }
 
 // Options returns options of a server with these interceptors. Use them if the server has no other interceptors, or
-// if these come first.
+// if all other interceptors come later.
 func (s *Server) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream)}
 }

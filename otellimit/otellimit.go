@@ -103,8 +103,8 @@ func attributes(o *policy.Observation) []attribute.KeyValue {
 
 var modes = map[policy.Mode]string{policy.Peek: "peek", policy.GiveBack: "give_back"}
 
-// refusals returns the rules that deny, and the rules that would if they were enforced. The result about is the
-// index of the first result that denies; if none denies, of the first that would deny; otherwise -1.
+// refusals returns the rules that deny, and the rules that would deny if they were enforced. The return value about is
+// the index of the first result that denies or, if no result denies, of the first that would deny, or -1.
 func refusals(d *policy.Decision) (refused, shadows []string, about int) {
 	about = -1
 	for i := range d.Results {

@@ -223,7 +223,7 @@ func (b *Budget) Last(n int) (sum Costs) {
 // A post of costs has a version, and for each rule its name, its unit, and the steps in the form of appendCells.
 const costVersion = 1
 
-// postedCosts returns a post of the costs of this instance, or nil if it has not counted any.
+// postedCosts returns a post of the costs of this instance, or nil if no costs have been counted.
 func (r *Recorder) postedCosts() []byte {
 	return postOf(costVersion, r.follow().rules, func(dst []byte, c *ruleCounters) []byte { return c.costs.append(dst, c.name) })
 }

@@ -26,9 +26,9 @@ func stripeAt(p unsafe.Pointer) int {
 	return int(uint64(uintptr(p)>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
 }
 
-// Columns of the counts of a rule, or of all requests. The outcomes come first, and then the following columns.
+// These are columns of the counts of a rule, or of all requests. They follow the columns for the outcomes.
 const (
-	nearColumn    = Outcomes + iota // for a rule, decisions that left less than a fifth; for all requests, malformed ones
+	nearColumn    = Outcomes + iota // for a rule, decisions that left less than a fifth; for all requests, malformed requests
 	blockedColumn                   // denials by a block, which are also in Deny
 	columns
 )

@@ -31,7 +31,8 @@ const (
 )
 
 // FindRefusals returns the denials of a request that any instance keeps, by the ID of the request or of its trace.
-// A denial reaches the other instances after some seconds. Each instance shares only its latest thousand or so.
+// A denial reaches the other instances after some seconds. Each instance shares only its latest denials, about a
+// thousand.
 func (f *Fleet) FindRefusals(ctx context.Context, id string) (found FoundRefusals) {
 	if f.Refusals == nil {
 		return found

@@ -10,7 +10,7 @@ import (
 // subjects keeps, for each rule of one instance, the subjects with the most requests and the most denials. Each
 // rule has a history of each kind, which covers the last minute, hour and day. A history has the subjects with the
 // largest counts, with an error of at most 1/257 of the total (see summary). It also has the number of subjects, which
-// is exact up to 256 and has a standard error of 2.3 % above.
+// is exact up to 256. A larger number has a standard error of 2.3 %.
 //
 // Memory. The current ten seconds of a history have at most 512 subjects of 200 bytes, 32 KiB of keys, and a sketch
 // of 2 KiB. Each of the at most 42 earlier slots is encoded in at most 12 KiB. So a rule that is flooded takes 1.3

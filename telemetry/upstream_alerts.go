@@ -51,9 +51,9 @@ func slower(than time.Duration) func(*UpstreamCounts) fraction {
 	}
 }
 
-// slowness is a criterion for a slow upstream: more than a share of the requests waits longer than a time.
+// slowness is a criterion for a slow upstream: more than the fraction share of its requests waits longer than a time.
 type slowness struct {
-	than  time.Duration
+	than  time.Duration // the time
 	share float64
 	text  string // the usual latency in words
 }
@@ -146,7 +146,8 @@ func (v *View) upstreamFails(u *Upstream) *Headline {
 	return h
 }
 
-// reasons returns the numbers of failed requests in the last time, by reason, as text.
+// reasons returns the numbers of failed requests, by reason, as text. The parameter lasted is the time up to now in
+// which they failed.
 func (u *Upstream) reasons(lasted time.Duration) string {
 	sum := u.Last(int(lasted/Step) + 1)
 	var all []string

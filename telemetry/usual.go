@@ -57,8 +57,8 @@ type spans struct {
 	long int // the number of spans with the length LongStep; all later spans are a minute long
 	now  int64
 
-	// For each span, the sums of all earlier spans; the memory is reused for each rule. calm leaves out unusual
-	// spans. small leaves out only the unusual spans in which the rule denied a large fraction.
+	// calm and small have, for each span, the sums of all earlier spans. calm leaves out unusual spans. small leaves
+	// out only the unusual spans in which the rule denied a large fraction. The memory is reused for each rule.
 	calm, small []spanned
 }
 

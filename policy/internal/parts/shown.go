@@ -28,8 +28,9 @@ func (l List) Shortens(i int) bool {
 	return l[i].isNamed() || l[i].kind.shown == asAddress && !l.Any((*Part).isNamed)
 }
 
-// Pseudonym returns the pseudonym of a subject, the text of a key after the name of its rule. The pseudonym is the
-// same for all rules with these parts, and in all processes. As a consequence, a guess of the value can be verified.
+// Pseudonym returns the pseudonym of a subject, which is the text of a key after the name of the rule. The pseudonym
+// is the same for all rules with these parts, and in all processes. As a consequence, a guess of the value can be
+// verified.
 func (l List) Pseudonym(subject string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "sluice show_key %q %s", l.Names(), subject))
 	return hex.EncodeToString(sum[:6])

@@ -18,8 +18,8 @@ const (
 
 // negotiate returns the index of the offer that the Accept fields prefer: the one with the highest weight, then the one
 // with the more specific range, then the default. A client that accepts none of the offers gets the default, too,
-// because a denial has no other form. So does a client with a longer Accept than any honest client sends, because
-// denials must stay cheap.
+// because a denial has no other form. So does a client whose Accept is longer than any that honest clients send,
+// because denials must stay cheap.
 func negotiate(accept []string) int {
 	i, _, _ := best(accept, offers[:])
 	return i
@@ -62,7 +62,7 @@ func negotiateOwn(accept []string, own *policy.OwnAnswer) int {
 
 // An Accept list is read only within these bounds, because each type of a policy is compared with the whole list.
 const (
-	maxElements = 100     // lines; twice as many media types and parameters together
+	maxElements = 100     // lines; media types and parameters together may be twice as many
 	maxAccept   = 8 << 10 // bytes
 )
 

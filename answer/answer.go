@@ -68,8 +68,8 @@ type Client struct {
 // Answer is the answer that an integration sends. Encode accepts the zero value, and an Answer that was used
 // before.
 type Answer struct {
-	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 413, 429 or 503, or the status of the
-	// policy's own answer.
+	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 413, 429, 503 or 529, or the status of
+	// the policy's own answer.
 	Status int
 
 	decision *policy.Decision

@@ -11,7 +11,7 @@ type arena struct {
 	used  int // used part of lists
 }
 
-// A chunk stays in memory as long as any answer with values in it.
+// These are the sizes of chunks. A chunk stays in memory as long as any value in it.
 const (
 	textChunk = 1 << 10
 	listChunk = 60

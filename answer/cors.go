@@ -13,8 +13,8 @@ var exposed = func() (names [NoRateLimit + 1][2]string) {
 	return names
 }()
 
-// encodeCORS lets a page of an allowed origin read the answer: all of a denial or a quota. In a response of the
-// handler, it exposes only Sluice's own fields, and only if the handler lets the page read the response at all.
+// encodeCORS lets pages of allowed origins read a denial or a quota. In a response of the handler, it only exposes
+// Sluice's own fields. The handler decides whether such a page may read the response at all.
 func (a *Answer) encodeCORS(f fields, c Client, sent forms) {
 	allowed, origin := a.decision.Allowed && !a.quota, c.Header["Origin"]
 	if !allowed && !c.CORS.Any() {

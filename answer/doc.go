@@ -27,7 +27,7 @@
 //
 // A limit of requests in flight has no window, and therefore no w, no t and no X-RateLimit-Reset. It has the draft's
 // unit for such limits. Older dialects require a reset, which is one second for such a limit; their RateLimit-Policy
-// omits it. The fields are:
+// omits the limit. The fields are:
 //
 //	RateLimit-Policy: "search";q=10;qu="concurrent-requests"
 //	RateLimit: "search";r=3
@@ -36,9 +36,9 @@
 //
 //	RateLimit-Policy: "team-usd";q=50000000;qu="micro-usd";w=86400
 //
-// A limit over less than a second, or a fraction of one, is reported in whole seconds at the same rate: 3/250ms as
-// q=12;w=1. Characters in a name other than printable ASCII are written as %XX. Rules in shadow mode are not reported,
-// because they deny nothing. If the store does not answer, the fields are missing.
+// A limit with a period that is not a whole number of seconds is reported with a period that is, at the same rate:
+// 3/250ms as q=12;w=1. Characters in a name other than printable ASCII are written as %XX. Rules in shadow mode are
+// not reported, because they deny nothing. If the store does not answer, the fields are missing.
 //
 // # Denials
 //
@@ -56,6 +56,6 @@
 //
 // If too many requests are in flight, the detail is "Too many requests at once: limit search is 10. Retry in 1 s."
 //
-// The policy's own answers ([policy.Answer]), which [Client] carries, determine the status, the body and additional
-// fields; Content-Length and Vary are set for such a body. All other fields stay.
+// If the policy has answers of its own ([policy.Answer], passed in [Client]), they determine the status, the body and
+// additional fields. Content-Length and Vary are set for such a body. All other fields are as described above.
 package answer

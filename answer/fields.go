@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The names of the fields as net/http writes them. HTTP ignores case in names.
+// These are the names of the fields as net/http writes them. HTTP ignores case in names.
 const (
 	fieldPolicy     = "Ratelimit-Policy"
 	fieldRateLimit  = "Ratelimit"

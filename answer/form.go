@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The fields of the APIs of language models, in addition to Retry-After.
+// These are fields of the APIs of language models, which are sent in addition to Retry-After.
 const (
 	fieldRetryAfterMS = "Retry-After-Ms"
 	fieldShouldRetry  = "X-Should-Retry"
@@ -25,7 +25,7 @@ const longestRetry = 60
 // statusOverloaded is Anthropic's status for an overloaded server. It is sent in place of 503.
 const statusOverloaded = 529
 
-// formOf returns the form of the answer. A message of MCP that is not a request has no ID to answer to.
+// formOf returns the form of the answer. A message of MCP that is not a request has no ID, so it gets the plain form.
 func formOf(d *policy.Decision) policy.Form {
 	if d.Form == policy.MCP && d.CallID == "" {
 		return policy.Plain
@@ -77,7 +77,7 @@ func (a *Answer) reserved() bool {
 	return slices.ContainsFunc(a.results, func(r policy.Result) bool { return !r.Shadow && r.Because() == "reserved" })
 }
 
-// kinds are the types of errors by the status of the denial. For 429, the type depends on the unit.
+// These are the types of errors by the status of the denial. For 429, OpenAI's type depends on the unit.
 var (
 	openAITypes = map[int]string{
 		http.StatusBadRequest: "invalid_request_error", http.StatusForbidden: "permission_error",
@@ -132,7 +132,7 @@ func (a *Answer) appendAnthropic(dst []byte, p *problem) []byte {
 	return append(dst, "}\n"...)
 }
 
-// The codes of JSON-RPC.
+// These are codes of errors in JSON-RPC.
 const (
 	invalidRequest = "-32600" // the request itself is invalid
 	notNow         = "-32029" // from the range that JSON-RPC reserves for servers
@@ -203,8 +203,8 @@ func (a *Answer) encodeLLM(f fields) {
 	}
 }
 
-// mostOf returns the most restrictive result with one of some units, or nil. It skips results with another unit,
-// such as requests in flight, which are not rates in these units.
+// mostOf returns the most restrictive result with a unit that the function has accepts, or nil. It skips limits that
+// are not rates in such a unit, such as requests in flight.
 func (a *Answer) mostOf(has func(policy.Unit) bool) (most *policy.Result) {
 	for i := range a.results {
 		r := &a.results[i]

@@ -34,10 +34,10 @@ type label struct {
 	plan  *sluice.Plan
 	item  string // the name as a quoted string, valid in structured fields and in JSON
 	quota int64  // units per window
-	span  int64  // the window in whole seconds; for a month, the present month; 0: requests in flight
+	span  int64  // the window in whole seconds; for a month, the length of the present month; 0 for requests in flight
 	wire  string // the name in printable ASCII
 	most  int64  // the largest number of units that can remain
-	limit string // quota or burst as text
+	limit string // most as text
 
 	sentence sentence // the detail of a denial, for people
 }

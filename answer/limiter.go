@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Take takes cost units of a limiter, at least 1, and sets d to what a policy with this one rule would have
-// decided. d must be empty, or set by an earlier Take; then its memory is reused.
+// Take takes cost units of a limiter, at least 1, and sets d to the decision that a policy with this one rule would
+// make. d must be empty, or set by an earlier Take, whose memory is then reused.
 func Take(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, d *policy.Decision) {
 	if len(l.Plans()) > 1 {
 		each := make([]sluice.Decision, len(l.Plans()))
@@ -30,11 +30,11 @@ func Take(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, 
 	set(l, &took, err, d)
 }
 
-// set sets the parts of d that are common to all limits.
+// set sets the fields of d that are common to all limits.
 func set(l *sluice.Limiter, took *sluice.Decision, err error, d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Delay, d.Now = took.Allowed, took.RetryAfter, took.Delay, took.Now
 	d.Degraded, d.Unavailable = took.Origin.Degraded(), took.Origin == sluice.ByOnError && !took.Allowed
-	if d.Err != nil { // rarely, and writing a field costs time
+	if d.Err != nil { // rare; writing the field each time would cost time
 		d.Err = nil
 	}
 	if err != nil {
@@ -46,7 +46,7 @@ func set(l *sluice.Limiter, took *sluice.Decision, err error, d *policy.Decision
 	}
 }
 
-// GiveBack gives up the turn of a [Take] that has set d, before it comes: see [sluice.Limiter.LeaveQueue].
+// GiveBack gives up the turn that a [Take] has set in d, before the turn comes: see [sluice.Limiter.LeaveQueue].
 func GiveBack(l *sluice.Limiter, key string, cost int64, d *policy.Decision) {
 	for i := range d.Results {
 		if r := &d.Results[i]; d.Allowed && r.Delay > 0 { // a limiter has only one queue
@@ -55,7 +55,7 @@ func GiveBack(l *sluice.Limiter, key string, cost int64, d *policy.Decision) {
 	}
 }
 
-// adjustTimeout bounds the time that Adjust may take, over a store without a deadline of its own.
+// adjustTimeout bounds the time that Adjust may take if the store has no deadline of its own.
 const adjustTimeout = 5 * time.Second
 
 // Adjust corrects the cost of a request that [Take] has allowed to its final cost, as [policy.Engine.Settle] does:

@@ -49,7 +49,7 @@ func TestMoney(t *testing.T) {
 		if _, body := ask(48_749_996); !strings.Contains(body, `"Limit team-1d: 50 USD per 86400s. `) {
 			t.Errorf("refused with %s", body)
 		}
-		if _, body := ask(60_500_000); !strings.Contains(body, "The request asks for 60.50 USD, more than it ever allows at once: at most 50 USD fit.") {
+		if _, body := ask(60_500_000); !strings.Contains(body, "The request asks for 60.50 USD. The limit allows at most 50 USD at once.") {
 			t.Errorf("refused for good with %s", body)
 		}
 		var a answer.Answer

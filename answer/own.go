@@ -48,7 +48,7 @@ func (a *Answer) own(h http.Header, c Client) {
 	f.set("Content-Length", strconv.Itoa(len(body)))
 }
 
-// sentProblem is the problem with the sent status.
+// sentProblem returns the problem with the status that is sent.
 func (a *Answer) sentProblem() *problem {
 	if a.problem.status == a.Status {
 		return a.problem

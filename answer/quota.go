@@ -16,13 +16,13 @@ import (
 //
 //	{"limits":[{"name":"per-key","quota":100,"window":60,"remaining":0,"reset":1795219270,"retry_after":1}]}
 //
-// It has the quota of units in a window of seconds, the remaining units, the time of the full reset in seconds
-// since 1970, and, if the described request does not fit, the seconds until it does. A debt of the client is in
-// "owed". A limit of requests in flight has "unit":"concurrent-requests" in place of window and reset, one of
-// tokens from the response "unit":"tokens", and one in USD "unit":"micro-usd" and its numbers as decimals:
-// "usd":{"quota":"50","remaining":"12.40"}. The names, quotas and windows are those of RateLimit-Policy, for all
-// limits. The answer is a denial if the client is blocked, the described request is malformed, or the store does
-// not answer.
+// Each limit has the quota of units in a window of seconds, the remaining units, and the time of the full reset in
+// seconds since 1970. If the described request does not fit, retry_after is the number of seconds until it fits. A
+// debt of the client is in "owed". A limit of requests in flight has "unit":"concurrent-requests", and neither window
+// nor reset. A limit of tokens from the response has "unit":"tokens". A limit in USD has "unit":"micro-usd", and its
+// numbers as decimals: "usd":{"quota":"50","remaining":"12.40"}. The names, quotas and windows are those of
+// RateLimit-Policy, for all limits. The answer is a denial if the client is blocked, the described request is
+// malformed, or the store does not answer.
 func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	switch {
 	case d.Blocked != "" || d.Missing != "":

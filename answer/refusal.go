@@ -179,14 +179,14 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 		if d.RetryAfter == sluice.Never {
 			r := &a.results[a.most]
 			dst = append(append(dst, " The request asks for "...), r.Plan.Limit.Amount(r.Cost)...)
-			dst = append(dst, ", more than it ever allows at once: at most "...)
-			return append(append(dst, r.Plan.Limit.Amount(r.Plan.Capacity)...), " fit."...)
+			dst = append(dst, ". The limit allows at most "...)
+			return append(append(dst, r.Plan.Limit.Amount(r.Plan.Capacity)...), " at once."...)
 		}
 	}
 	if a.most >= 0 {
 		switch a.results[a.most].Because() {
 		case "penalty":
-			dst = append(dst, " Whoever exceeds it is locked out for a while."...)
+			dst = append(dst, " Clients that exceed it are locked out for a while."...)
 		case "reserved":
 			dst = append(dst, " Requests under way have reserved what is left."...)
 		case "limit":
@@ -199,7 +199,7 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 	return append(append(append(dst, " Retry in "...), a.retry...), " s."...)
 }
 
-// appendTooLarge appends a sentence that a budget is not used up, but has less left than the request may cost.
+// appendTooLarge appends a sentence about a budget that is not used up, but has less left than the request may cost.
 func (a *Answer) appendTooLarge(dst []byte, r *policy.Result) []byte {
 	if r.Unit == policy.NoUnit || r.Remaining < 1 {
 		return dst
@@ -212,7 +212,7 @@ func (a *Answer) missing() string {
 	text := "The request lacks " + wireName(a.decision.Missing) + "."
 	switch what := a.decision.Ambiguous(); {
 	case a.decision.BodyLimit() != "":
-		text = "The body is larger than " + a.decision.BodyLimit() + ", the most that is read here."
+		text = "The body is larger than " + a.decision.BodyLimit() + ", the maximum."
 	case a.decision.TooLarge():
 		text = "The body cannot be read here: the request lacks " + a.decision.Missing + "."
 	case a.decision.Mismatched() != "":

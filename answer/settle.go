@@ -65,7 +65,7 @@ func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
 	}
 }
 
-// expire makes d a denial after its turn did not come in time. The state of the limits in d is no longer valid,
+// expire makes d a denial because its turn did not come in time. The state of the limits in d is no longer valid,
 // because time has passed and the turn was given up.
 func expire(d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Now = false, d.Delay, 0
@@ -83,7 +83,7 @@ type Outage struct {
 	lasts  atomic.Bool  // an outage has started and not ended
 }
 
-// Note logs a change that d shows. Behind a failover.Store, Note logs nothing, because that store returns no errors,
+// Note logs a change if d shows one. With a failover.Store, Note logs nothing, because that store returns no errors,
 // and logs outages itself.
 func (o *Outage) Note(d *policy.Decision) {
 	failed := d.Err != nil

@@ -79,7 +79,7 @@ func moreRestrictive(a, b *policy.Result, now int64) bool {
 	return effectiveWindow(a, now) > effectiveWindow(b, now)
 }
 
-// count is the whole for the fraction that is left.
+// count returns the number of units of which the remaining units are a fraction.
 func count(p *sluice.Plan) int64 {
 	if p.Kernel == kernel.InFlight {
 		return p.Capacity

@@ -22,8 +22,9 @@ type Transport struct {
 	MaxWait time.Duration
 	// MaxRetries is how often a request is repeated: 4 times if zero, never if negative.
 	MaxRetries int
-	// Partition returns the name of a group of requests to a host that share all of their limits, such as the
-	// requests of a tenant. With Partition, requests are not distinguished by their method, path and API key.
+	// Partition returns the name of the group of a request, such as the name of a tenant. The requests of a group to
+	// the same host share all of their limits. With Partition, requests are not distinguished by their method, path and
+	// API key.
 	Partition func(*http.Request) string
 
 	once  sync.Once
@@ -94,7 +95,7 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// CloseIdleConnections calls the method of Base, if Base has it.
+// CloseIdleConnections calls the method CloseIdleConnections of Base, if Base has it.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()

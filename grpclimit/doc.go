@@ -11,7 +11,7 @@
 // # What rules see
 //
 // Rules see a call as a POST request with the full method as its path, for example "match: /shop.Orders/Create", or
-// "/shop.Orders/" for all methods of a service. Metadata are headers; the values of -bin metadata are the decoded
+// "/shop.Orders/" for all methods of a service. Metadata counts as headers; the values of -bin metadata are the decoded
 // bytes. The host is the :authority, which clients may choose. The client is the peer of the connection, or the
 // client that a trusted proxy names in x-forwarded-for. Calls have no query and no body: if the key of a rule uses
 // them, that key part is missing. Health checks and reflection are calls like any other: exempt

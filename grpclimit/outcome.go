@@ -16,9 +16,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Settle overrides the outcome of a call for the rules that depend on it: the Verdict, the Cost and the Status. If
-// one of these fields is zero, its value comes from the response, as Header and Bytes always do. ctx is the context
-// of the call. Without rules that depend on the outcome, Settle does nothing.
+// Settle sets the Verdict, the Cost and the Status of a call's outcome, for the rules that depend on the outcome. If
+// one of these fields is zero, its value comes from the response. Header and Bytes always come from the response. ctx
+// is the context of the call. Without rules that depend on the outcome, Settle does nothing.
 func Settle(ctx context.Context, o policy.Outcome) {
 	if all, _ := ctx.Value(outcomeKey{}).(*outcome); all != nil {
 		all.mu.Lock()
@@ -31,7 +31,9 @@ type outcomeKey struct{}
 
 // outcome is the outcome of a call so far. It is locked because handlers may set metadata from any goroutine.
 type outcome struct {
-	grpc.ServerTransportStream // the call's; functions that set metadata by a context call it through outcome
+	// The stream of the call. Functions that set metadata by a context, such as grpc.SetHeader, call the stream
+	// through the outcome.
+	grpc.ServerTransportStream
 
 	mu       sync.Mutex
 	status   int // status of HTTP; 0 if unknown

@@ -32,8 +32,8 @@ type Config struct {
 	// count as one. A message that does not fit ends the stream; a message in a queue waits for its turn. The
 	// outcome of the stream settles only the first charge: messages after the first always count.
 	PerMessage bool
-	// ForwardedHeader is the name of the metadata in which trusted proxies of [Config.Policy] name the client. If
-	// it is empty, the metadata is x-forwarded-for.
+	// ForwardedHeader is the name of the metadata in which trusted proxies of [Config.Policy] name the client. Empty
+	// means x-forwarded-for.
 	ForwardedHeader string
 	// Attributes sets values that only the program knows, such as the user of a call, for rules of [Config.Policy]
 	// with a key such as "key: [attr:user]".
@@ -103,7 +103,7 @@ func (c Config) server() *Server {
 }
 
 // Options returns options of a server with these interceptors. Use them if the server has no other interceptors, or
-// if these come first.
+// if all other interceptors come later.
 func (s *Server) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream)}
 }

@@ -53,7 +53,7 @@ func (c *clock) report(code int) {
 	})
 }
 
-// timed is a stream whose latency ends with its first message.
+// timed is a stream whose latency is measured until its first message.
 type timed struct {
 	grpc.ServerStream
 	clock *clock

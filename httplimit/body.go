@@ -36,7 +36,7 @@ func (c *call) peek(limit int64) ([]byte, error) {
 	return c.body.peek(c.r.ContentLength, limit, restart)
 }
 
-// maxWaiting is how many bytes of a body are read before its request waits for its turn.
+// maxWaiting is the most bytes of a body that are read before its request waits for its turn.
 const maxWaiting = 64 << 10
 
 // drain reads the body, because a server notices that a client has left only after the body has been read.
@@ -51,12 +51,12 @@ func (c *call) drain() error {
 }
 
 // bound sets the deadline for reading the body to Config.BodyTimeout from now. restart sets it again, and release
-// removes it. With a server that has a ReadTimeout, all of them do nothing.
+// removes it. If the server has a ReadTimeout, bound and both functions do nothing.
 func (c *call) bound() (restart, release func()) {
 	if s, _ := c.r.Context().Value(http.ServerContextKey).(*http.Server); s != nil && s.ReadTimeout > 0 {
 		return func() {}, func() {}
 	}
-	// The bodies of the gateway have other deadlines, which they combine with this one.
+	// Bodies of requests to the gateway have deadlines of their own, which they combine with this one.
 	var read interface{ SetReadDeadline(time.Time) error } = http.NewResponseController(c.w)
 	if body, ok := c.r.Body.(interface{ SetReadDeadline(time.Time) error }); ok {
 		read = body
@@ -92,8 +92,8 @@ type replay struct {
 }
 
 // peek reads the body, and returns it if it has at most limit bytes, and otherwise nil. length is its
-// Content-Length, or -1. The error comes from reading the body, or is [policy.ErrBodyMemory]. Peek calls restart
-// when it has read firstPart bytes, and again each time the number of bytes read has doubled.
+// Content-Length, or -1. The error comes from reading the body, or is [policy.ErrBodyMemory]. The function restart is
+// called when firstPart bytes have been read, and again each time the number of bytes read has doubled.
 func (b *replay) peek(length, limit int64, restart func()) ([]byte, error) {
 	most := limit + 1 // one more byte, to notice a longer body
 	if length >= 0 {
@@ -222,7 +222,7 @@ func askUsage(r *http.Request) {
 }
 
 // withUsage returns a JSON object with the member stream_options. It replaces an existing member of that name, such
-// as a null. It returns an object that is empty or malformed unchanged.
+// as a null. An empty or malformed object is returned unchanged.
 func withUsage(body []byte) []byte {
 	const name, value = "stream_options", `{"include_usage":true}`
 	rest := bytes.TrimPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("\ufeff"))

@@ -58,7 +58,7 @@ func TestBodyLimit(t *testing.T) {
 			switch {
 			case size <= 1<<20 && (a.StatusCode != 200 || string(text) != fmt.Sprint(size, nil)):
 				t.Errorf("%s, %d bytes: %d %s", name, size, a.StatusCode, text)
-			case size > 1<<20 && (a.StatusCode != 413 || a.Header.Get("Retry-After") != "" || !strings.Contains(string(text), `"detail":"The body is larger than 1MiB, the most that is read here.","error":"body_too_large"`)):
+			case size > 1<<20 && (a.StatusCode != 413 || a.Header.Get("Retry-After") != "" || !strings.Contains(string(text), `"detail":"The body is larger than 1MiB, the maximum.","error":"body_too_large"`)):
 				t.Errorf("%s, %d bytes: %d %v %s", name, size, a.StatusCode, a.Header, text)
 			}
 		}

@@ -28,8 +28,8 @@ type MissingError string
 func (e MissingError) Error() string { return "the request lacks " + string(e) }
 
 // LimitBy returns a middleware that calls choose to find the limit of each request. Use it if some requests have no
-// key, or if limits differ from client to client, such as limits in your database. Make the limiters once, one for
-// each limit, and not for each request, or use [sluice.Limiter.With].
+// key, or if limits differ from client to client, such as limits in your database. Make one limiter for each limit,
+// and not for each request, or use [sluice.Limiter.With].
 //
 // If choose returns a [MissingError], the request is answered with 400 and a body that names what is missing. After
 // any other error, the request is answered with 503 and the error is logged. To let such requests pass, return an

@@ -58,7 +58,7 @@ func (c ClientIP) Key(r *http.Request) string {
 // in their IPv6 form.
 func (c ClientIP) Trusts(addr netip.Addr) bool { return clientip.Contains(c.Trusted, addr) }
 
-// peer returns the other end of the connection.
+// peer returns the address of the other end of the connection.
 func peer(r *http.Request) netip.Addr {
 	if addr, ok := clientip.Peer(r.RemoteAddr); ok {
 		return addr

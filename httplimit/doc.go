@@ -9,7 +9,7 @@
 //	rules, err := policyfile.Load("api.yaml")
 //	handler = httplimit.Policy(policy.NewEngine(memory.New(), rules))(handler)
 //
-// [Config] has settings; these functions use its zero value. [LimitBy] lets the program choose the limit of each
+// These functions use the default settings; [Config] has others. [LimitBy] lets the program choose the limit of each
 // request. The middleware has the type func([net/http.Handler]) [net/http.Handler]. If a framework has another type
 // of middleware, wrap the framework itself, which is a handler, or use its adapter: see examples/frameworks.
 //
@@ -29,8 +29,8 @@
 // A policy may have other answers. Package answer describes the fields, the bodies and those answers.
 //
 // If one middleware runs behind another, the inner one appends to the lists of the outer one, so that the client sees all
-// limits. It overwrites those fields that can have only one value. A handler that sets these fields itself overrides
-// them. Wrap a reverse proxy in [Keep].
+// limits. It overwrites the fields that can have only one value. A handler that sets these fields itself overrides
+// them. Wrap a reverse proxy in [Keep]; otherwise, the proxy adds the fields of its upstream.
 //
 // If the policy has cors, pages of the listed origins may read denials. For other responses, the handler decides
 // whether such a page may read them; the middleware only exposes the fields above. A handler that sets

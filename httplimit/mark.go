@@ -9,7 +9,7 @@ import (
 )
 
 // dropMarks removes the field [policy.OverField] that a client may have sent, in every spelling that a server may
-// take for it: CGI reads Sluice_Over as Sluice-Over, and some servers read other characters as "-", too.
+// read as its name: CGI reads Sluice_Over as Sluice-Over, and some servers read other characters as "-", too.
 func dropMarks(h http.Header) {
 	maps.DeleteFunc(h, func(name string, _ []string) bool { return isMark(name) })
 }
@@ -29,7 +29,7 @@ func isMark(name string) bool {
 
 func isAlnum(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// mark sets a field with the names of the rules that allowed the request although it does not fit.
+// mark sets [policy.OverField] to the names of the rules that the request exceeds and that only mark it.
 func mark(h http.Header, d *policy.Decision) {
 	if over := d.Over(); over != nil {
 		h[policy.OverField] = []string{strings.Join(over, ", ")}

@@ -13,8 +13,8 @@ func (d *door) asksQuota(r *http.Request) bool {
 	return d.config.QuotaPath != "" && d.engine != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.EscapedPath() == d.config.QuotaPath
 }
 
-// encodeQuota encodes the remaining quota of the client. If the query is invalid, it encodes that answer instead,
-// and returns the fault as a sentence.
+// encodeQuota encodes the remaining quota of the client. If the query is invalid, it encodes a denial instead, and
+// returns the fault as a sentence.
 func (d *door) encodeQuota(c *call, client answer.Client) (fault string) {
 	if fault = c.describeQuota(); fault != "" {
 		d.encoder.Malformed(&c.answer, c.w.Header(), fault, client)
@@ -34,7 +34,7 @@ func (c *call) describeQuota() (fault string) {
 	path := query.Get("path")
 	switch {
 	case err != nil || len(query["path"]) > 1 || len(query["method"]) > 1:
-		return "The query must be path and method, each once at most."
+		return "The query may have one path and one method."
 	case path != "" && !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?#"):
 		return "The path must begin with a slash, and have no query."
 	}

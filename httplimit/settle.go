@@ -11,9 +11,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Settle overrides the outcome of a request for the rules of [Policy] that depend on it: the Verdict, the Cost and
-// the Status. If one of these fields is zero, its value comes from the response, as Header and Bytes always do. ctx
-// is the context of the request. Without rules that depend on the outcome, Settle does nothing.
+// Settle sets the Verdict, the Cost and the Status of a request's outcome, for the rules of [Policy] that depend on
+// the outcome. If one of these fields is zero, its value comes from the response. Header and Bytes always come from
+// the response. ctx is the context of the request. Without rules that depend on the outcome, Settle does nothing.
 //
 // If [Config] AwaitOutcome is set, limits of [Config.Limit] and [Config.LimitBy] use the Verdict and the Cost,
 // unless they are leaky buckets. Without a call of Settle, these limits never depend on the response.
@@ -32,7 +32,7 @@ func Settle(ctx context.Context, o policy.Outcome) {
 type settlingKey struct{}
 
 // settling settles a request with rules that depend on its outcome. It does so before the response starts, so that
-// refunded units are there for the client's next request, and again when the handler has returned.
+// the client's next request can use the refunded units, and again when the handler has returned.
 type settling struct {
 	own      exchange.Exchange
 	exchange *exchange.Exchange

@@ -103,8 +103,8 @@ func attributes(o *policy.Observation) []attribute.KeyValue {
 
 var modes = map[policy.Mode]string{policy.Peek: "peek", policy.GiveBack: "give_back"}
 
-// refusals returns the rules that deny, and the rules that would if they were enforced. The result about is the
-// index of the first result that denies; if none denies, of the first that would deny; otherwise -1.
+// refusals returns the rules that deny, and the rules that would deny if they were enforced. The return value about is
+// the index of the first result that denies or, if no result denies, of the first that would deny, or -1.
 func refusals(d *policy.Decision) (refused, shadows []string, about int) {
 	about = -1
 	for i := range d.Results {
@@ -125,9 +125,9 @@ func refusals(d *policy.Decision) (refused, shadows []string, about int) {
 	return refused, shadows, about
 }
 
-// overloads is about rules with an automatic limit (in_flight: auto). It adds those that deny the request to the
-// list refused, and those that would deny it to the list shadows. It returns the index of the load that the event
-// describes, or -1.
+// overloads adds rules with an automatic limit (in_flight: auto): the rules that deny the request to the list refused,
+// and the rules that would deny it to the list shadows. It returns the index of the load that the event describes, or
+// -1.
 func overloads(d *policy.Decision, refused, shadows []string) (by, would []string, about int) {
 	about = -1
 	for i := range d.Loads {

@@ -168,7 +168,8 @@ func (d *decoder) inFlight(n *yaml.Node, to *policy.InFlight, what string) {
 	}
 }
 
-// called has the words by which problems refer to the items of a list or a mapping, by its name.
+// called has the words by which problems refer to the items of a list or a mapping, by the name of the list or
+// mapping.
 var called = map[string]string{
 	"rules": inRule, "overrides": inOverride, "subjects": inSubject, "bodies": "a body",
 	"headers": "header %s", "attributes": "attribute %s", "body": "the value of the field %s", "key": "the value of %s", "tiers": "tier %s", "share.weights": "the weight of %s",
@@ -291,7 +292,7 @@ func (d *decoder) notEmpty(n *yaml.Node, what string) {
 	}
 }
 
-// pair is an entry of a mapping with free keys.
+// pair is an entry of a mapping.
 type pair struct {
 	line  int
 	key   string
@@ -360,11 +361,11 @@ func (d *decoder) tier(n *yaml.Node, v reflect.Value, what string) {
 
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
-// largest has the upper bounds of the whole numbers that have one.
+// largest has the largest values of the whole numbers that have a bound of their own.
 var largest = map[string]int64{"ipv6_prefix": 128, "in_flight": 1 << 16, "in_flight.least": 1 << 16, "in_flight.most": 1 << 16, "penalty.factor": 1000, "status": math.MaxInt32}
 
-// integer reads a whole number. It rejects 0, because the compiler takes 0 for a missing value, and numbers beyond
-// 64 bits. The compiler checks all other bounds.
+// integer reads a whole number. It rejects numbers beyond 64 bits, and 0, because the compiler takes 0 for a missing
+// value. The compiler checks all other bounds.
 func (d *decoder) integer(n *yaml.Node, what string) int64 {
 	s := d.text(n, what)
 	if s == "" {

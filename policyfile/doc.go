@@ -34,7 +34,7 @@
 //
 // A date without a time is the end of that day in UTC. A document starts with its version, and has a list of rules,
 // which may be empty. A list with a single entry may be written as the entry, and a cost without a header as a
-// number. Names of other files in a document are relative to its directory.
+// number. Names of other files in a document are relative to the directory of the document.
 //
 // Unknown keys, duplicates and invalid values are errors, which contain the line and a correction. Anchors, aliases
 // and tags are not supported, nor are several documents in a file.

@@ -76,8 +76,8 @@ func visible(text []byte, isJSON bool) []byte {
 	return out
 }
 
-// setStyles sets the style of n and the nodes below it to what people write: lists and mappings of single values are on
-// one line, and text is in quotes unless it is plain (see plainText). It reports whether n is a single value.
+// setStyles gives n and the nodes below it the style that people use: lists and mappings of single values are on one
+// line, and text is in quotes unless it is plain (see plainText). It reports whether n is a single value.
 func setStyles(n *yaml.Node) (single bool) {
 	if n.Kind == yaml.ScalarNode {
 		if n.Tag == "!!str" && !plainText(n.Value) {

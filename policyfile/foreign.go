@@ -17,8 +17,8 @@ const (
 	inSubject  = "a subject"
 )
 
-// foreign has the replacements for keys of other limiters, by the mapping of a policy in which they are found. The
-// keys are as [spelling.Fold] returns them.
+// foreign has hints for keys of other limiters that people write into a policy. The index is the name of the mapping,
+// a space, and the key in the form that [spelling.Fold] returns.
 var foreign = index([]mends{
 	{inRule, "rate rps rpm average max maxrequests maxcalls requests hits requestspersecond requestsperminute requestsperhour requestsperday requestsperunit limitforperiod quota threshold points second minute hour day",
 		`write it as one text, as in "limit: 100/minute"`},
@@ -83,7 +83,7 @@ var foreign = index([]mends{
 	{inOverride, "rate max count requests burst", `write it as one text, as in "limit: 100/minute burst 20"`},
 })
 
-// mends has the hint for any of the keys, which are separated by spaces, in the mapping that the field where names.
+// mends has the hint for all of the keys, which are separated by spaces, in the mapping with the name where.
 type mends struct{ where, keys, hint string }
 
 func index(all []mends) map[string]string {
@@ -96,7 +96,7 @@ func index(all []mends) map[string]string {
 	return byKey
 }
 
-// homes has the mapping to which each of these keys belongs. People may write them in another mapping.
+// homes has the mapping to which each key belongs, for hints about keys in the wrong mapping.
 var homes = map[string]string{
 	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "body_limit": inDocument, "fields": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
 	"rules": inDocument, "version": inDocument,
@@ -134,7 +134,7 @@ func meant(n *yaml.Node, what, key string, fields []field) string {
 	return "its keys are " + strings.Replace(spelling.OneOf(names), " or ", " and ", 1)
 }
 
-// burstHint returns a hint for a burst that is not in the text of its limit, or "" if its numbers cannot be read.
+// burstHint returns a hint for a burst that is not in the text of its limit, or "" if the limit cannot be read.
 func burstHint(n *yaml.Node) string {
 	texts := map[string]string{"algorithm": "token_bucket"}
 	for _, key := range []string{"limit", "burst", "algorithm"} {

@@ -13,8 +13,8 @@ import (
 )
 
 // The YAML parser often fails some lines after a mistake, and reports the wrong line. So after a failure, slip
-// examines the document for common mistakes. It tries most corrections, and reports a mistake only if the parser
-// then accepts the lines.
+// examines the document for common mistakes. If it knows a correction, it applies the correction to a copy, and
+// reports the mistake only if the parser accepts the copy.
 
 const (
 	maxMended  = 1 << 18 // the size of the largest document that is examined, in bytes
@@ -64,8 +64,8 @@ func slip(data []byte, at int, message string) (line int, hint string) {
 // draft is the lines of a document that the parser does not accept.
 type draft []string
 
-// mendedBy reports whether the parser rejects the lines up to a line, the parameter upTo, and accepts them after
-// line n is replaced. If the line upTo opens brackets, the lines up to the closing ones are included.
+// mendedBy reports whether the parser rejects the lines from 1 to upTo, and accepts them after line n is replaced. If
+// line upTo opens brackets, the lines up to the closing brackets are included.
 func (d draft) mendedBy(n int, line string, upTo int) bool {
 	for open := balance(d[upTo-1]); open > 0 && upTo < len(d); upTo++ {
 		open += balance(d[upTo])
@@ -88,7 +88,7 @@ func parses(lines []string) bool {
 	}
 }
 
-// level is a list or a mapping that is open, at a column.
+// level is an open list or mapping, which begins in a column.
 type level struct {
 	column int
 	list   bool
@@ -192,9 +192,9 @@ func (x *indentation) line(n, column int, content string) (levels []level, ok bo
 
 func (x *indentation) top() level { return x.open[len(x.open)-1] }
 
-// near returns the open levels of the same kind, list or mapping, that are at most farthest columns away. The
-// nearest comes first, and of two equally near ones the inner one. If the last line opens a level, that comes
-// before them all.
+// near returns the open levels of the same kind, list or mapping, that are at most farthest columns away. The nearest
+// level comes first. Of two equally near levels, the inner one comes first. If the last line opens a level, this
+// level comes before all others.
 func (x *indentation) near(column int, list bool) (levels []level) {
 	distance := func(l level) int { return max(l.column-column, column-l.column) }
 	for _, l := range slices.Backward(x.open) {

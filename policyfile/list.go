@@ -52,8 +52,8 @@ func (d *decoder) readLists(doc *policy.Document, read func(path string) ([]byte
 	}
 }
 
-// readBeside reads a file that the document names in place of the content, relative to the document. It also
-// returns the path of the file.
+// readBeside reads the file with the given name, which is relative to the document. It also returns the path of the
+// file. Errors refer to the content of the file by the parameter content.
 func (d *decoder) readBeside(name, content string, read func(path string) ([]byte, error)) (file, text string, err error) {
 	if read == nil {
 		return "", "", fmt.Errorf("the file %s cannot be read here; write %s into the policy, or load the policy from a file", spelling.Quote(name), content)

@@ -48,7 +48,7 @@ var plainName = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 // prices have arbitrary keys, too.
 var free = map[string]bool{"headers": true, "attributes": true, "body": true, "response_json": true, "tiers": true, "key": true}
 
-// ancestors returns the paths of the values that contain the field at a path. The first path is "", that of the
+// ancestors returns the paths of the values that contain the field at a path. The first path is "", the path of the
 // document.
 func ancestors(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {

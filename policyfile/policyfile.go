@@ -25,8 +25,8 @@ func Load(path string) (*policy.Policy, error) {
 	return ParseWith(path, data, ReadFile)
 }
 
-// ReadFile returns the content of a file. It stops after [MaxDocument] bytes and a little more, so that a larger
-// file is still rejected as too large.
+// ReadFile returns the content of a file, but at most one byte more than [MaxDocument]. This is enough for a larger
+// file to be rejected.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -44,15 +44,15 @@ func Parse(name string, data []byte) (*policy.Policy, error) {
 }
 
 // ParseWith is like [Parse], for a policy that may have lists, or bodies of answers, in other files. The function
-// read returns the content of such a file, and is called once for each file. Its path is absolute, or relative to
-// the same directory as name.
+// read returns the content of such a file, and is called once for each file. The path is absolute, or relative to the
+// same directory as name.
 func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
 	return ParseTo(name, data, read, policy.CompileAt)
 }
 
 // ParseTo is like [ParseWith], with compile in place of [policy.CompileAt], for example to compile the document
-// together with another one. The function compile is also called if a part of the document could not be read; its
-// result is then ignored.
+// together with another one. If only a part of the document can be read, ParseTo calls compile to find further
+// problems, and ignores the policy.
 func ParseTo(name string, data []byte, read func(path string) ([]byte, error), compile Compiler) (*policy.Policy, error) {
 	d := newDecoder(name, data)
 	doc := d.document()
@@ -82,8 +82,8 @@ func Decode(name string, data []byte) (policy.Document, error) {
 }
 
 // merge returns the problems of the decoder, and those of the compiler about values that the decoder could read. So
-// a rule with an unreadable part is not reported as incomplete. Problems in the file of that name come first, in
-// the order of the lines.
+// a rule with an unreadable part is not reported as incomplete. Problems in the file with the given name come first,
+// in the order of the lines.
 func merge(unread, found policy.Errors, name string) policy.Errors {
 	doubtful := make(map[string]bool)
 	for _, p := range unread {

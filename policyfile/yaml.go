@@ -83,8 +83,8 @@ func YAMLProblem(file string, data []byte, err error) policy.Problem {
 	return policy.Problem{File: file, Line: line, Message: fmt.Sprintf("this is not YAML: %.200s", message), Hint: hint}
 }
 
-// unnamedLine returns the line of an error without a line: the line of the byte or the alias that the message is
-// about, or 1.
+// unnamedLine finds the line of an error that names no line. It returns the line of the byte or the alias that the
+// message is about, or 1.
 func unnamedLine(data []byte, message string) int {
 	at := -1
 	if m := unknownAnchor.FindStringSubmatch(message); m != nil {
@@ -108,8 +108,8 @@ func unreadable(data []byte) int {
 	return -1
 }
 
-// tabbedLine returns the number of the first line, not before the line from, that has a tab in its indentation, or
-// 0.
+// tabbedLine returns the number of the first line that has a tab in its indentation, or 0. It skips the lines before
+// the line from.
 func tabbedLine(data []byte, from int) int {
 	n := 0
 	for line := range bytes.Lines(data) {
@@ -122,8 +122,8 @@ func tabbedLine(data []byte, from int) int {
 	return 0
 }
 
-// plain reports whether n and the nodes below it are free of anchors, aliases and tags. These hide parts of a
-// document from its readers, and can make a small document huge.
+// plain reports whether n and the nodes below it have no anchors, aliases and tags, which hide parts of a document
+// from its readers, and can make a small document huge.
 func (d *decoder) plain(n *yaml.Node) bool {
 	switch {
 	case n.Kind == yaml.AliasNode:

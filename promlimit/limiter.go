@@ -34,7 +34,7 @@ func Limiter(l *sluice.Limiter) prometheus.Collector {
 // Semaphore returns a collector of the decisions of a semaphore. Call it before the first use of s. The metrics are
 // the metrics of [Limiter], with "semaphore" in place of "limiter", and:
 //
-//	sluice_semaphore_held{semaphore}  permits that this process holds, of all keys
+//	sluice_semaphore_held{semaphore}  permits that this process holds, over all keys
 func Semaphore(s *sluice.Semaphore) prometheus.Collector {
 	t := newTally("semaphore", s.Name())
 	t.holds = newDesc("semaphore", "held", "Permits of a semaphore that this process holds, over all keys.", t.name)
@@ -88,7 +88,7 @@ func (t *tally) note(_ context.Context, o sluice.Observation) {
 	t.outcomes[outcome(&o.Decision)].Add(1)
 }
 
-// outcome returns the outcome of a decision, with the values that the outcomes of rules have.
+// outcome returns the outcome of a decision, as it would be for a rule.
 func outcome(d *sluice.Decision) telemetry.Outcome {
 	switch {
 	case !d.Allowed:

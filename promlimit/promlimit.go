@@ -10,7 +10,7 @@
 // models that upstreams answer for; "in_flight: auto" adds 10. Each door, which is the integration that a request
 // came through, has at most 9 series and a histogram, and 3 more if a rule has "in_flight: auto". At most
 // [telemetry.MaxRules] rules have series of their own. Further rules share one name, and the limits that callers
-// send share another. Counts are read when Prometheus scrapes, at no extra cost to a decision.
+// send share another name. Counts are read when Prometheus scrapes, at no extra cost to a decision.
 package promlimit
 
 import (
@@ -49,8 +49,8 @@ var (
 	duration  = desc("decision_duration_seconds", "Time for the decision on a request, including store calls, without the wait in a queue.", "door")
 )
 
-// always has the outcomes with a series from the start, for each rule and door: a rate needs the zero before the
-// first decision.
+// always has the outcomes with a series from the start, for each rule and door. A rate includes the first decision
+// only if the series was 0 before.
 var always = [telemetry.Outcomes]bool{telemetry.Allow: true, telemetry.Deny: true}
 
 type collector struct{ recorder *telemetry.Recorder }
@@ -60,10 +60,10 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_decisions_total{rule,outcome}      allow, delayed, degraded, deny, would_deny, marked
 //	sluice_near_limit_total{rule}             allowed, with less than a fifth of the limit left
 //	sluice_local_decisions_total{rule}        made without the shared store
-//	sluice_requests_total{door,outcome}       each request once
-//	sluice_requests_malformed_total{door}     of these, denied as malformed
-//	sluice_requests_repeated_total{door}      of these, repeated and not charged again
-//	sluice_requests_exempt_total{door}        of these, exempted by a rule
+//	sluice_requests_total{door,outcome}       requests, each counted once
+//	sluice_requests_malformed_total{door}     requests denied as malformed
+//	sluice_requests_repeated_total{door}      repeated requests, which are not charged again
+//	sluice_requests_exempt_total{door}        requests that a rule exempts
 //	sluice_decision_duration_seconds{door}    a histogram
 //
 // Rules with a cost that is read from the bodies of responses also have:
@@ -73,7 +73,7 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_cost_model_units_total{rule,unit,model}  the final cost by model, with at most 21 models
 //	sluice_cost_estimates_total{rule,estimate}      high, close, low
 //	sluice_cost_unread_total{rule,reason}           the response does not report its cost
-//	sluice_cost_debts_total{rule}                   the key owes
+//	sluice_cost_debts_total{rule}                   responses that left a limit in debt
 //
 // Rules with "in_flight: auto" also have:
 //

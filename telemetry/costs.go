@@ -52,8 +52,8 @@ func (c *Costs) Add(o *Costs) {
 // AllUnread returns the sum of Unread.
 func (c *Costs) AllUnread() uint64 { return totalOf(c.Unread[:]) }
 
-// costsOf returns the costs of a settlement. Settlements of a request's first limit have all costs, and those of
-// other limits only debts.
+// costsOf returns the costs of a settlement. Only the settlement of a request's first limit has all costs. The
+// settlements of further limits have only debts.
 func costsOf(s *policy.Settlement) (c Costs) {
 	if s.Owed > 0 {
 		c.Indebted = 1
@@ -91,7 +91,7 @@ type ruleCosts struct {
 	total Costs // since the start, or since the rule got this unit
 	steps costSteps
 
-	models map[string]*uint64 // cost of each model, since the same time
+	models map[string]*uint64 // cost of each model, over the same time as total
 }
 
 func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs, model string) {
@@ -223,7 +223,7 @@ func (b *Budget) Last(n int) (sum Costs) {
 // A post of costs has a version, and for each rule its name, its unit, and the steps in the form of appendCells.
 const costVersion = 1
 
-// postedCosts returns a post of the costs of this instance, or nil if it has not counted any.
+// postedCosts returns a post of the costs of this instance, or nil if no costs have been counted.
 func (r *Recorder) postedCosts() []byte {
 	return postOf(costVersion, r.follow().rules, func(dst []byte, c *ruleCounters) []byte { return c.costs.append(dst, c.name) })
 }

@@ -26,9 +26,9 @@ func stripeAt(p unsafe.Pointer) int {
 	return int(uint64(uintptr(p)>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
 }
 
-// Columns of the counts of a rule, or of all requests. The outcomes come first, and then the following columns.
+// These are columns of the counts of a rule, or of all requests. They follow the columns for the outcomes.
 const (
-	nearColumn    = Outcomes + iota // for a rule, decisions that left less than a fifth; for all requests, malformed ones
+	nearColumn    = Outcomes + iota // for a rule, decisions that left less than a fifth; for all requests, malformed requests
 	blockedColumn                   // denials by a block, which are also in Deny
 	columns
 )
@@ -88,7 +88,7 @@ func (c *ruleCounters) totals() Totals {
 	return t
 }
 
-// bounds are the bounds of every Histogram.
+// bounds are the bounds of the histograms of doors.
 var bounds = []time.Duration{
 	time.Microsecond, 2 * time.Microsecond, 5 * time.Microsecond,
 	10 * time.Microsecond, 20 * time.Microsecond, 50 * time.Microsecond,
@@ -101,7 +101,7 @@ var bounds = []time.Duration{
 
 const buckets = 23 // one more than bounds
 
-// durations is how many durations were in each bucket.
+// durations has the number of durations in each bucket.
 type durations [buckets]uint64
 
 // bucket returns the bucket of a duration.
@@ -138,7 +138,7 @@ func latencyOf(counts []uint64, bounds []time.Duration) Latency {
 	return l
 }
 
-// doorCell is a stripe of an integration's counters. Repeated requests are not counted in n.
+// doorCell is a stripe of a door's counters. Repeated requests are not counted in n.
 type doorCell struct {
 	n                                           [Outcomes]atomic.Uint64
 	exempt, malformed, blocked, repeated, local atomic.Uint64

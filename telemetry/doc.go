@@ -29,11 +29,11 @@
 //
 // Each instance posts its counts of the last six minutes every two seconds, or less often if this would be more
 // than 16 KiB a second. It posts all of its series once a minute, and its subjects every five seconds, in some 256
-// KiB at most. It also reads the posts of the others every two seconds, or only every ten seconds while no View is
-// requested. A post has at most 512 KiB: if not all rules fit, the rules at the end of the document are left out.
-// An instance ignores posts that it cannot read, such as those of other versions. Only this exchange waits for the
-// shared store. While the store is unavailable, a View has the counts of its own instance, and the last posts of
-// the others.
+// KiB at most. It also reads the posts of the other instances every two seconds, or only every ten seconds while no
+// View is requested. A post has at most 512 KiB: if not all rules fit, the rules at the end of the document are left
+// out. An instance ignores posts that it cannot read, such as posts of other versions. No decision waits for this
+// exchange. While the shared store is unavailable, a View has the counts of its own instance, and the last posts of
+// the other instances.
 //
 // # What it reports
 //
@@ -42,13 +42,13 @@
 // do not count. While a large part of all requests is denied, the headline is never good.
 //
 // A headline is also bad while a large part of the requests to an upstream fails, or while the upstream is slower
-// than usual. Times in which the upstream was slow do not change its usual latency, which is measured over the
-// latest hour in total of the remaining times. A few requests never cause an alert. The histograms of all gateways
-// are added up, so the quantiles are those of all requests.
+// than usual. The usual latency is measured over the latest times in which the upstream was not slow, for an hour in
+// total. A few requests never cause an alert. The histograms of all gateways are added up, so the quantiles are those
+// of all requests.
 //
-// A denial is counted for the subject of the rule that denied. It is also counted for the customer that sent the
-// request, under the customer's tier, even if that rule has no tiers. Different spellings of a name are counted
-// together, and shown as they were sent.
+// A denial is counted for the subject of the rule that denied the request. It is also counted for the customer that
+// sent the request, under the customer's tier, even if that rule has no tiers. Different spellings of a name are
+// counted together, and the name is shown in one of these spellings.
 //
 // Counts are exact: the counts of a View are the sums over all instances. Each instance assigns its counts to steps by
 // its own clock; the clocks are assumed to agree. A decision may appear up to a second after it was made. A step counts

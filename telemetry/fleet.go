@@ -29,7 +29,7 @@ type Fleet struct {
 
 	// Only the goroutine of exchange uses these fields.
 	faults     int       // failures in a row
-	refusals   uint64    // how many denials had been kept by then
+	refusals   uint64    // how many denials had ever been kept at the time refusalsAt
 	refusalsAt time.Time // when the denials were last posted
 }
 
@@ -40,7 +40,7 @@ type instance struct {
 
 	head      head // the head of the post in the field now, or else of the post in the field history
 	seenAt    time.Time
-	changedAt time.Time // when its policy was first read
+	changedAt time.Time // when its present policy was first read
 }
 
 const (
@@ -59,18 +59,18 @@ const (
 	boardFor   = 1500 * time.Millisecond // the longest wait for the board
 	leaveFor   = 500 * time.Millisecond  // the same for an instance that ends
 	staleAfter = 15 * time.Second
-	// Instances do not change their policies at the same moment.
+	// A new policy needs some seconds to reach all instances.
 	differsAfter = 30 * time.Second
 	goneAfter    = 10 * time.Minute
 	// The counts of an instance outlive it, so that yesterday's counts are known after a deployment.
 	historyFor = 48 * time.Hour
-	// Large posts are posted less often, so that the posts seldom take more than this.
+	// Large posts are posted less often, so that posts seldom exceed this rate.
 	bytesPerSecond = 16 << 10
 	maxPostEvery   = 10 * time.Second
 )
 
-// Run posts the counts of this instance and reads those of the others until the context ends. Then it posts that
-// this instance has ended, which takes at most half a second.
+// Run posts the counts of this instance and reads the counts of the other instances until the context ends. Then it
+// posts that this instance has ended, which takes at most half a second.
 func (f *Fleet) Run(ctx context.Context) {
 	var exchanging sync.WaitGroup
 	defer exchanging.Wait()
@@ -92,7 +92,7 @@ func (f *Fleet) Run(ctx context.Context) {
 	}
 }
 
-// exchange posts and reads until the context ends. Nothing else waits for the board.
+// exchange posts and reads until the context ends. Only exchange and FindRefusals wait for the board.
 func (f *Fleet) exchange(ctx context.Context) {
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
@@ -293,8 +293,9 @@ func (f *Fleet) readHistory(ctx context.Context) (posted int, err error) {
 	return 0, err
 }
 
-// read reads the posts of the others in a part. It reports whether an instance has ended since the last call. If so,
-// the caller has to read the history: the last post of that instance there has counts that were in no other post.
+// read reads the posts of the other instances in a part. It reports whether an instance has ended since the last call.
+// If so, the caller has to read the part historyPart, because the last post of the ended instance in that part has
+// counts that were in no other post.
 func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 	posts, err := f.Board.Posted(ctx, part)
 	if err != nil {
@@ -324,7 +325,7 @@ func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 	return ended, nil
 }
 
-// readable reports whether a post of a part without counts can be read.
+// readable reports whether a post of subjectsPart, costsPart or loadsPart can be read.
 func (f *Fleet) readable(part string, post []byte, now time.Time) bool {
 	var err error
 	switch part {

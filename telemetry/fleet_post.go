@@ -11,10 +11,10 @@ import (
 // An instance posts its counts in two parts with the same format: the counts of the last minutes every few seconds,
 // and all counts once a minute. Readers need both parts.
 //
-// A post starts with two bytes for its format and version. Numbers follow as varints, and texts after their length:
-// first the head as JSON; then, for all requests, each upstream and each rule, the counts of two lists of steps.
-// Counts are written column by column, since most columns have only zeros. A zero is followed by the number of
-// zeros after it.
+// A post starts with two bytes for its format and version. Then comes the head as JSON, and then the counts of all
+// requests, of each upstream and of each rule, in two lists of steps. Numbers are varints, and a text follows its
+// length. Counts are written column by column, since most columns have only zeros. A zero is followed by the number
+// of zeros after it.
 
 const (
 	postForm    = 'S'
@@ -105,7 +105,7 @@ func appendRules(post []byte, rules []*ruleCounters, entry func(dst []byte, c *r
 	return post
 }
 
-// postOf returns a post of a version and an entry of each rule, or nil if no rule has an entry.
+// postOf returns a post that consists of a version and an entry for each rule, or nil if no rule has an entry.
 func postOf(version byte, rules []*ruleCounters, entry func(dst []byte, c *ruleCounters) []byte) []byte {
 	post := appendRules([]byte{version}, rules, entry)
 	if len(post) == 1 {
@@ -159,7 +159,7 @@ func (d *decoder) postHead() (h head) {
 // sums has functions that return the series to which the counts of a post are added. If such a function returns
 // nil, the counts are skipped.
 type sums struct {
-	rule     func(name string) *series // or of all requests, for ""
+	rule     func(name string) *series // the name "" stands for all requests
 	upstream func(name string) *upstreamSeries
 }
 

@@ -178,8 +178,8 @@ func latest(all []Event) []Event {
 	return fewer(kept)
 }
 
-// fewer returns at most maxEvents of a list that starts with the latest. A kind with many events, such as a
-// flapping circuit breaker, leaves room for other kinds.
+// fewer returns at most maxEvents events of a list that starts with the latest. It removes the oldest events of the
+// most frequent kind. So a kind with many events, as from a flapping circuit breaker, leaves room for other kinds.
 func fewer(all []Event) []Event {
 	kinds := make(map[string]int)
 	for _, e := range all {
@@ -241,7 +241,7 @@ func (p perStep) at(i int) uint64 {
 	return p[i]
 }
 
-// Steps of each window, including the current one.
+// These are the numbers of steps in a minute and a day, including the current step.
 const (
 	minuteSteps = 7
 	daySteps    = 289

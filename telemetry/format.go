@@ -22,7 +22,7 @@ func (v *View) clock(at time.Time) string {
 // plain makes a text from outside safe and short enough for a sentence.
 func plain(s string) string { return printable.Text(s, 120) }
 
-// decimal formats a rate: with two digits below 10, as a whole number above.
+// decimal formats a rate: as a whole number from 10 on, with one decimal from 1 to 10, and with one digit below 1.
 func decimal(f float64) string {
 	switch {
 	case f >= 9.95:
@@ -51,7 +51,7 @@ func percent(f float64) string {
 	return strconv.FormatFloat(p, 'f', 0, 64) + " %"
 }
 
-// grouped formats a number with commas, and a large number in millions.
+// grouped formats a number with a comma, or a large number in millions (M) or billions (G).
 func grouped(n uint64) string {
 	switch {
 	case n >= 1e9:

@@ -112,7 +112,7 @@ func (v *View) storeUnavailable() *Headline {
 		what = "Since " + v.clock(h.Since) + " " + what
 	}
 	if len(v.Instances) > 1 {
-		what += fmt.Sprintf(" %d of %d instances", without, len(v.Instances))
+		what += fmt.Sprintf(" for %d of %d instances", without, len(v.Instances))
 	}
 	h.Text = what + fmt.Sprintf(": they use local allowances, or what on_error sets (%s in the last minute).", number(local, "decision"))
 	if len(v.Instances) == 1 {
@@ -238,8 +238,8 @@ func verb(name string) string {
 	return "denies"
 }
 
-// A sentence names one subject if it has at least the fraction oneShare of the denials, or ten if they have
-// tenShare.
+// A sentence names one subject if this subject has at least the fraction oneShare of the denials, or up to ten
+// subjects if they have at least tenShare.
 const (
 	oneShare = 0.5
 	tenShare = 0.8
@@ -264,14 +264,14 @@ func (v *View) refusedSubjects(r *Rule) (text string, first *Subject) {
 		if r.Refused[w] > subjects {
 			others = "The rule denies no other subject that is not blocked."
 		}
-		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s", percent(one), v.name(first), others), first
+		return fmt.Sprintf(" 1 subject has %s of the denials: %s. %s", percent(one), v.name(first), others), first
 	case one >= oneShare:
-		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s denied, too.", percent(one), v.name(first), others(subjects-1)), first
+		return fmt.Sprintf(" 1 subject has %s of the denials: %s. %s denied, too.", percent(one), v.name(first), others(subjects-1)), first
 	case ten >= tenShare:
 		n := min(len(top.Items), 10)
-		return fmt.Sprintf(" %d subjects make %s of it, first %s with %s.", n, percent(ten), v.name(first), percent(one)), first
+		return fmt.Sprintf(" %d subjects have %s of the denials, first %s with %s.", n, percent(ten), v.name(first), percent(one)), first
 	}
-	return fmt.Sprintf(" Many subjects (%s), none above %s: the limit may be too low, or it is a crowd.", grouped(subjects), percent(max(one, 0.001))), nil
+	return fmt.Sprintf(" Many subjects are denied (%s), none with more than %s of the denials: the limit may be too low, or many clients came at once.", grouped(subjects), percent(max(one, 0.001))), nil
 }
 
 // pseudonymShown is how many digits of a pseudonym a sentence has.
@@ -392,8 +392,8 @@ func (v *View) empty() *Headline {
 	return &Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}
 }
 
-// nothingUnusual is the headline without alerts, or about many denials. The parameter silenced reports whether some
-// alerts are silenced.
+// nothingUnusual returns the headline if all alerts are silenced, or if there are none. If many requests are denied,
+// the headline reports this. The parameter silenced reports whether some alerts are silenced.
 func (v *View) nothingUnusual(silenced bool) Headline {
 	h := Headline{Level: Good}
 	hour, lately, now := v.within(RecentSteps), v.within(latelySteps), v.within(minuteSteps)
@@ -458,7 +458,8 @@ func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline 
 // latelySteps are ten minutes and the current step.
 const latelySteps = 61
 
-// refusedOf is a number of requests, and how many of them were denied in all, and by a block.
+// refusedOf has the number of all requests, of requests that a block denied (blocked), and of requests that were
+// denied otherwise (refused).
 type refusedOf struct{ all, refused, blocked uint64 }
 
 func (r refusedOf) share() float64 { return float64(r.refused) / float64(max(r.all, 1)) }
@@ -477,7 +478,7 @@ func (v *View) within(steps int) (r refusedOf) {
 
 func share(c Counts) float64 { return float64(c[Deny]) / float64(max(c.Total(), 1)) }
 
-// alike reports whether two fractions are about the same: if neither is twice the other, or if they differ by at
+// alike reports whether two fractions are about the same: neither is more than twice the other, or they differ by at
 // most half a percent.
 func alike(a, b float64) bool {
 	return max(a, b) <= 2*min(a, b) || max(a, b)-min(a, b) <= 0.005
@@ -555,8 +556,8 @@ func stepTime(now time.Time, step time.Duration, back int) time.Time {
 }
 
 // walkBack returns how many steps ago the present incident began. A step belongs to the incident if its denials,
-// without those by blocks, are not below the minimum least; a pause ends it only if it has more steps than the
-// parameter pause. The result all reports whether the incident goes back to about the first step.
+// without denials by blocks, are not below the minimum least. A pause ends the incident only if it has more steps than
+// the parameter pause. The result all reports whether the incident goes back to about the first step.
 func walkBack(counts []Counts, blocked perStep, least float64, pause int) (back int, all bool) {
 	quiet := 0
 	for i := len(counts) - 1; i >= 0 && quiet <= pause; i-- {

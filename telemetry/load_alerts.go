@@ -21,8 +21,8 @@ func (l *Load) Sheds() (by ByClass, would bool) {
 	return denied, false
 }
 
-// shedding returns the alert for an automatic limit that denies requests, or would if its rule were not a shadow, and
-// the alert's name. Its level is Bad only if normal or critical requests are denied.
+// shedding returns the alert for an automatic limit that denies requests, or that would deny requests if its rule were
+// not in shadow mode, and the name of the alert. The level is Bad only if normal or critical requests are denied.
 func (v *View) shedding(r *Rule) (name string, h *Headline) {
 	if r.Load == nil {
 		return "", nil
@@ -63,9 +63,9 @@ func (s *LoadState) why() string {
 	if s.Base <= 0 || s.Latency <= 0 {
 		return ""
 	}
-	of := ""
+	most := ""
 	if s.Limits > 1 {
-		of = " of the slowest"
+		most = "at worst, "
 	}
-	return fmt.Sprintf(": the latency%s is %s times the idle latency (%s, %s)", of, decimal(s.Slowdown()), waited(s.Latency), waited(s.Base))
+	return fmt.Sprintf(": %sthe latency is %s times the idle latency (%s, %s)", most, decimal(s.Slowdown()), waited(s.Latency), waited(s.Base))
 }

@@ -24,9 +24,9 @@ func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 // flight for each value of its key, on each instance.
 type LoadState struct {
 	Limits          uint64 // number of limits
-	Limit, InFlight uint64 // sums over the limits; Limit is that for the class normal
-	// Base and Latency are those of the limit with the largest ratio of Latency to Base. Base is the latency while
-	// the upstream has no queue, and Latency the present latency. They are 0 if unknown.
+	Limit, InFlight uint64 // sums over the limits; Limit is the sum for the class normal
+	// Base is the latency while the upstream has no queue, and Latency the present latency. Both are from the limit
+	// with the largest ratio of Latency to Base. They are 0 if unknown.
 	Base, Latency time.Duration
 	// Overloaded is when the present overload started. It is zero if no request was denied in the last minute.
 	Overloaded time.Time
@@ -62,7 +62,7 @@ func (s *LoadState) Slowdown() float64 {
 // the step.
 type LoadStep struct {
 	Limit         uint64
-	InFlight      uint64 // the sum over instances of each one's largest sample; a sample is taken once a second
+	InFlight      uint64 // the sum, over instances, of each instance's largest sample; samples are taken once a second
 	Base, Latency time.Duration
 	LoadDenials
 }
@@ -154,7 +154,7 @@ func addRing(to, from *ring[LoadStep]) {
 // ruleLoads are the automatic limits of one rule on this instance. The recorder's lock guards them.
 type ruleLoads struct {
 	now     LoadState
-	sampled LoadDenials // the denials in the steps, since the start
+	sampled LoadDenials // the denials since the start that have been added to steps
 	steps   loadSteps
 }
 
@@ -272,8 +272,8 @@ func (r *Recorder) Loads() (all []LoadTotals) {
 // Load is the history of a rule's automatic limits, on all instances: see [LoadState].
 type Load struct {
 	LoadState
-	Recent []LoadStep // of each [Step], the latest last, at most [RecentSteps] of them
-	Days   []LoadStep // of each [LongStep], the latest last, at most [LongSteps] of them
+	Recent []LoadStep // one for each [Step], the latest last, at most [RecentSteps]
+	Days   []LoadStep // one for each [LongStep], the latest last, at most [LongSteps]
 }
 
 // LastMinute returns the number of requests of the last minute that did not fit: those that were denied, and those
@@ -290,7 +290,7 @@ func (l *Load) LastMinute() (denied, watched ByClass) {
 // appendCells.
 const loadVersion = 1
 
-// postedLoads returns a post of the automatic limits of this instance, or nil without any.
+// postedLoads returns a post of the automatic limits of this instance, or nil if it has none.
 func (r *Recorder) postedLoads() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -331,8 +331,8 @@ func (f fleetLoads) of(name string, at int64) *ruleLoads {
 	return f[name]
 }
 
-// add adds the steps of a post, and its states if these are present. It ignores rules that are not in the list
-// rules. After an error, discard f: it may have a part of the post.
+// add adds the steps of a post and, if the parameter present is true, its states. It ignores rules that are not in the
+// list rules. After an error, discard f: it may have a part of the post.
 func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) error {
 	return readRules(post, loadVersion, func(d *decoder, name string) {
 		one := d.ruleLoads(at)
@@ -351,8 +351,8 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 	})
 }
 
-// carry copies the state of an instance into the steps that started after its post. Without it, the sums over
-// instances would drop in the latest steps.
+// carry copies the state of an instance into the steps that started after its post. Otherwise, the sums over instances
+// would drop in the latest steps.
 func (l *ruleLoads) carry(s *ring[LoadStep]) {
 	const most = 2 // steps: more than the time between posts
 	for n := s.last; n > s.last-most && s.cell(n).Limit == 0; n-- {

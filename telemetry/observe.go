@@ -30,8 +30,8 @@ func (t *table) caller() *ruleCounters { return t.rules[len(t.rules)-1] }
 func (t *table) at(i int) *ruleCounters { return t.rules[min(i, len(t.rules)-2)] }
 
 // find returns the counters of a rule, or nil if the rule has left the policy. i is the index of the rule in the
-// document of an observation. Unless the parameter own is true, the table is of another document, and the rule is
-// found by name.
+// document of an observation. If the parameter own is false, the table belongs to another document, and find looks
+// the rule up by name.
 func (t *table) find(i int, own bool, name string) *ruleCounters {
 	if !own {
 		at, known := t.byName[name]
@@ -51,7 +51,7 @@ func (t *table) is(names []string) bool {
 	return len(t.names) == len(names) && unsafe.SliceData(t.names) == unsafe.SliceData(names)
 }
 
-// callers is From of a result for a limit that a caller supplies: see policy.Result.
+// callers is the value of From in results for limits that callers supply: see policy.Result.
 const callers = "caller"
 
 // follow returns the table for the policy in force, and replaces the table if the policy has other rules. Rules
@@ -214,7 +214,7 @@ func judge(d *policy.Decision, i *int) (j judgement) {
 		}
 		delays = delays || r.Delay > 0
 		j.local = j.local || r.Origin.Degraded()
-		// Without a time, the remaining units are unknown.
+		// If Now is 0, the remaining units are unknown.
 		j.near = j.near || r.Plan != nil && d.Now != 0 && r.Remaining*5 < r.Plan.Capacity
 	}
 	switch {

@@ -29,7 +29,7 @@ type Config struct {
 type Recorder struct {
 	config   Config
 	engine   *policy.Engine
-	id       string // of this run of the instance
+	id       string // identifies this run of the instance
 	started  time.Time
 	table    atomic.Pointer[table]
 	doors    atomic.Pointer[[]*doorCounters]
@@ -74,8 +74,7 @@ type Totals struct {
 
 // Rules returns the totals of each rule of the policy in force, in the order of its document. Rules after the first
 // [MaxRules] are counted together under the name [OtherRules], and limits that callers send (see
-// [policy.Engine.Adhoc]) under the name [CallerRule]. These two come last, and only if there are such rules or
-// limits.
+// [policy.Engine.Adhoc]) under the name [CallerRule]. These two entries come last, and only if they have counts.
 func (r *Recorder) Rules() []Totals {
 	t := r.follow()
 	all := make([]Totals, 0, len(t.rules))

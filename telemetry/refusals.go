@@ -22,7 +22,7 @@ type Refusals struct {
 	ever    uint64     // how many denials have ever been kept
 }
 
-// The bounds that KeepRefusals promises.
+// These are the bounds that KeepRefusals promises.
 const (
 	maxKept                    = 4096
 	keptFirst                  = 32         // the first denials of a subject, which are all kept
@@ -39,7 +39,7 @@ type Refusal struct {
 	Marked bool // the request was allowed with a mark: see [policy.Result.Over]. Shadow is true as well
 	// Rule is empty for a malformed request.
 	Rule, Limit, LimitName, From string
-	Because                      string // see policy.Result; "overload": see policy.Load
+	Because                      string // see policy.Result.Because and policy.Load.Because
 	Class                        string // class of the request, if it was denied because of an overload
 	Missing                      string // why a request is malformed: see policy.Decision
 	// Subject is the subject in the form that the rule's show_key allows, and SubjectID is its ID: see [Subject].
@@ -61,7 +61,7 @@ type Refusal struct {
 // else a new one (see [policy.Engine.NameRefusals]). A request that only a rule in shadow mode would have denied gets
 // no new ID, so it is kept only if it came with an ID.
 //
-// No single client or rule can displace the denials of the others. For each subject of a rule, the first 32 denials
+// No single client or rule can displace all other denials. For each subject of a rule, the first 32 denials
 // within an hour are kept, and then fewer and fewer. For each public address (or IPv6 /64), the first 256 are kept,
 // and then fewer and fewer. On average, at most 100 denials a second are kept for each rule. When 4096 denials are
 // kept, a new one replaces the oldest denial of the rule with the most kept denials.
@@ -95,9 +95,9 @@ func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
 	})
 }
 
-// dueOfNetwork counts a denial of an address, and reports whether to keep it. The subject does not matter, because
-// the client may have invented it. A private address is not counted, because it may be an untrusted proxy and stand
-// for all clients.
+// dueOfNetwork counts a denial of an address, and reports whether to keep the denial. The subject does not matter,
+// because the client may have invented it. A private address is not counted, because it may belong to a proxy that is
+// not trusted, and stand for all clients.
 func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
 	if !client.IsValid() || client.IsPrivate() || client.IsLoopback() || client.IsLinkLocalUnicast() {
 		return true
@@ -134,7 +134,7 @@ func (k *Refusals) keep(rule string, r Refusal) {
 	k.kept = append(k.kept, &r)
 }
 
-// displace removes the oldest denial of the rule with the most kept denials. The lock is held.
+// displace removes the oldest denial of the rule with the most kept denials. The caller holds the lock.
 func (k *Refusals) displace() {
 	most := k.kept[0].of
 	for _, r := range k.perRule.rules {

@@ -25,13 +25,14 @@ type FoundRefusals struct {
 const (
 	refusalsPart = "refusals" // the latest denials of an instance
 	refusalsFor  = time.Hour
-	// An instance posts as many of its latest denials as fit into these, before and after compression.
+	// An instance posts as many of its latest denials as fit into these sizes, before and after compression.
 	maxRefusalsText = 1 << 20
 	maxRefusalsPost = 192 << 10
 )
 
 // FindRefusals returns the denials of a request that any instance keeps, by the ID of the request or of its trace.
-// A denial reaches the other instances after some seconds. Each instance shares only its latest thousand or so.
+// A denial reaches the other instances after some seconds. Each instance shares only its latest denials, about a
+// thousand.
 func (f *Fleet) FindRefusals(ctx context.Context, id string) (found FoundRefusals) {
 	if f.Refusals == nil {
 		return found

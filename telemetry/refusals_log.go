@@ -63,7 +63,7 @@ func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 	return sync.OnceFunc(l.stop)
 }
 
-// The bounds that LogRefusals promises.
+// These are the bounds that LogRefusals promises.
 const (
 	allRate, allBurst   = 5, 200    // lines a second, and at once
 	ruleRate, ruleBurst = 2, 50     // the same for one rule
@@ -74,7 +74,7 @@ const (
 	stopWithin          = time.Second
 )
 
-// Names in place of a rule's name.
+// These names are used in place of a rule's name.
 const (
 	refusalsOfCallers   = "*caller"    // limits sent by callers: see policy.Engine.Adhoc
 	refusalsOfMalformed = "*malformed" // requests that lack something
@@ -294,8 +294,8 @@ func (r *Refusal) describeLoad(o *policy.Observation, i int) {
 	}
 }
 
-// addressIn returns the first part of a key that is the address, or the first address of an IPv6 network that
-// contains the address. If no part is, it returns "".
+// addressIn returns the first part of a key that is either the address, or the first address of an IPv6 network that
+// contains the address. It returns "" if the key has no such part.
 func addressIn(key string, address netip.Addr) string {
 	for part := range strings.SplitSeq(key, "/") {
 		first, err := netip.ParseAddr(part)

@@ -74,7 +74,7 @@ func newTimed[C counted](at int64) *timed[C] {
 	return s
 }
 
-// Times are in seconds since the Unix epoch.
+// recentStep and longStep return the number of the step of a time, which is in seconds since the Unix epoch.
 func recentStep(at int64) int64 { return at / int64(Step.Seconds()) }
 func longStep(at int64) int64   { return at / int64(LongStep.Seconds()) }
 

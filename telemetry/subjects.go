@@ -8,9 +8,9 @@ import (
 )
 
 // subjects keeps, for each rule of one instance, the subjects with the most requests and the most denials. Each
-// rule has a history of each kind, with the last minute, hour and day: the subjects with the largest counts, with
-// an error of at most 1/257 of the total (see summary), and the number of subjects, which is exact up to 256 and
-// has a standard error of 2.3 % above.
+// rule has a history of each kind, which covers the last minute, hour and day. A history has the subjects with the
+// largest counts, with an error of at most 1/257 of the total (see summary). It also has the number of subjects, which
+// is exact up to 256. A larger number has a standard error of 2.3 %.
 //
 // Memory. The current ten seconds of a history have at most 512 subjects of 200 bytes, 32 KiB of keys, and a sketch
 // of 2 KiB. Each of the at most 42 earlier slots is encoded in at most 12 KiB. So a rule that is flooded takes 1.3
@@ -18,8 +18,8 @@ import (
 // last day. With more rules, each keeps fewer subjects (see entriesOf). Measured with all slots flooded: 37 MiB for
 // 32 rules, 41 for 64, and 55 for 1,024.
 //
-// Error. Count-Error ≤ true ≤ Count holds for all instances together, and the true count of a subject that is
-// missing from a list is at most the list's Error. Error is larger than total/257 if fewer than 256 subjects are
+// Error. The true count of a subject, over all instances, is from Count-Error to Count. The true count of a subject
+// that is missing from a list is at most the list's Error. Error is larger than total/257 if fewer than 256 subjects are
 // kept, because there are many rules, keys are long, or a post has no room (see export). Subjects after the first
 // hundred are not listed, and count as missing.
 type subjects struct {

@@ -39,7 +39,7 @@ func (s *summary) encode(dst []byte, at int64, room int) []byte {
 	}
 }
 
-// append appends all entries, and the sketch unless the sketch has more bytes than the parameter sketch.
+// append appends all entries, and the sketch if it has at most as many bytes as the parameter sketch.
 func (s *summary) append(dst []byte, at int64, sketch int) []byte {
 	for _, n := range []uint64{uint64(at), s.total, s.floor, uint64(len(s.entries))} {
 		dst = binary.AppendUvarint(dst, n)

@@ -70,8 +70,8 @@ func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []by
 	return dst
 }
 
-// ranked returns the rules with counts, those with the most denials and requests first. It also gives each rule
-// its part of the memory.
+// ranked returns the rules with counts, those with the most denials and requests first. It also sets how many
+// subjects each rule keeps.
 func (s *subjects) ranked(at int64) []*ruleSubjects {
 	s.mu.RLock()
 	rules := slices.Collect(maps.Values(s.rules))

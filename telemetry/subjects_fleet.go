@@ -85,8 +85,8 @@ func (f fleetSubjects) spenders(rule string, b *Budget, p *policy.Policy, at tim
 	}
 }
 
-// top returns the number of subjects in a window, and the first of them. The function shown returns the key of a
-// subject in the admin API, and the text that people see for it.
+// top returns the number of subjects in a window, and the subjects with the largest counts. The function shown returns
+// the key of a subject in the admin API, and the text that people see for the subject.
 func (r *fleetRule) top(k kind, w Window, shown func(key, sent string) (string, string), at time.Time) (subjects uint64, top Top) {
 	s := &r[k][w]
 	top.Total, top.Error = s.total, s.floor

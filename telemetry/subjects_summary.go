@@ -12,18 +12,17 @@ import (
 )
 
 // summary counts requests by key in bounded memory. Summaries of several sets of requests can be merged into a summary
-// of their union. It is
-// the Space-Saving summary of Metwally, Agrawal and El Abbadi 2005, stored as a "frequent" summary; Agarwal,
-// Cormode, Huang, Phillips, Wei and Yi 2012 show that both are equivalent and mergeable.
+// of their union. A summary is the Space-Saving summary of Metwally, Agrawal and El Abbadi 2005, stored as a
+// "frequent" summary; Agarwal, Cormode, Huang, Phillips, Wei and Yi 2012 show that both are equivalent and mergeable.
 //
-// A key with an entry has low ≤ true ≤ over+floor; any other key has true ≤ floor. A new key starts with low = over
-// = 1. Once there are 2k entries, the k entries with the largest over stay: if the largest over of the removed
-// entries is c, floor rises by c and each over falls by c, so no bound is broken. Each such step takes c from at
-// least k+1 keys, and every unit in any over was counted once:
+// The true count of a key is called true here. A key with an entry has low ≤ true ≤ over+floor; any other key has
+// true ≤ floor. A new key starts with low = over = 1. When there are 2k entries, only the k entries with the largest
+// over are kept: if the largest over of the removed entries is c, floor rises by c and each over falls by c, so the
+// bounds still hold. Each such step takes c from at least k+1 keys, and every unit in any over was counted only once:
 //
 //	floor·(k+1) ≤ total − Σ over,   so   floor ≤ total/(k+1)
 //
-// Merging adds entries, floors and totals, which keeps the bounds and this inequality.
+// Merging adds entries, floors and totals, so the bounds and this inequality hold for the sum, too.
 //
 // Keys are counted exactly while all of them have entries, and afterwards by a HyperLogLog of 2^11 registers: a
 // standard error of 1.04/√2048 = 2.3 %. Its hash is not secret, so a client that can choose keys can falsify the
@@ -43,7 +42,7 @@ type summary struct {
 
 // entry has the counts of a key.
 type entry struct {
-	key, sent   string // the field sent is the key as one request spelled it, or empty if that is the same
+	key, sent   string // sent is the key as one request spelled it, or empty if the spelling is the same
 	low, over   uint64
 	blocked     uint64 // the part of low that a block denied
 	first, last int64  // unix milliseconds
@@ -108,7 +107,7 @@ func (s *summary) get(key string) *entry {
 }
 
 // add adds the counts of o to the entry of a key, but not to total. The parameter sent is the key as a request
-// spelled it, or empty if it is the same.
+// spelled it, or empty if the spelling is the same.
 func (s *summary) add(key, sent string, o *entry) {
 	if i, found := s.index[key]; found {
 		s.entries[i].add(o, s.stepped)

@@ -27,7 +27,7 @@ const (
 	otherTiers = "*other" // tiers that are not in the policy
 )
 
-// tierRules returns the names of these rules, by the tiers of a policy.
+// tierRules returns these names, by the tiers of a policy.
 func tierRules(tiers []string) map[string]string {
 	if len(tiers) == 0 {
 		return nil

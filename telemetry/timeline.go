@@ -8,8 +8,9 @@ import (
 
 // Decisions only increment counters. Once a second, and for each View, the increments are moved to the series.
 
-// maxBehind is in seconds. If the clock steps back by less, time stands still until the clock has caught up. If it
-// steps back further, it was wrong before the step, and the counts of later steps are removed.
+// maxBehind is a duration in seconds. If the clock steps back by less, the time of the timeline stands still until the
+// clock has caught up. If the clock steps back further, it is assumed to have been wrong before, and the counts of
+// later steps are removed.
 const maxBehind = 60
 
 // timeline has the counts of one instance over time. The recorder's lock guards it.

@@ -58,8 +58,8 @@ func upstreamBucket(d time.Duration) int {
 	return i
 }
 
-// Columns of the counts of an upstream in a step: responses by class of status, errors by kind, the maximum of requests
-// under way, and the time that requests waited, by upstreamBounds.
+// These are the columns of the counts of an upstream in a step: responses by class of status, errors by kind, the
+// maximum of requests under way, and the numbers of requests by the time that they waited (see upstreamBounds).
 const (
 	errorColumn     = StatusClasses
 	inFlightColumn  = errorColumn + UpstreamErrors
@@ -104,7 +104,7 @@ type UpstreamCall struct {
 	began time.Duration
 }
 
-// epoch is the base of all times of calls. time.Since reads only one clock, but time.Now two.
+// epoch is the base of all times of calls. time.Since reads only one clock, but time.Now reads two.
 var epoch = time.Now()
 
 // Begin counts a request as in flight, until Answered or Failed is called.
@@ -212,7 +212,7 @@ func (u *countedUpstream) sample(at int64) {
 	raise(&u.history.days, under)
 }
 
-// raise sets the maximum of requests under way in the latest step to n, if that is larger.
+// raise sets the maximum of requests under way in the latest step to n, if n is larger.
 func raise(s *steps[upstreamStep], n uint64) {
 	most := &s.cell(s.last)[inFlightColumn]
 	*most = max(*most, uint32(min(n, math.MaxUint32)))
@@ -267,7 +267,7 @@ func countsOf(s *upstreamStep) (c UpstreamCounts) {
 	return c
 }
 
-// Add adds the counts of another step. InFlight becomes the larger one.
+// Add adds the counts of another step. InFlight becomes the larger number of both steps.
 func (c *UpstreamCounts) Add(o *UpstreamCounts) {
 	addTo(c.Statuses[:], o.Statuses[:])
 	addTo(c.Errors[:], o.Errors[:])
@@ -298,7 +298,7 @@ type Upstream struct {
 	// last ten minutes. After a start, its Count is small, or 0.
 	Usual Latency
 
-	long []UpstreamCounts // of each LongStep
+	long []UpstreamCounts // one for each LongStep
 }
 
 // Latest returns the counts of the last minute.
@@ -326,7 +326,7 @@ func (h *timeline) copyUpstreams() fleetUpstreams {
 	return all
 }
 
-// sum returns the series that the counts of another instance are added to.
+// sum returns a function that returns the series to which the counts of an upstream on another instance are added.
 func (f fleetUpstreams) sum(at int64) func(name string) *upstreamSeries {
 	return func(name string) *upstreamSeries {
 		if f[name] == nil && len(f) <= 2*MaxUpstreams {

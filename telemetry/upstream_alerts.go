@@ -27,7 +27,7 @@ const (
 	stuckUsually = 20 * time.Second
 
 	usualLeast  = 60                        // requests that the usual latency needs at least
-	usualWithin = int(time.Hour / LongStep) // steps from which it is taken
+	usualWithin = int(time.Hour / LongStep) // steps over which the usual latency is measured
 )
 
 // fraction is a number of requests out of all.
@@ -37,7 +37,8 @@ func (f fraction) share() float64 { return float64(f.of) / float64(max(f.all, 1)
 
 func failed(c *UpstreamCounts) fraction { return fraction{c.Failures(), c.Ended()} }
 
-// slower returns the fraction of requests that waited longer than a time, rounded up to a bound of the histogram.
+// slower returns a function that returns the fraction of requests that waited longer than a time, which is rounded up
+// to a bound of the histogram.
 func slower(than time.Duration) func(*UpstreamCounts) fraction {
 	first := upstreamBucket(than) + 1
 	return func(c *UpstreamCounts) (f fraction) {
@@ -50,9 +51,9 @@ func slower(than time.Duration) func(*UpstreamCounts) fraction {
 	}
 }
 
-// slowness is a criterion for a slow upstream: more than a share of the requests waits longer than a time.
+// slowness is a criterion for a slow upstream: more than the fraction share of its requests waits longer than a time.
 type slowness struct {
-	than  time.Duration
+	than  time.Duration // the time
 	share float64
 	text  string // the usual latency in words
 }
@@ -62,9 +63,9 @@ func slownesses(usual Latency) []slowness {
 	if usual.Count < usualLeast {
 		return nil
 	}
-	all := []slowness{{max(slowTimes*usual.P50, slowShortest), 0.5, "half of them " + waited(usual.P50) + " at most"}}
+	all := []slowness{{max(slowTimes*usual.P50, slowShortest), 0.5, "half of them wait at most " + waited(usual.P50)}}
 	if usual.Count >= 100/slowTail {
-		all = append(all, slowness{max(slowTimes*usual.P99, slowShortest), slowTail, "99 % of them " + waited(usual.P99) + " at most"})
+		all = append(all, slowness{max(slowTimes*usual.P99, slowShortest), slowTail, "99 % of them wait at most " + waited(usual.P99)})
 	}
 	return all
 }
@@ -105,8 +106,8 @@ func isSlow(c *UpstreamCounts, criteria []slowness) bool {
 	return false
 }
 
-// lately returns the fraction in the last minute, and the length of the time that it covers. If the last minute has too
-// few requests, it covers more time, up to ten minutes.
+// lately returns the fraction in the last minute, and the length of the time that the fraction covers. If the last
+// minute has too few requests, the fraction covers more time, up to ten minutes.
 func (u *Upstream) lately(of func(*UpstreamCounts) fraction) (sum fraction, lasted time.Duration) {
 	for i := 0; i < min(len(u.Recent), latelySteps) && (i < minuteSteps || sum.all < upstreamLeast); i++ {
 		f := of(&u.Recent[len(u.Recent)-1-i])
@@ -145,7 +146,8 @@ func (v *View) upstreamFails(u *Upstream) *Headline {
 	return h
 }
 
-// reasons returns the numbers of failed requests in the last time, by reason, as text.
+// reasons returns the numbers of failed requests, by reason, as text. The parameter lasted is the time up to now in
+// which they failed.
 func (u *Upstream) reasons(lasted time.Duration) string {
 	sum := u.Last(int(lasted/Step) + 1)
 	var all []string
@@ -193,7 +195,7 @@ func (v *View) upstreamStuck(u *Upstream) *Headline {
 		return nil
 	}
 	h := &Headline{Level: Bad, Upstream: u.Name, Since: later(stepTime(v.At, Step, silent-1), v.Since)}
-	h.Text = fmt.Sprintf("Since %s upstream %s has not responded, and %s wait (usually 99 %% wait %s at most).",
+	h.Text = fmt.Sprintf("Since %s upstream %s has not responded, and %s wait (usually 99 %% wait at most %s).",
 		v.clock(h.Since), plain(u.Name), number(u.InFlight, "request"), waited(u.Usual.P99))
 	return h
 }

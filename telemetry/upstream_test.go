@@ -187,7 +187,7 @@ func TestUpstreamSlow(t *testing.T) {
 		s.end = lasting(time.Second, 0)
 		begins := time.Now()
 		s.alerts(time.Minute, slowUp)
-		hold(t, s.alerts(time.Minute, slowUp), slowUp, begins, "Since "+begins.UTC().Format("15:04"), "upstream up is slow", "half of them 70 ms at most")
+		hold(t, s.alerts(time.Minute, slowUp), slowUp, begins, "Since "+begins.UTC().Format("15:04"), "upstream up is slow", "half of them wait at most 70 ms")
 		hold(t, s.alerts(20*time.Minute, slowUp), slowUp, begins)
 		all := s.alerts(100*time.Minute, slowUp)
 		if len(all) != 1 || all[0].Since.Before(begins.Add(-10*time.Minute)) || all[0].Since.After(begins.Add(10*time.Minute)) {

@@ -5,7 +5,7 @@ import "time"
 // The usual rate of a rule is learned only from times in which the rule denied no more than usual, because a long
 // attack must not become usual. The known time since the first request of the rule is divided into spans: minutes
 // in the last hour, and five minutes before it. A span is left out if it was unusual by the rate learned from
-// earlier spans. If the rule denied only a small fraction in such a span, as a new rule may, the span is
+// earlier spans. If the rule denied only a small fraction in an unusual span, as a new rule may, the span is
 // included in the usual rate of the same hour of the next day.
 
 // usual is how much a rule usually denies, without denials by a block.
@@ -14,7 +14,7 @@ type usual struct {
 	share float64 // denials as a fraction of all requests
 }
 
-// refusing is how much a rule denies at a time.
+// refusing is how much a rule denies in a certain period.
 type refusing struct {
 	rate float64 // denials a second
 	// share is denials as a fraction of all requests, and ofRule as a fraction of the requests that the rule counted.
@@ -54,17 +54,17 @@ const (
 // spans is the known time. Times are in seconds.
 type spans struct {
 	list []span
-	long int // the number of spans with the length LongStep; all later spans have a minute
+	long int // the number of spans with the length LongStep; all later spans are a minute long
 	now  int64
 
-	// For each span, the sums of all earlier spans; the memory is reused for each rule. calm leaves out unusual
-	// spans. small leaves out only the unusual spans in which the rule denied a large fraction.
+	// calm and small have, for each span, the sums of all earlier spans. calm leaves out unusual spans. small leaves
+	// out only the unusual spans in which the rule denied a large fraction. The memory is reused for each rule.
 	calm, small []spanned
 }
 
 type span struct {
-	from, to int64 // the field from is the start of its known part
-	step     int64 // its first step
+	from, to int64 // from is the start of the known part of the span
+	step     int64 // the first step of the span
 	total    uint64
 }
 
@@ -136,8 +136,8 @@ func (p *spans) usual(s *series) usual {
 	return p.at(p.now, len(p.list))
 }
 
-// at returns how much was usual at the time now. The parameter learned is the number of spans, counted from the
-// first, from which this is learned.
+// at returns how much was usual at the time now. The result is learned from the first spans; the parameter learned is
+// their number.
 func (p *spans) at(now int64, learned int) usual {
 	sum := p.calm[learned]
 	if learned > 0 && p.long > 0 {

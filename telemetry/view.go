@@ -129,8 +129,8 @@ type Store struct {
 	Took    Latency // time of the calls to a shared store in the last minute
 }
 
-// Latency has quantiles of durations. They are rounded up to the bounds of a histogram, so the true quantiles are not
-// larger.
+// Latency has quantiles of durations. They are rounded up to the bounds of a histogram. Quantiles above the last bound
+// are reported as that bound.
 type Latency struct {
 	Count    uint64
 	P50, P99 time.Duration
@@ -150,9 +150,9 @@ type Rule struct {
 	Series
 	// Near is the number of decisions, in each window, that left less than a fifth of the limit.
 	Near [Windows]uint64
-	// Refused is the number of subjects with denials, including those that would be denied if the rule were not in
-	// shadow mode. Asked is the number of subjects with requests. Both are exact up to some hundreds, and have a
-	// standard error of 2.3 % above. If more than 64 rules have traffic, they may be too small.
+	// Refused is the number of subjects with denials, including subjects that would be denied if the rule were not in
+	// shadow mode. Asked is the number of subjects with requests. Both are exact up to some hundreds. Larger numbers
+	// have a standard error of 2.3 %. If more than 64 rules have traffic, the numbers may be too small.
 	Refused, Asked [Windows]uint64
 	// Refusals has the subjects with the most denials, counted as for Refused. Traffic has the subjects with the
 	// most requests.

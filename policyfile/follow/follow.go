@@ -28,7 +28,8 @@ const (
 	// settle is how long the files must be unchanged before they are read, and then again before they are applied, so
 	// that a half-written file is not applied.
 	settle = 100 * time.Millisecond
-	// poll is the interval in which files are checked without a notification: network file systems send none.
+	// poll is the interval in which files are checked without a notification, because network file systems send no
+	// notifications.
 	poll = 10 * time.Second
 	// maxLogged bounds the problems of a rejected file that are logged.
 	maxLogged = 20
@@ -41,8 +42,8 @@ type File struct {
 	// Logger gets a line for each policy that is loaded, and for each problem of a rejected policy. Nil means
 	// slog.Default().
 	Logger *slog.Logger
-	// Refused, if not nil, is called if a file is rejected, with the error that is also logged: why the file cannot
-	// be read or, as a [policy.Errors], the problems of its policy. The old policy stays in force.
+	// Refused, if not nil, is called if a file is rejected. The error is also logged. It is the reason why the file
+	// cannot be read, or a [policy.Errors] with the problems of the policy. The old policy stays in force.
 	Refused func(error)
 	// Compile compiles the document to a policy: see [policyfile.ParseTo]. Nil means [policy.CompileAt].
 	Compile policyfile.Compiler
@@ -109,16 +110,17 @@ var errPipe = errors.New("it is from a pipe, which can be read only once: give a
 
 // Watch calls the function apply with each new policy until ctx ends. It reads the file, its lists and its answers
 // at the start, and when their content may have changed: a file was written in place or replaced by a rename, or a
-// symbolic link in its path was changed. It calls the function if the content differs from the last one, which may
-// be that of Load. After a signal from the channel reload, which may be nil, it calls the function even if the
-// content is the same. If the policy cannot be read, nothing changes.
+// symbolic link in its path was changed. It calls the function if the content has changed since Load, or since a
+// policy was last applied or rejected. After a signal from the channel reload, which may be nil, it calls the function
+// even if the content is the same. If the policy cannot be read, the function is not called.
 //
-// A file is applied once two reads at an interval of 100 ms have returned the same content. So a half-written file is
-// applied only if its writer pauses for longer: such a writer should rename a complete file over it. A change takes
-// up to ten seconds on file systems without notifications. Changes of a pipe are not noticed, and Watch logs that.
+// A file is applied when two reads at an interval of 100 ms have returned the same content. So a half-written file is
+// applied only if its writer pauses for longer. Such a writer should write a complete new file, and rename it. On file
+// systems without notifications, a change is noticed after up to ten seconds. Changes of a pipe are not noticed;
+// Watch logs this.
 func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
 	if info, err := os.Stat(f.Path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
-		f.log().Warn("the policy comes from a pipe, which can be read only once: for reloads, give a file", "file", f.Path)
+		f.log().Warn("the policy comes from a pipe, which can be read only once: use a file to make reloads possible", "file", f.Path)
 		for {
 			select {
 			case <-ctx.Done():
@@ -128,7 +130,7 @@ func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*p
 			}
 		}
 	}
-	var ( // stay nil where the system has no watches left
+	var ( // stay nil if the system has no watches left
 		notes  chan fsnotify.Event
 		faults chan error
 	)
@@ -169,7 +171,7 @@ func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*p
 }
 
 // look applies a change if two consecutive looks have read the same content. It reports whether another look is needed
-// for that.
+// to confirm a change.
 func (f *File) look(w *fsnotify.Watcher, apply func(*policy.Policy)) bool {
 	f.follow(w) // including the files that the last look has found
 	if !f.forced && maps.Equal(f.seen, f.done) && !f.changed() {

@@ -1,17 +1,17 @@
 // Package fair divides a limit among the tenants that share it, by weight. A tenant that requests fewer units than
-// its allocation gets all of them, and the rest is divided among the other tenants. The package has no clock and
-// does not count used units; package policy makes the charges.
+// its allocation gets all the units that it requests, and the rest of the limit is divided among the other tenants.
+// The package has no clock and does not count used units; package policy makes the charges.
 //
 // A request of a tenant makes two charges. The first charges the limit, which is an ordinary bucket, so the limit
-// is exact with every store. The second charges a meter of the tenant, on which a unit costs the time between two
-// units of the tenant's allocation. When allocations change, only this cost changes; plans and states stay the
+// is exact with every store. The second charges a meter of the tenant. There, a unit costs the time between two units
+// at the rate of the tenant's allocation. When allocations change, only this cost changes; plans and states stay the
 // same.
 //
 // The limit is divided according to the demand of the last window, by water-filling (see [Fill]). The amount to
-// divide depends on the level of the bucket: it is larger if the level is below a target, and smaller if the level
-// is above it, so that no units stay unused. At the target level, a reserve is still free, for tenants below their
-// allocation. The first request of an epoch, a quarter of the window, computes the division, and requests that come
-// meanwhile use the previous division. So no goroutine is needed.
+// divide depends on the level of the bucket, so that no units stay unused: it is larger if the level is below a
+// target, and smaller if the level is above the target. At the target level, the bucket still has a reserve of
+// unused units for tenants below their allocation. A window has four epochs. The first request of an epoch computes
+// the division. Requests that come meanwhile use the previous division, so no goroutine is needed.
 package fair
 
 import (
@@ -45,7 +45,7 @@ const (
 // Cap is a limit that tenants share. It has the latest demand of the tenants, and their allocations. It is safe for
 // concurrent use.
 //
-// Time is divided into epochs, a quarter of the window each. A tenant's demand is the number of units that it
+// Time is divided into epochs. An epoch is a quarter of the window. A tenant's demand is the number of units that it
 // requested in the last window; for a new tenant, the number is extrapolated to a whole window. A tenant with
 // requests in the last window is active. The first request in an epoch divides the cap among the n active tenants
 // again, in time n·log n.
@@ -56,8 +56,8 @@ type Cap struct {
 	epoch         int64  // microseconds
 	units         int64  // units in a window, times scale
 	least         int64  // the Each of a tenant that is not limited: see Terms
-	// These are levels of the bucket, in units: the bucket is full at the level burst, only the reserve is free at
-	// the level line, and aim is the target while demand exceeds the cap.
+	// These are levels of the bucket, in units. The bucket is full at the level burst. At the level line, only the
+	// reserve is left. The level aim is the target while demand exceeds the cap.
 	burst, line, aim int64
 
 	began  atomic.Int64 // the start of the epoch, in microseconds
@@ -102,11 +102,11 @@ type Terms struct {
 	Each int64
 	// Short reports whether demand exceeds the cap.
 	Short bool
-	// Over reports whether the tenant requests more than its allocation. If so, the level of the bucket with the
+	// Over reports whether the tenant requests more than its allocation. If so, the level of the bucket after the
 	// request should be at most Line, which leaves the reserve to other tenants.
 	Over bool
 	Line int64
-	// Above reports whether the last known level of the bucket does not leave room for the request below Line.
+	// Above reports whether the request would raise the last known level of the bucket above Line.
 	Above bool
 
 	part          Level // the division for one epoch
@@ -138,8 +138,8 @@ func Units(count int64, period time.Duration) int64 {
 	return mulDiv(count, Window(count, period), period.Microseconds())
 }
 
-// New returns a cap of count units per period. Its Units must be at most MaxUnits. The name identifies the cap in
-// all processes. The parameter unit is the amount that a unit adds to the level of the bucket.
+// New returns a cap of count units per period. Units(count, period) must be at most MaxUnits. The name identifies the
+// cap in all processes. The parameter unit is the amount that a unit adds to the level of the bucket.
 func New(name string, count int64, period time.Duration, burst, unit int64) *Cap {
 	c := &Cap{
 		unit: unit,
@@ -224,8 +224,9 @@ func (c *Cap) Part(key string, weight, now int64) Part {
 }
 
 // Note records the level of the cap's bucket at the time now. While instances cannot count together, the bucket is
-// divided into parts, and the parameter used is the level of this instance's part as package share counts it: of
-// two parts, an empty one has the level of a bucket that is half full, and drains half as fast.
+// divided into parts, and the parameter used is the level of this instance's part, in the form of package share. If
+// there are two parts, for example, the level of an empty part is half of the burst, and drains half as fast as the
+// level of the whole bucket.
 func (c *Cap) Note(used, now, parts int64) {
 	c.level.Store(used)
 	c.noted.Store(now)
@@ -386,8 +387,8 @@ func (t *tenant) turn(steps int64) {
 	for _, n := range t.past {
 		sum += n
 	}
-	// A tenant that stops after a large demand must not keep its allocation for a whole window. So its demand is
-	// bounded by the highest demand that is likely after the last epoch.
+	// A tenant that stops after a large demand must not keep its allocation for a whole window. So the demand is
+	// bounded by the highest one that is likely, given the requests in the last epoch.
 	last := t.past[0]
 	t.demand = min(sum*epochs/t.age, epochs*(last+2*root(last)+4))
 }

@@ -13,8 +13,8 @@ type Want struct{ Demand, Weight int64 }
 // Level is the amount per unit of weight: Rest/Weight. If there is enough for all, Weight is 0.
 type Level struct{ Rest, Weight int64 }
 
-// Fill divides a capacity by weighted max-min fairness, as water fills vessels: a demand below its part is met in
-// full, and the rest is divided among the other demands by weight. (Bertsekas and Gallager, Data Networks, 6.5.2.)
+// Fill divides a capacity by weighted max-min fairness, as water fills vessels: a demand below its fair part is met
+// in full, and the rest is divided among the other demands by weight. (Bertsekas and Gallager, Data Networks, 6.5.2.)
 // It takes time n·log n, and sorts the slice wants.
 func Fill(wants []Want, capacity int64) Level {
 	sum := Level{Rest: max(capacity, 0)}
@@ -36,14 +36,14 @@ func Fill(wants []Want, capacity int64) Level {
 	return Level{}
 }
 
-// covers reports whether the part of the weight covers the demand.
+// covers reports whether the part for the weight of w covers the demand of w.
 func (l Level) covers(w Want) bool {
 	dhi, dlo := bits.Mul64(uint64(w.Demand), uint64(l.Weight))
 	phi, plo := bits.Mul64(uint64(l.Rest), uint64(w.Weight))
 	return dhi < phi || dhi == phi && dlo <= plo
 }
 
-// Of returns the part of a weight, rounded down. If there is enough for all, the part is unlimited.
+// Of returns the part for a weight, rounded down. If there is enough for all, the part is unlimited.
 func (l Level) Of(weight int64) int64 {
 	if l.Weight == 0 {
 		return math.MaxInt64

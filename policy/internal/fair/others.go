@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// MaxPosted is the most tenants that posts name. The demand of all others is posted as a sum.
+// MaxPosted is the most tenants that posts name. The demand of all other tenants is posted as a sum.
 const MaxPosted = 1000
 
 // Asked is the demand of a tenant in a window. The ID of a tenant is the same in all processes; the ID 0 stands for
@@ -39,8 +39,8 @@ func (c *Cap) Asked(now int64) (all []Asked) {
 	return all
 }
 
-// Hear makes the divisions of the next second include the demands of other processes. The demands with the same ID
-// are added.
+// Hear makes the divisions of the next second include the demands of other processes. Demands with the same ID are
+// summed.
 func (c *Cap) Hear(demands []Asked, now int64) {
 	o := others{at: now, tenants: make(map[uint64]*other, len(demands))}
 	for _, a := range demands {
@@ -81,7 +81,7 @@ func (c *Cap) recent(now int64) *others {
 	return &c.others
 }
 
-// of returns the demand in other processes of a tenant of this process.
+// of returns the demand that a tenant of this process has in other processes.
 func (o *others) of(id uint64) int64 {
 	if o == nil || o.tenants[id] == nil {
 		return 0
@@ -161,8 +161,8 @@ func Append(dst []byte, posts []Post) []byte {
 
 var errNoPost = errors.New("fair: the text is not a post of demands, or has the format of another version")
 
-// Read calls the function each for the demands in a text of Append. If the text is invalid, Read does not call it
-// at all.
+// Read calls the function each for every demand in a text from Append. If any part of the text is invalid, Read makes
+// no calls.
 func Read(post []byte, each func(limit uint64, a Asked)) error {
 	if err := read(post, func(uint64, Asked) {}); err != nil {
 		return err
@@ -193,7 +193,7 @@ func read(post []byte, each func(limit uint64, a Asked)) error {
 	return nil
 }
 
-// reader reads a post. After its end, it reads zeros and is bad.
+// reader reads a post. After the end of the post, its methods return zeros and set bad.
 type reader struct {
 	rest []byte
 	bad  bool

@@ -25,10 +25,10 @@ const (
 // AddBody adds the fields of a body that is not empty: of a form, of a JSON object, or of
 // multipart/form-data.
 //
-// The format of a body depends on the server. Servers of JSON seldom check the Content-Type, servers of forms often
-// only its start, and some treat a body without a Content-Type as a form. So every body is read in all ways in
-// which a server may read it: a body that starts with a brace must be a valid object, and the pairs that a form
-// would have count as well. If servers may disagree about a body, it is garbled.
+// Servers decide differently how to read a body. Servers that expect JSON seldom check the Content-Type. Servers that
+// expect a form often check only its start, and some treat a body without a Content-Type as a form. So every body is
+// read in all ways in which a server may read it: a body that starts with a brace must be a valid object, and pairs
+// in it such as name=value are read as well. If servers may disagree about a body, it is garbled.
 func (m *Members) AddBody(data []byte, h http.Header) {
 	kind, boundary := kindOfBody(h)
 	text := unsafe.String(unsafe.SliceData(data), len(data))
@@ -147,7 +147,7 @@ func isAlnum(c byte) bool {
 }
 
 // addMultipart adds the fields of a multipart/form-data body (RFC 7578) if it has the form that browsers and client
-// libraries write. Readers disagree about the rest of the format, and about the errors that they tolerate.
+// libraries write. Servers disagree about the rest of the format, and about the errors that they tolerate.
 func (m *Members) addMultipart(text, boundary string) {
 	delimiter := "--" + boundary
 	rest, ok := strings.CutPrefix(text, delimiter)
@@ -214,7 +214,7 @@ func kindOfPart(typ string) memberKind {
 }
 
 // disposition reads the name of a field from a Content-Disposition such as form-data; name="username". It returns
-// false if readers could read different names.
+// false if servers could read different names.
 func (e *Member) disposition(s string) bool {
 	rest, ok := cutPrefixFold(s, "form-data; name=")
 	if !ok {

@@ -53,8 +53,8 @@ func dropped(r rune) bool {
 	return !letter(r)
 }
 
-// samePHP reports whether two names may be equal to PHP, with or without regard to case. If bracket is true, it
-// treats "[" as a bracket that is not closed.
+// samePHP reports whether PHP may treat two names as equal, with or without regard to case. If bracket is true, a "["
+// is treated as a bracket that is not closed.
 func samePHP(s, name string, bracket bool) bool {
 	s, name = strings.TrimLeft(s, " "), strings.TrimLeft(name, " ")
 	for !endsPHP(s) && !endsPHP(name) {
@@ -68,7 +68,7 @@ func samePHP(s, name string, bracket bool) bool {
 	return endsPHP(s) && endsPHP(name)
 }
 
-// endsPHP reports whether a name ends here for PHP.
+// endsPHP reports whether PHP ends a name before s, the rest of its text.
 func endsPHP(s string) bool { return s == "" || s[0] == 0 }
 
 func phpRune(r rune, bracket bool) rune {
@@ -84,9 +84,9 @@ func phpRune(r rune, bracket bool) rune {
 //     "[username]", "username]"), and make lists and maps of "username[]", "username[0]" and "username[x]"
 //   - ASP.NET finds "username" in "model.username" and "model[username]", Rails in
 //     "session[username]"
-//   - To Spring, "_username" and "!username" are defaults of "username".
+//   - In Spring, "_username" and "!username" set defaults of "username".
 //   - PHP and others end a name at NUL.
-//   - To some frameworks, "user_name" and "userName" are equal, and so are, to some, names that differ in case.
+//   - Some frameworks treat "user_name" and "userName" as equal, and some ignore case.
 //
 // So names are similar if they have the same letters and digits, or if one name has the letters and digits of the
 // other before or after a dot, a bracket or a control character.
@@ -144,7 +144,7 @@ func sameLetter(a, b byte) bool {
 	return fold.Lower(a) == fold.Lower(b) || soft[b] || b >= utf8.RuneSelf
 }
 
-// soft is true for the characters that some framework drops from a name, replaces in it, or splits it at.
+// soft is true for the characters that some framework drops from names, replaces in names, or splits names at.
 var soft = func() (t [256]bool) {
 	for c := range utf8.RuneSelf {
 		r := rune(c)
@@ -157,7 +157,7 @@ var soft = func() (t [256]bool) {
 func hard(r rune) bool { return strings.ContainsRune(`{}"',:<>=&`, r) }
 
 // sameLetters reports whether s has the same letters and digits as name, in the same order. If prefix is true, s
-// may have more of them after a character that splits names.
+// may have more letters and digits after a character that splits names.
 func sameLetters(s, name string, prefix bool) bool {
 	i := 0
 	for _, want := range name {
@@ -175,7 +175,8 @@ func sameLetters(s, name string, prefix bool) bool {
 	return n == 0 || prefix && splits(rune(rest[0]))
 }
 
-// nextLetter returns the first character of s that is not soft, and the length of s up to and including it, or 0.
+// nextLetter returns the first character of s that is not soft, and the index after this character. The index is 0 if
+// all characters are soft.
 func nextLetter(s string) (rune, int) {
 	for i, r := range s {
 		if r < utf8.RuneSelf && !soft[r] {

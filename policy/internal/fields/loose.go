@@ -10,7 +10,7 @@ import (
 // apiFields has fields of JSON requests to APIs for models and tools: of OpenAI, Anthropic, Gemini and Ollama, and
 // of JSON-RPC. Prompts are full of code and addresses with such names. So if the Content-Type is application/json,
 // these fields are read only from the members of the object itself, and not from pairs within a text or from
-// members of inner objects. Limits of servers that read forms use other fields, such as names of accounts.
+// members of inner objects. Limits for servers that read forms use other fields, such as names of accounts.
 var apiFields = map[string]bool{
 	"jsonrpc": true, "method": true, "params": true,
 	"model": true, "stream": true, "stream_options": true, "service_tier": true, "reasoning": true, "tool_choice": true,
@@ -23,8 +23,8 @@ func isAPIField(name string) bool {
 	return apiFields[outer]
 }
 
-// addLoose adds the pairs of m.loose with names like the requested name. It skips text that no form can have as a
-// name, and takes time proportional to the length of the text.
+// addLoose adds the pairs of m.loose whose names are like the requested name. It skips text that cannot be the name
+// of a field, and takes time proportional to the length of m.loose.
 func (m *Members) addLoose(f *finding, name string) {
 	s := m.loose
 	for from := 0; f.state != Garbled; {
@@ -47,8 +47,8 @@ func (m *Members) addLoose(f *finding, name string) {
 	}
 }
 
-// maxLooks is the most names that are compared closely. Each comparison takes about 100 ns. For a longer name,
-// every 16 bytes count as a name.
+// maxLooks is the most names that are compared closely. Each comparison takes about 100 ns. Every 16 bytes of a name
+// count as a further name.
 const maxLooks = 20_000
 
 // addLoosePair adds a pair if its name is like the parameter name. The parameter of is the name of the pair, and
@@ -80,7 +80,7 @@ func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	if like != different {
 		f.add(Member{Text: value, kind: formMember}, like)
 		if i := strings.IndexByte(value, ';'); i >= 0 {
-			f.add(Member{Text: value[:i], kind: formMember}, like) // some servers end the value there
+			f.add(Member{Text: value[:i], kind: formMember}, like) // some servers end the value at the semicolon
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/percent"
 )
 
-// Presence is whether a request has a value.
+// Presence describes whether a request has a value.
 type Presence uint8
 
 const (
@@ -72,9 +72,9 @@ const (
 	brokenMember // servers disagree about the text
 )
 
-// maxMembers is the most members of a form that are read. Servers have similar limits, and to read more would cost
-// more than to send them. JSON objects may have more members, because requests to models can have a member for each
-// token with a changed probability.
+// maxMembers is the most members of a form that are read. Servers have similar limits, and reading more members would
+// cost more than sending them. JSON objects may have more members, because requests to models can have a member for
+// each token with a changed probability.
 const (
 	maxMembers     = 1000
 	maxJSONMembers = 4000
@@ -111,7 +111,7 @@ func (m *Members) add(e Member) {
 	m.list = append(m.list, e)
 }
 
-// namesCharset reports whether a field makes some servers read all other fields in another charset than UTF-8.
+// namesCharset reports whether a field makes some servers read all other fields in a charset other than UTF-8.
 func namesCharset(name, text string) bool {
 	return strings.EqualFold(name, "_charset_") && !strings.EqualFold(text, "utf-8")
 }
@@ -336,7 +336,7 @@ func (m *Members) unescapedName(s string) (string, bool) {
 	return m.since(start), validEscapes(s) && !escaped(m.names[start:])
 }
 
-// since returns the part of m.names that begins at the index start.
+// since returns m.names from the index start.
 func (m *Members) since(start int) string {
 	return unsafe.String(unsafe.SliceData(m.names[start:]), len(m.names)-start)
 }
@@ -390,9 +390,9 @@ func escaped(s []byte) bool {
 	}
 }
 
-// AddCookies adds the cookies of a Cookie header. Values are unquoted and unescaped, because some servers do so,
-// and values that are equal to some server must be equal here. To some servers, a comma or white space ends a
-// cookie; so if a value has one, the cookies before and after it count as broken.
+// AddCookies adds the cookies of a Cookie header. Values that some server treats as equal must be equal here, so
+// values are unquoted and unescaped, as some servers do. Some servers end a cookie at a comma or white space. If a
+// value has such a character, the cookies before and after the character count as broken.
 func (m *Members) AddCookies(header string) {
 	for n, more := 0, true; more && !m.garbled; n++ {
 		var pair string
@@ -464,8 +464,8 @@ func Header(lines []string) (string, Presence) {
 	return Value(value)
 }
 
-// encodedWord reports whether a value may have an encoded word. It is fast for values without a question mark,
-// which nearly all are.
+// encodedWord reports whether a value may have an encoded word. It is fast for values without a question mark, which
+// are nearly all values.
 func encodedWord(s string) bool {
 	return strings.IndexByte(s, '?') >= 0 && strings.Contains(s, "=?")
 }

@@ -1,10 +1,10 @@
-// Package fold gives the same spelling to names that servers treat as equal: to names that differ only in case, and
-// to names that are the same account to common databases or frameworks.
+// Package fold gives the same spelling to names that servers treat as equal: names that differ only in case, and
+// names that common databases or frameworks treat as one account.
 //
 // A folded name folds to itself, and folding takes nanoseconds for each character. The documentation of package
 // policy describes which names are equal, and internal/foldgen makes the table. Collations contradict each other.
-// If x equals y in one collation and z in another, y and z become equal if that merges few names. Otherwise the
-// character x is refused, and all names that contain it share one key.
+// If x equals y in one collation and x equals z in another, then y and z become equal if this merges few names.
+// Otherwise the character x is refused, and all names that contain x share one key.
 package fold
 
 import (
@@ -37,8 +37,8 @@ func AppendCase(dst []byte, s string) []byte {
 	return dst
 }
 
-// Rune returns the same rune for all letters that differ only in case. It first converts to upper case, because
-// letters such as the long s have the same upper case as another letter.
+// Rune returns the same rune for all letters that differ only in case. It also converts to upper case, because some
+// letters, such as the long s, share only their upper case with another letter.
 func Rune(r rune) rune {
 	if r < utf8.RuneSelf {
 		return rune(Lower(byte(r)))
@@ -64,8 +64,7 @@ func Folded(s string) bool {
 	return true
 }
 
-// maxName is the length in bytes of the longest name that is not ASCII. No account has a
-// longer one.
+// maxName is the most bytes of a name that is not all ASCII. Names of accounts are shorter.
 const maxName = 1 << 10
 
 // AppendName appends the folded name of an account. Two folded names are the same if the names are one account to a
@@ -164,8 +163,8 @@ func appendSyllable(dst []byte, r rune) []byte {
 type nameTable struct {
 	basic [maxBasic + 1]uint16 // the index of the word of each character of the basic plane
 	words []string
-	// refused has the ranges, in order, of the characters outside of the basic plane that servers read differently.
-	// All others outside of the basic plane are dropped.
+	// refused has the sorted ranges of the characters outside of the basic plane that servers read differently. All
+	// other characters outside of the basic plane are dropped.
 	refused []runeRange
 }
 
@@ -173,7 +172,7 @@ const maxBasic = 0xFFFF
 
 type runeRange struct{ first, last rune }
 
-// These numbers do not stand for words.
+// These entries of a nameTable are not indexes of words.
 const (
 	staysItself = iota
 	neverRead
@@ -229,7 +228,7 @@ func readNameTable() *nameTable {
 	return t
 }
 
-// number returns the number of a word, which is in the form of fold.txt.
+// number returns the entry for a word in the form of fold.txt.
 func (t *nameTable) number(word string) uint16 {
 	switch word {
 	case "!":

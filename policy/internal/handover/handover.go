@@ -1,4 +1,5 @@
-// Package handover writes permits in flight as a text, which a caller gets to end the request in another process.
+// Package handover encodes permits in flight as a text. With this text, a caller can end the request in another
+// process.
 package handover
 
 import (
@@ -14,7 +15,7 @@ const maxPermits = 64
 type Permit struct {
 	Key    string
 	Number uint64
-	Of     uint64 // the number of permits that the key has in all
+	Of     uint64 // the total number of permits of the key
 }
 
 // Text returns permits as a text with a checksum. The text is not encrypted.

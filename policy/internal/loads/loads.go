@@ -35,7 +35,7 @@ func (l *Limits) Begin() {
 	l.holds.New = func() any { return new(hold) }
 }
 
-// at converts t to the Unix time by the monotonic clock since epoch.
+// at converts t to Unix time. It uses the monotonic clock, so that changes of the system clock have no effect.
 func (l *Limits) at(t time.Time) time.Duration {
 	return l.began + t.Sub(l.epoch)
 }
@@ -111,7 +111,7 @@ func hasKey(rule, key string) bool {
 	return name == rule
 }
 
-// Configure forgets the limits of rules without a configuration, and sets the bounds of the others.
+// Configure forgets the limits of rules without a configuration, and sets the bounds of all other limits.
 func (l *Limits) Configure(config func(rule string) *adaptive.Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +149,7 @@ func (l *Limits) Hold() Ref {
 // Add adds a permit. Call it before the reference is shared.
 func (r Ref) Add(limiter *adaptive.Limiter) { r.hold.limiters = append(r.hold.limiters, limiter) }
 
-// Pending reports whether the reference has permits, released or not.
+// Pending reports whether the reference comes from Hold, even if its permits have been released.
 func (r Ref) Pending() bool { return r.hold != nil }
 
 // All returns the limits by their keys.

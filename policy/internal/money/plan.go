@@ -1,10 +1,9 @@
 // Package money has the arithmetic of costs in USD: prices of models, and limits that count micro-USD.
 //
-// The costs of a rule with cost.usd are in micro-USD. Its limits count in units of several micro-USD if their
-// numbers would not be exact otherwise (Limit.Money). A cost is rounded up to these units when it is charged. The
-// final cost, which settles the charge, is rounded up as well, so that the difference is a whole number of units.
-// Limits with different units have different fingerprints, so if the unit of a limit changes, its counts start from
-// zero.
+// The costs of a rule with cost.usd are in micro-USD. A limit with numbers that would not be exact in micro-USD counts
+// in larger units (Limit.Money). A cost is rounded up to whole units when it is charged. The final cost, which
+// settles the charge, is rounded up as well, so that the difference is a whole number of units. Limits with
+// different units have different fingerprints, so if the unit of a limit changes, its counts start from zero.
 package money
 
 import (
@@ -17,8 +16,9 @@ import (
 // less than the rounding adds.
 const Coarsest = 10_000
 
-// NewPlan returns the plan of a limit. A limit in USD gets the finest unit with which its numbers are exact, and
-// its amounts are rounded down to that unit. If possible, the unit leaves room for a debt as large as the limit.
+// NewPlan returns the plan of a limit. A limit in USD gets the smallest unit with which the plan can represent a
+// debt as large as the limit, or, if no unit can, the smallest with which the limit compiles. The amounts of the
+// limit are rounded down to whole units.
 func NewPlan(l sluice.Limit) (*sluice.Plan, error) {
 	plan, err := sluice.NewPlan(l)
 	if l.Money == 0 || plan != nil && roomForDebt(plan) {
@@ -38,7 +38,7 @@ func NewPlan(l sluice.Limit) (*sluice.Plan, error) {
 	return plan, err
 }
 
-// roomForDebt reports whether states of a plan can contain twice its capacity.
+// roomForDebt reports whether a state of the plan can represent twice the plan's capacity.
 func roomForDebt(p *sluice.Plan) bool {
 	_, err := p.WithMost(2 * p.Capacity)
 	return err == nil
@@ -61,8 +61,8 @@ func Units(cost int64, p *sluice.Plan) int64 {
 	return units
 }
 
-// Refund returns the number of units, negative like cost, with which a limit gives back an amount. For a limit in
-// USD, the amount is rounded down.
+// Refund converts a negative cost, which gives back an amount, to units of a limit. For a limit in USD, the amount is
+// rounded down.
 func Refund(cost int64, p *sluice.Plan) int64 {
 	if p.Limit.Money <= 1 || cost == sluice.All {
 		return cost

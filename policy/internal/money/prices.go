@@ -10,8 +10,8 @@ import (
 // cache, and Written, the tokens written to a cache.
 type Tokens struct{ Input, Cached, Written, Output int64 }
 
-// Price has the prices of a token in millionths of a micro-USD: a price for a million tokens in micro-USD is the
-// same number.
+// Price has the prices of one token, in millionths of a micro-USD. These are also the prices of a million tokens in
+// micro-USD.
 type Price struct {
 	Input, Cached, Written, Output int64
 	Most                           int64 // the most tokens of an output; 0 if unknown

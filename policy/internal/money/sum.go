@@ -11,8 +11,8 @@ const Millionths = 1_000_000
 // Sum is a sum of products, in 128 bits.
 type Sum struct{ hi, lo uint64 }
 
-// Add adds a·b. Neither may be negative. The sum does not overflow with four products of any numbers, or with 2^20
-// products of a weight and a number from a response.
+// Add adds a·b. Neither factor may be negative. Four products of any size do not overflow the sum, and neither do
+// 2^20 products of a weight and a number from a response.
 func (s *Sum) Add(a, b int64) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	var carry uint64

@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// Parse reads an address or a CIDR. IPv4 that is written as IPv6 becomes IPv4.
+// Parse reads an address or a CIDR. An IPv4 address in IPv6 form becomes an IPv4 address.
 func Parse(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -24,8 +24,8 @@ func Parse(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// HostBits returns an error message and a hint if v is an address with a prefix length that cuts off bits of the
-// address that are set. Otherwise it returns empty texts.
+// HostBits returns an error message and a hint if v is an address with a prefix length, and the address has bits set
+// after the prefix. Otherwise both results are empty.
 func HostBits(v string) (wrong, hint string) {
 	if whole, err := netip.ParsePrefix(v); err == nil && whole != whole.Masked() {
 		return spelling.Quote(v) + " is an address with the prefix length of a network",

@@ -21,8 +21,8 @@ type ranges struct {
 	pages       []number // every 32nd element of first: see page
 }
 
-// page is the number of ranges for each entry of the index, pages, which is so small that it fits into the first
-// cache of the processor.
+// page is the number of ranges for each entry of the index (pages). The index is small enough for the first cache of
+// the processor.
 const page = 32
 
 // number is an address as a number.

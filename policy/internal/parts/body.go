@@ -18,11 +18,11 @@ func (x *Reader) BodyMayBeTrue(name string) bool {
 	return state == fields.Garbled || state == fields.Present && m.Text != "false"
 }
 
-// maxCallID is the length of the longest ID of a call that is returned.
+// maxCallID is the maximum length of an ID that CallID returns.
 const maxCallID = 256
 
 // CallID returns the ID of the JSON-RPC request in the body, as written: a JSON string or number. For a batch, it
-// returns null, and for any other body, such as a notification, the empty string. The result is valid until
+// returns "null". For any other body, such as a notification, it returns "". The result is valid until
 // [Reader.Reset].
 func (x *Reader) CallID() string {
 	m := x.bodyMembers()

@@ -14,11 +14,11 @@ import (
 type Keys struct {
 	text   []byte
 	start  int      // the start of the current key
-	rest   int      // the start of its text after the rule's name
-	count  int      // the number of its values
+	rest   int      // the end of the rule's name in the current key
+	count  int      // the number of values in the current key
 	values []string // see Values
 
-	// The field value has the value that was added last, and written has its written form. They are kept because
+	// The field value is the value that was added last, and written is its written form. They are kept because
 	// rules often share a part.
 	value, written string
 }
@@ -75,7 +75,7 @@ func (k *Keys) since(start int) string {
 }
 
 // Values returns the values of the key in their written form. Call it before Key and Tenant. Most rules do not need
-// the values. So they are not stored, but found in the key, in which no value contains a "/".
+// the values, so Values finds them in the text of the key. No value contains a "/" there.
 func (k *Keys) Values() []string {
 	if len(k.values) == k.count {
 		return k.values
@@ -89,11 +89,11 @@ func (k *Keys) Values() []string {
 	return k.values
 }
 
-// Bytes returns the key without a hash tag.
+// Bytes returns the current key. The key has no hash tag until Key or Tenant adds one.
 func (k *Keys) Bytes() []byte { return k.text[k.start:] }
 
-// Key returns the key. If the parameter together is not nil, Key writes the key again, after a hash tag of the
-// parts in that list; then Bytes returns this key, too.
+// Key returns the key. If the parameter together is not nil, Key first adds a hash tag of the parts with the indexes
+// in together.
 func (k *Keys) Key(together []int) string {
 	if together != nil {
 		k.tag(together)
@@ -117,9 +117,9 @@ func (k *Keys) tag(together []int) {
 }
 
 // Tenant returns the key of a limit that tenants share, and the key of a tenant. The key of the limit has the first
-// parts of this key; the parameter owner is the number of these parts. If the parameter together is not nil, both
-// keys have the hash tag of the parts in that list. Otherwise, the tenant's key has a hash tag that puts it into
-// the same cluster slot as the limit.
+// values of the tenant's key; the parameter owner is their number. If the parameter together is not empty, both keys
+// have a hash tag of the parts with the indexes in together. Otherwise, the tenant's key has a hash tag that puts it
+// into the same cluster slot as the limit.
 func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
 	start, end := k.start, k.rest+1 // start of the name, and end of the "/" after it
 	if owner > 0 {
@@ -138,8 +138,8 @@ func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
 	return k.since(start)[:end-start], k.since(last)
 }
 
-// Beside returns a key that has the given text after a hash tag. The hash tag puts it into the same cluster slot as
-// the other key.
+// Beside returns a key that consists of a hash tag and the given text. The hash tag puts the key into the same
+// cluster slot as the key other.
 func (k *Keys) Beside(other string, text []byte) string {
 	start := len(k.text)
 	if rest, tagged := strings.CutPrefix(other, "{"); tagged {

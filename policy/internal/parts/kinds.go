@@ -2,8 +2,8 @@
 // are compared, written in a key and shown. The table partKinds has all kinds of parts. To add a kind, add an entry
 // to it.
 //
-// Package policy imports it. It imports packages fields, fold, paths and pattern, which read input of clients, and
-// package table, which looks up subjects.
+// Package parts uses packages fields, fold, paths and pattern, which read input of clients, and package table, which
+// looks up subjects.
 package parts
 
 import (
@@ -24,7 +24,7 @@ type kind struct {
 	check func(p *Part) (wrong string)
 	// find returns the value of the part in a request.
 	find func(p *Part, x *Reader) (string, fields.Presence)
-	// canonical converts a value in a document to the form of find's results. It is not used for addresses.
+	// canonical converts a value in a document to the form that find returns. It is not used for addresses.
 	canonical func(v string) string
 	source    source
 	chosen    chosen
@@ -36,7 +36,7 @@ type kind struct {
 type source uint8
 
 const (
-	fromRule    source = iota + 1 // the rule alone
+	fromRule    source = iota + 1 // the rule itself
 	fromPattern                   // the pattern of the rule that matched
 	fromPeer                      // the address of the client
 	fromLine                      // method, host and path
@@ -137,9 +137,9 @@ var partKinds = []kind{
 		source: fromProgram, chosen: notChosen, shown: asName,
 	},
 	{
-		// The JA4 fingerprint of the client's TLS, if the listener terminates TLS. It distinguishes programs and
-		// not people, and a client can imitate the fingerprint of another. It is useful in addition to the address,
-		// for clients that do not authenticate.
+		// The JA4 fingerprint of the client's TLS, if the listener terminates TLS. It distinguishes programs, not
+		// people, and a client can imitate the fingerprint of another program. It is useful in addition to the
+		// address, for clients that do not authenticate.
 		name: "tls_fingerprint", find: findTLS, canonical: asIs,
 		source: fromTLS, chosen: free, shown: inFull,
 	},

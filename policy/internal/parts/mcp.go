@@ -20,8 +20,8 @@ func (p *Part) RepeatedBy() string {
 	return repeatedBy[p.name]
 }
 
-// contradicts reports whether the request has the header and a JSON-RPC body, and no field of the body that the
-// header repeats has the header's value.
+// contradicts reports whether the header contradicts a JSON-RPC body: the request has the header, but none of the
+// fields of the body that the header repeats has its value.
 func (x *Reader) contradicts(header string) bool {
 	lines := x.request.Header[header]
 	if len(lines) == 0 || !x.isRPC() {
@@ -45,8 +45,7 @@ func (x *Reader) isRPC() bool {
 	return state != fields.Absent
 }
 
-// decodeMCP returns the value of a header. Clients write a value in base64 if it has other characters than
-// printable ASCII.
+// decodeMCP returns the value of a header. Clients encode a value in base64 if it is not all printable ASCII.
 func decodeMCP(s string) (string, bool) {
 	s = strings.Trim(s, " \t")
 	encoded, ok := strings.CutPrefix(s, "=?base64?")

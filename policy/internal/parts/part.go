@@ -95,7 +95,7 @@ func (p *Part) IsVerbatim() bool { return p.kind.verbatim }
 // isNamed reports whether the value is a name that a client or the program chooses.
 func (p *Part) isNamed() bool { return p.kind.shown >= asName }
 
-// Canonical converts a value in a document to the form of Value's results. It is not for addresses.
+// Canonical converts a value in a document to the form that Value returns. It is not for addresses.
 func (p *Part) Canonical(v string) string {
 	if v = p.kind.canonical(v); p.IgnoreCase && p.kind.name == pathKind {
 		return string(fold.AppendCase(nil, v))
@@ -104,7 +104,7 @@ func (p *Part) Canonical(v string) string {
 }
 
 // Value returns the value of the part in the request of x. It is valid until x is reset. Value reports false if the
-// part is absent or garbled; x.Garbled() distinguishes both. An empty part counts as absent. A garbled part is
+// part is absent or garbled; x.Garbled() tells which. An empty part counts as absent. A garbled part is
 // present, but servers may read it differently, because it is repeated with different values, malformed, not UTF-8,
 // or in a body that is compressed, too large or of an unknown type. A request that lacks the part may skip the
 // rule. A request with a garbled part must not, because clients could evade the rule.
@@ -230,7 +230,7 @@ func checkHeader(p *Part) (wrong string) {
 	case p.name == "Host":
 		return `cannot be read as a header: write "host"`
 	case p.aliases == nil && strings.ContainsAny(p.name, "-_"):
-		return "has more hyphens than names of headers have"
+		return "has more than six hyphens and underscores"
 	}
 	return ""
 }
@@ -238,7 +238,7 @@ func checkHeader(p *Part) (wrong string) {
 func isAlphanumeric(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // headerAliases returns the other spellings of a header's name for servers that treat "_" and "-" as equal, like
-// CGI and its descendants. It returns no aliases for a name with very many "-" and "_".
+// CGI and its descendants. It returns nil for a name with more than six "-" and "_".
 func headerAliases(name string) []string {
 	var at []int
 	for i := range len(name) {

@@ -177,9 +177,8 @@ func (x *Reader) BodyRead() bool { return x.body.read }
 // BodyLimit returns the size in bytes of the largest body that is read.
 func (x *Reader) BodyLimit() int64 { return cmp.Or(x.request.BodyLimit, DefaultBodyLimit) }
 
-// BodyFault returns the thing that the request lacks, if no rule can use the body of the request, even a rule that
-// accepts doubtful values. The body is then too large, gets no memory, or contradicts a header field. BodyFault
-// returns "" if the parts that were read so far have not shown this.
+// BodyFault returns the thing that the request lacks, such as [BodyMemory], if no rule can use its body, not even a
+// rule that accepts doubtful values. It returns "" if the parts that were read so far have not shown such a fault.
 func (x *Reader) BodyFault() string { return x.fault }
 
 // fetch returns the body, or nil if the whole body could not be read. It calls Body at most once.
@@ -352,7 +351,7 @@ func (x *Reader) bearer() (string, fields.Presence) {
 	}
 	token = strings.Trim(token, " \t")
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == ',' || r > '~' }) {
-		return "", fields.Garbled // some servers end the token at such a space, or drop it
+		return "", fields.Garbled // some servers end the token at such a character, or drop the character
 	}
 	return fields.Value(token)
 }
@@ -374,8 +373,8 @@ func (x *Reader) name(m fields.Member, state fields.Presence) (string, fields.Pr
 	return fields.Value(string(buf[start:]))
 }
 
-// plainInteger reports whether all servers read a JSON number as the same integer. Some servers have only the 53
-// bits of a double.
+// plainInteger reports whether all servers read a JSON number as the same integer. Some servers read numbers as
+// doubles, which have only 53 bits.
 func plainInteger(s string) bool {
 	digits := strings.TrimPrefix(s, "-")
 	return s != "-0" && len(digits) <= 15 && strings.Trim(digits, "0123456789") == ""

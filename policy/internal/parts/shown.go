@@ -28,8 +28,9 @@ func (l List) Shortens(i int) bool {
 	return l[i].isNamed() || l[i].kind.shown == asAddress && !l.Any((*Part).isNamed)
 }
 
-// Pseudonym returns the pseudonym of a subject, the text of a key after the name of its rule. The pseudonym is the
-// same for all rules with these parts, and in all processes. So a guess of the value can be verified.
+// Pseudonym returns the pseudonym of a subject, which is the text of a key after the name of the rule. The pseudonym
+// is the same for all rules with these parts, and in all processes. As a consequence, a guess of the value can be
+// verified.
 func (l List) Pseudonym(subject string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "sluice show_key %q %s", l.Names(), subject))
 	return hex.EncodeToString(sum[:6])
@@ -66,9 +67,9 @@ func AppendShown(dst []byte, written string, short bool) []byte {
 	return AppendShort(dst, value)
 }
 
-// AppendShort appends a shortened value, by which people can recognize the value but not use it: the first four
-// characters and the last two. Of a value of less than 12 characters, it appends the first two, and of a value of
-// less than 6, none. Of an address, it appends the network.
+// AppendShort appends a shortened value, which people can recognize but not use: the first four characters and the
+// last two. From a value of fewer than 12 characters, it keeps only the first two, and from a value of fewer than 6,
+// none. For an address, it appends the network.
 func AppendShort(dst []byte, value string) []byte {
 	if a, err := netip.ParseAddr(value); err == nil {
 		return appendNetwork(dst, a)

@@ -19,7 +19,7 @@ func CutKey(key string) (name, subject string) {
 }
 
 // Split returns the values, in their written form, of a key with these parts. subject is the key without the name
-// of the rule. Split returns false if no key has such a text.
+// of the rule. Split returns false if no key can have such a subject.
 func (l List) Split(subject string) (values []string, ok bool) {
 	if len(l) == 0 {
 		return nil, subject == ""

@@ -1,8 +1,7 @@
 // Package paths reads the path of a request in every way in which servers are known to read it.
 //
-// The first reading is how a careful server reads the path. Nearly every path has no other reading. No path costs
-// much more to read than to send: a path with too many readings is treated as if it matched every pattern and no
-// pattern.
+// The first reading is how a careful server reads the path. Nearly every path has only this reading. The cost of
+// reading a path is bounded: a path with too many readings is treated as if it matched every pattern and no pattern.
 package paths
 
 import (
@@ -21,7 +20,7 @@ type Reading struct {
 	Never bool     // no pattern matches
 }
 
-// Buffer is the memory of [Readings]. Results of Readings are valid until the Buffer is used again.
+// Buffer is reusable memory for [Readings]. Results of Readings are valid until the Buffer is used again.
 type Buffer struct {
 	ignoreCase bool
 	texts      []string // the path, and the forms in which proxies may pass it on
@@ -33,9 +32,9 @@ type Buffer struct {
 }
 
 const (
-	// maxReadings is the most readings of a path, and maxSegments the most segments of a reading. maxPathWork is
-	// the most work for all readings, in bytes, where a segment counts as segmentWork bytes. Because of these
-	// bounds, no path costs much more than a plain one. Paths of honest clients are far below them.
+	// maxReadings bounds the readings of a path, and maxSegments the segments of a reading. maxPathWork bounds the
+	// work for all readings of a path, in bytes. Each segment adds segmentWork bytes. Because of these bounds, no
+	// path costs much more than a plain one. Paths of honest clients are far below the bounds.
 	maxReadings = 32
 	maxPath     = 16 << 10 // as long as the longest path that servers accept
 	maxSegments = 128
@@ -50,23 +49,23 @@ const (
 // resolved, even if they are written as %2e. Nearly every path has only this reading.
 //
 // A rule that limits applies if any reading matches, so that no path evades it. A rule that exempts applies only if
-// all readings match, so that no path is exempt by mistake. The other readings are made by combinations of these
-// habits of servers, as far as they make a difference for the path:
+// all readings match, so that no path is exempt by mistake. The further readings are those of servers with one or
+// more of these habits, if the habits make a difference for the path:
 //
 //   - to unescape before splitting ("/auth%2flogin"), even twice ("/auth%252flogin")
 //   - to read "\" as "/"
 //   - to ignore ";parameters" of a segment, cut before or after unescaping
 //   - to end the path at "?" or "#", escaped or not
-//   - to leave "." and ".." alone, to resolve them while empty segments still count
+//   - to leave "." and ".." alone, to resolve them before empty segments are dropped
 //     ("/auth//../login"), or to resolve them before unescaping
 //   - to read the segment after two or more slashes as a host ("//x/auth/login")
 //   - to read the path after a script as a separate path ("/index.php/auth/login")
 //
 // An invalid escape stands for itself. An empty path and the "*" of OPTIONS are read as "/", and an absolute URL is
-// read as its path. Some paths have a reading that matches every pattern and one that matches no pattern, so that
-// all rules that limit apply to them, and no rule that exempts. These are paths with control characters, with
-// escapes that are invalid in a URL ("%u0061", or a "/" in too many bytes), or with so many readings that they
-// would be expensive. An engine refuses such a path.
+// read as its path. For some paths, Readings returns one reading that matches every pattern and one that matches no
+// pattern. All rules that limit apply to such a path, and no rule that exempts does. These are paths that contain
+// control characters, "%u0061" or a "/" encoded in too many bytes, that begin or end with a space, that are very
+// long, or that would have too many readings. An engine refuses such a path.
 func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	b.reset(ignoreCase)
 	if b.simple(path) {
@@ -141,7 +140,7 @@ var pathByte = func() (t [256]uint8) {
 const (
 	plain = iota // stands for itself
 	dot          // may make a segment special
-	other        // ends a segment, or servers differ about it
+	other        // ends a segment, or is not read in the same way by all servers
 )
 
 func (b *Buffer) tooMany() []Reading {
@@ -175,7 +174,7 @@ func originForm(path string) string {
 
 // pathHints describes which habits of servers matter for a path.
 type pathHints struct {
-	decode  int  // 0 to 2: how often unescaping before splitting may make a difference
+	decode  int  // how many times servers may unescape the path before they split it: 0 to 2
 	params  bool // whether the path may contain ";"
 	slashes bool // whether the path may contain "\"
 	end     int  // the index at which the path may end early; 0 if it cannot
@@ -273,8 +272,8 @@ func unhexTwice(s string) (byte, bool) {
 	return percent.Pair(digits[0], digits[1])
 }
 
-// overlong reports whether s starts with an escaped character in more bytes of UTF-8 than it needs: some servers
-// read "%C0%AF" as a slash.
+// overlong reports whether s starts with an escaped character that is encoded in more bytes than UTF-8 needs. Some
+// servers read "%C0%AF" as a slash.
 func overlong(s string) bool {
 	first, _ := percent.Byte(s, 0)
 	second, ok := percent.Byte(s, 3)
@@ -294,11 +293,11 @@ const (
 // These are the ways to treat the segments "." and "..".
 const (
 	resolveDots = iota // resolve them after empty segments are dropped
-	resolveRFC         // resolve them while empty segments still count, as in RFC 3986
+	resolveRFC         // resolve them before empty segments are dropped, as in RFC 3986
 	keepDots
 )
 
-// readings returns the readings of servers, one for each combination of their habits that makes a difference.
+// readings returns the readings for all combinations of servers' habits that make a difference.
 func (b *Buffer) readings(path string, h pathHints) []Reading {
 	params, slashes := 1, 1
 	if h.params {
@@ -325,7 +324,7 @@ func (b *Buffer) readings(path string, h pathHints) []Reading {
 	return b.views
 }
 
-// addTexts sets b.texts to the path, the path ended early, and both of these after a proxy has resolved their dots.
+// addTexts sets b.texts to the path, to the path up to its early end, and to both after a proxy has resolved dots.
 func (b *Buffer) addTexts(path string, h pathHints) {
 	b.texts = append(b.texts[:0], path)
 	if h.end > 0 {
@@ -529,7 +528,7 @@ func (b *Buffer) fold(s string) string {
 	return b.since(start)
 }
 
-// since returns the part of b.text that begins at the index start.
+// since returns b.text from the index start.
 func (b *Buffer) since(start int) string {
 	return unsafe.String(unsafe.SliceData(b.text[start:]), len(b.text)-start)
 }

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// maxHost is slightly more than the length of the longest name of a host.
+// maxHost is slightly more than the length of the longest host name.
 const maxHost = 256
 
-// Host returns a host in the form in which hosts are compared: in lower case, without port, brackets and the dot at
-// the end. If a host is longer than any name, it returns only the end of the host, with which "*.example.com" is
-// compared.
+// Host returns a host in the form in which hosts are compared: in lower case, without a port, brackets or a final
+// dot. Of a host longer than maxHost bytes, it returns only the end, which is enough to compare it with
+// "*.example.com".
 func Host(h string) string {
 	if len(h) > maxHost {
 		h = h[len(h)-maxHost:]
@@ -35,7 +35,7 @@ func ipv6(h string) string {
 	return strings.ToLower(h)
 }
 
-// Method returns a method in capitals, because some servers convert it before they compare.
+// Method returns a method in capitals, because some servers ignore the case of methods. An empty method is GET.
 func Method(m string) string {
 	if m == "" || m == "GET" {
 		return "GET"

@@ -1,5 +1,5 @@
 // Package pattern has the patterns of rules, such as "GET /users/{id}", and an index that finds the patterns that
-// match a request. Package policy imports it. It imports package paths, which reads paths.
+// match a request.
 package pattern
 
 import (
@@ -39,7 +39,7 @@ type Pattern struct {
 var knownMethods = strings.Fields("GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT TRACE QUERY " +
 	"PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK REPORT SEARCH PURGE")
 
-// IsMethod reports whether patterns can name a method, which must be in capitals.
+// IsMethod reports whether patterns can name the method m. It returns false if m is not in capitals.
 func IsMethod(m string) bool { return slices.Contains(knownMethods, m) }
 
 // Parse reads a pattern. Its errors contain a suggestion.

@@ -160,7 +160,7 @@ func (n *node) match(dst []int32, method string, segs []string) []int32 {
 	}
 }
 
-// suffix returns the index of the suffix in segs[0], if that is the last segment.
+// suffix returns the index of the last dot of segs[0] if there is only one segment, and otherwise -1.
 func suffix(segs []string) int {
 	if len(segs) > 1 {
 		return -1
@@ -168,7 +168,7 @@ func suffix(segs []string) int {
 	return strings.LastIndexByte(segs[0], '.')
 }
 
-// suffixed appends the ids of patterns that match a path with a suffix after the node.
+// suffixed appends the ids of the node's patterns that also match a path with a suffix.
 func (n *node) suffixed(dst []int32, method string) []int32 {
 	if n == nil {
 		return dst

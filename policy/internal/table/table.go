@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Table maps subjects to values, such as the tier of each. Do not change it once it is sorted.
+// Table maps subjects to values, such as the tier of each. Do not change it after Sort.
 type Table[V comparable] struct {
 	values []V       // the values, each once
 	sets   []set     // the sets, in the order in which Find searches them
@@ -17,8 +17,8 @@ type Table[V comparable] struct {
 }
 
 // set has the subjects of one shape. It is a hash table with open addressing. It is at most half full, and its
-// slots have no pointers. If there are very many subjects, finding one takes a single access to memory outside the
-// caches, where a map takes several.
+// slots have no pointers. With very many subjects, a lookup accesses memory outside the caches once; a lookup in a
+// map does so several times.
 type set struct {
 	shape Shape
 	slots []Entry // the length is a power of two
@@ -104,9 +104,9 @@ func (t *Table[V]) Sort() {
 	})
 }
 
-// Find returns the entry of a subject that is in force, or nil. The function subject returns the text of the
-// subject for a shape, as passed to Add. The parameter now is a function that returns the time in microseconds
-// since the Unix epoch, and is called only for entries that expire.
+// Find returns the first entry of a subject that has not expired, or nil. The function subject returns the text of
+// the subject for a shape, as passed to Add. The function now returns the time in microseconds since the Unix epoch.
+// It is called only for entries that expire.
 func (t *Table[V]) Find(subject func(*Shape) []byte, now func() int64) *Entry {
 	for i := range t.sets {
 		in := &t.sets[i]

@@ -111,7 +111,7 @@ type Error struct {
 // templateName is the name of a template in the errors of the template packages.
 const templateName = "line"
 
-// New compiles a text of a media type. The samples are pointers to values of one type; the template can use the
+// New compiles a template for a media type. The samples are pointers to values of one type; the template can use the
 // fields of this type, and must work for each sample.
 func New(media, text string, samples ...any) (*Template, *Error) {
 	t := &Template{Media: media, ContentType: media, kind: kindOf(media)}
@@ -275,7 +275,7 @@ var shortTexts = template.FuncMap{
 	"urlquery": short(template.URLQueryEscaper),
 	"printf": func(format string, values ...any) (string, error) {
 		if widePrintf.MatchString(format) {
-			return "", fmt.Errorf("the format %.60q has a width of more than three digits, or one by index or \"*\"", format)
+			return "", fmt.Errorf("the format %.60q has a width of more than three digits, an index, or \"*\"", format)
 		}
 		return short(func(values ...any) string { return fmt.Sprintf(format, values...) })(values...)
 	},
@@ -355,7 +355,8 @@ func pipeOf(n nodes.Node) *nodes.PipeNode {
 	return nil
 }
 
-// escapeAll passes all output of the list itself through a function, as html/template does.
+// escapeAll passes all output of the list, except that of lists inside it, through the function escaper, as
+// html/template does.
 func escapeAll(list *nodes.ListNode, escaper string) {
 	for _, n := range list.Nodes {
 		if n, ok := n.(*nodes.ActionNode); ok && len(n.Pipe.Decl) == 0 { // an action with a declaration has no output

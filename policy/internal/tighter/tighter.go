@@ -37,7 +37,7 @@ func meterThan(a, b *sluice.Plan) bool {
 	return !queues && a.Tick == b.Tick && a.Capacity <= b.Capacity && rate(a).Cmp(rate(b)) <= 0
 }
 
-// windowsFit reports whether all units that n windows of the limit a allow fit the limit b.
+// windowsFit reports whether the limit b allows all units of n windows of the limit a.
 func windowsFit(n int64, a, b *sluice.Plan) bool { return n > 0 && n <= b.Capacity/a.Capacity }
 
 // windowsWithin returns how many windows of a can have units that count in b at the same time, or 0 if this number is

@@ -1,4 +1,4 @@
-// Package underway has the estimates that requests under way have been charged, and that are not yet settled.
+// Package underway records the estimated costs that requests under way have been charged, until they are settled.
 package underway
 
 import (
@@ -12,8 +12,9 @@ import (
 // Estimates has the unsettled estimates of one engine. If a request is denied only because of such estimates, its
 // client is sent a short wait instead of a whole period. An Estimates is safe for concurrent use.
 //
-// An estimate is added with an allowed decision, if the integration reports the end of the request. It is removed
-// when it is settled, or by Release, Refund or Place. When it can no longer be refunded, it stops counting.
+// An estimate is added when a request is allowed, if the integration reports the end of the request. It is removed
+// when it is settled, or by Release, Refund or Place of the engine. When an estimate can no longer be refunded, it
+// stops counting.
 type Estimates struct {
 	mu      sync.Mutex
 	byState map[state]*list.List // lists of *Estimate, the oldest first
@@ -40,8 +41,8 @@ type Estimate struct {
 	at    *list.Element
 }
 
-// Add adds the charge of a request that was made at the time since and can be refunded for the duration lasts. It
-// returns nil if there are already maxEstimates estimates.
+// Add adds a charge. The parameter since is the time at which it was made, and lasts is how long it can be refunded.
+// Add returns nil if there are already maxEstimates estimates.
 func (u *Estimates) Add(c *sluice.Charge, since time.Time, lasts time.Duration) *Estimate {
 	p := &Estimate{state: stateOf(c), units: c.Cost, since: since, until: since.Add(lasts)}
 	u.mu.Lock()
@@ -82,9 +83,10 @@ func (u *Estimates) Remove(estimates []*Estimate) {
 	}
 }
 
-// Wait returns how long to wait for the units that the state of a charge lacks. The oldest estimates are likely to
-// be settled first. Wait finds how many of them are needed to cover the units, and returns the time that the
-// request of the last of these has taken so far. It returns false if all estimates together do not cover the units.
+// Wait estimates how long a client has to wait for the units that the state of a charge lacks. It assumes that the
+// oldest estimates are settled first, and counts from the oldest until the estimates cover the missing units. The
+// result is the age of the last estimate that was counted, within the bounds below. Wait returns false if all
+// estimates together do not cover the units.
 func (u *Estimates) Wait(c *sluice.Charge, lacks int64) (time.Duration, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 
 // These words in hosts and paths suggest that clients can guess secrets there, or pay.
 var (
-	// Closed has words of rules that deny by default while the store is unavailable.
+	// Closed has words for which a rule denies by default while the store is unavailable.
 	Closed = []string{"login", "logon", "signin", "password", "passwords", "passwd", "pay", "payment", "payments", "checkout"}
-	// Careful has words of rules that get a warning if they do not deny while the store is unavailable.
+	// Careful has words for which a rule gets a warning if it does not deny while the store is unavailable.
 	Careful = []string{
 		"signup", "register", "registration", "reset", "forgot", "recover", "recovery", "otp", "mfa", "2fa", "totp", "verify",
 		"auth", "oauth", "oauth2", "token", "tokens", "session", "sessions",
@@ -19,7 +19,7 @@ var (
 	}
 )
 
-// Of returns the word that a host or path contains, or "". "sign-in" and "signIn" contain "signin", and
+// Of returns the word of the list that a host or path contains, or "". "sign-in" and "signIn" contain "signin", and
 // "reset_password" contains "password", but "/payload" does not contain "pay".
 func Of(text string, words []string) string {
 	for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '/' || r == '.' || r == ' ' }) {

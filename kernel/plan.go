@@ -68,7 +68,7 @@ type Plan struct {
 	// are rounded down to ticks.
 	Tick int64
 	// In a meter, each unit adds Unit to the level, each tick lowers the level by Drain, and units that would raise
-	// the level above Size are refused. With g = gcd(count, period in ticks), Unit is period/g, Drain is count/g,
+	// the level above Size do not fit. With g = gcd(count, period in ticks), Unit is period/g, Drain is count/g,
 	// and Size is burst·Unit.
 	Unit, Drain, Size int64
 	// Span is the length of a window, in ticks, or the time for which a permit or a value is held. In a log, a unit

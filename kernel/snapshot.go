@@ -1,8 +1,8 @@
 package kernel
 
 // Snapshot is the state of a key as far as a receipt shows it. As long as nothing is given back, the receipts of
-// later denied charges can be derived from it: units taken since then only add to the used units, so the store
-// denies each charge that the snapshot denies.
+// later denied charges can be derived from the snapshot: units taken after it only add to the used units, so the
+// store denies each charge that the snapshot denies.
 type Snapshot struct {
 	// Now is the time of the receipt, in microseconds since the Unix epoch.
 	Now int64

@@ -30,7 +30,7 @@ func (e *entry) at(now int64) priority {
 type overflowTable struct {
 	entries []entry // an entry without a record is free
 	n       int     // number of entries in use
-	sweep   int     // the n at which drained records are searched for
+	sweep   int     // the n at which Store.sweep searches for drained records
 }
 
 const (
@@ -87,7 +87,7 @@ func (sa *overflowTable) find(hash uint64, a *record) int {
 // rebuild makes a table of the given entries, with room for n and half as many again.
 func (sa *overflowTable) rebuild(entries []entry, n int) {
 	larger := slices.Grow([]entry(nil), max(minEntries, n+n/2+1))
-	sa.entries = larger[:cap(larger)] // use what the allocator rounds up to
+	sa.entries = larger[:cap(larger)] // use all that the allocator has rounded up to
 	clear(sa.entries)
 	for _, e := range entries {
 		if e.record != nil {
@@ -117,7 +117,8 @@ func (sa *overflowTable) remove(at int) {
 }
 
 // victim returns the index of the record with the lowest priority, that priority, and when the first record drains.
-// If all records had used more than half when they were last changed, it updates their priorities first.
+// If all records had used more than half of their limits when they were last changed, it updates their priorities
+// first.
 func (sa *overflowTable) victim(now int64) (at int, r priority, soonest int64) {
 	at, r, soonest = sa.scan(now)
 	if r < overHalf || r == unevictable {

@@ -13,7 +13,7 @@ const (
 	warnAfter      = 3 // a warning is logged after this many failures in a row while the shared store is in use
 )
 
-// watchIdle probes the shared store once a second, so that an instance without traffic notices, too, when the store
+// watchIdle probes the shared store once a second, so that even an instance without traffic notices when the store
 // is unavailable. It also keeps the number of instances up to date.
 func (s *Store) watchIdle() {
 	b := heartbeats{s: s}
@@ -48,8 +48,8 @@ func (b *heartbeats) beat() {
 	}
 }
 
-// failed logs once if heartbeats fail while the shared store answers otherwise. An unavailable shared store is
-// logged elsewhere.
+// failed logs once if heartbeats fail while the shared store answers other calls. Outages of the shared store are
+// logged by the shards.
 func (b *heartbeats) failed(err error) {
 	b.fewerSince = time.Time{}
 	if b.failedInRow < warnAfter && b.s.Status().Degraded() {

@@ -80,7 +80,7 @@ func (s *recent) owed(c *sluice.Charge) int64 {
 	return c.Plan.Owed(&r)
 }
 
-// after reports whether the key was seen after at.
+// after reports whether the key was seen after the given time.
 func (s *recent) after(c *sluice.Charge, at time.Duration) bool {
 	v, ok := s.get(c)
 	return ok && v.at > at

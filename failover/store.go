@@ -16,12 +16,11 @@ import (
 // Config is how a [Store] fails over. The zero value works for one instance, and for several if the shared store
 // counts them by heartbeats.
 type Config struct {
-	// Deadline is how long a decision may wait for the shared store. Zero is
-	// [DefaultDeadline].
+	// Deadline is the longest time that a decision waits for the shared store. Zero means [DefaultDeadline].
 	Deadline time.Duration
-	// MaxCalls is how many decisions may wait for the shared store at the same time. Further decisions are made at
-	// once: by the shared store if it can decide without a call to its server, and otherwise locally. Zero is
-	// [DefaultMaxCalls].
+	// MaxCalls is the largest number of decisions that wait for the shared store at the same time. Further
+	// decisions are made at once: by the shared store if it can decide without a call to its server, and otherwise
+	// locally. Zero means [DefaultMaxCalls].
 	MaxCalls int
 	// Instances is the number of instances among which a limit is divided while the shared store is unavailable.
 	// Zero means the number at the last heartbeat: see [Shared]. If that number is unknown, too, limits are not
@@ -30,7 +29,7 @@ type Config struct {
 	// Local is the fallback. Its Take is called under a lock and has to return at once, and nothing else may charge
 	// this store. Nil means a new memory store.
 	Local sluice.Store
-	// Logger gets one line for each change of state. Nil is [slog.Default].
+	// Logger gets one line for each change of state. Nil means [slog.Default].
 	Logger *slog.Logger
 	// OnCall, if not nil, is called after each call to the shared store with the duration and the error of the
 	// call, on the goroutine of the caller, which waits for OnCall to return. It is not called for decisions from

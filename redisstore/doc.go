@@ -63,8 +63,8 @@
 //
 // # Posts
 //
-// Instances may leave messages for each other next to the counts: see [Store.Post]. The messages are encrypted if a
-// HashKey is set. Any client with write permission on the server may post anything.
+// Instances can leave messages for each other next to the counts: see [Store.Post]. The messages are encrypted if a
+// HashKey is set. Any client with write permission on the server can post anything.
 //
 // # Errors
 //

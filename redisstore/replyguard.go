@@ -462,6 +462,6 @@ func (c careful) Nodes() map[string]rueidis.Client {
 
 func recovered(fail func(error)) {
 	if p := recover(); p != nil {
-		fail(notRedis("the client library gave up on it: %v", p))
+		fail(notRedis("the client library panicked: %v", p))
 	}
 }

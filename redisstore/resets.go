@@ -255,7 +255,7 @@ func (r *resets) danger(ctx context.Context) (problem string, found bool) {
 	if r.fault == nil {
 		return "", false
 	}
-	return fmt.Sprintf("resets and refunds by other instances take up to a second here, because SUBSCRIBE is denied (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
+	return fmt.Sprintf("resets and refunds by other instances take up to a second to reach this one, because SUBSCRIBE is denied (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
 }
 
 // receiveMessage removes the states in a message from the deny cache. Any client with permission to publish can send

@@ -45,7 +45,7 @@ type request struct {
 	slot    uint16 // hash slot of all charges, on a cluster
 
 	follows bool // goes in the same call as the previous request in the queue
-	weight  int  // number of charges of this request and of those that follow it
+	weight  int  // number of charges of this request and of the requests that follow it
 	look    bool
 	state   atomic.Uint32 // queued, later sent or cancelled
 	done    chan struct{}
@@ -207,11 +207,11 @@ type scriptCall struct {
 	arg      []byte
 
 	groups   []coalesced
-	longs    []string          // the keys of states that may be long
+	longs    []string          // the keys of states that can be long
 	keyIDs   []uint16          // for each charge of the groups, the index of its key in keys or longs
 	ids      map[string]uint16 // indexes in keys or longs, by key
 	lastUser []int             // for each key, the last group that has it
-	lastLong []int             // the same for longs
+	lastLong []int             // for each of longs, the last group that has it
 	plans    []*sluice.Plan
 	siblings *kernel.Siblings // the store's
 }
@@ -280,7 +280,7 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 	return arg
 }
 
-// long reports whether a state of p may be long. The script does not read such a state as a whole.
+// long reports whether a state of p can be long. The script does not read such a state as a whole.
 func long(p *sluice.Plan) bool { return p.Kernel == kernel.ExactLog || p.Kernel.Permits() }
 
 // appendPlan packs the numbers of a plan that the script needs. units is the plan's Most, or a larger one.

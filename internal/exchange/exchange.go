@@ -110,7 +110,7 @@ func (x *Exchange) Watch(w io.Writer) {
 }
 
 // watched has the watchers of a body, and buffers the bytes that they have not read. Watchers read several events
-// at a time, because their work after each flush may take processor time from the client.
+// at a time, because work after each flush could take processor time from the client.
 type watched struct {
 	by    []io.Writer
 	room  [2]io.Writer
@@ -233,7 +233,7 @@ func (x *Exchange) Write(p []byte) (int, error) {
 	return n + wrote, err
 }
 
-// whole reports whether writes may go to the server unchanged.
+// whole reports whether writes can go to the server unchanged.
 func (x *Exchange) whole() bool { return x.Length <= 0 && x.plain() }
 
 // plain reports whether nothing reads, takes or times the body.

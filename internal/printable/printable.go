@@ -13,8 +13,8 @@ import (
 // cut is written at the end of a text that was shortened.
 const cut = "…"
 
-// maxMarks is the most marks, such as accents, that Text keeps on one character: more marks would reach into the
-// lines above and below.
+// maxMarks is the largest number of marks, such as accents, that Text keeps on one character: more marks would
+// reach into the lines above and below.
 const maxMarks = 2
 
 // Text returns s with "�" in place of every byte and character that does not print as itself: invalid UTF-8,

@@ -61,7 +61,7 @@ type Hold struct {
 	released bool
 }
 
-// owed is a permit to give back. It expires at the time until.
+// owed is a permit to give back. The permit expires at the time in the field until.
 type owed struct {
 	charge Charge
 	until  time.Time

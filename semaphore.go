@@ -11,7 +11,7 @@ import (
 // [Limiter] of that name.
 //
 // A permit is held until it is released, however long the work takes. [Holder] describes when the number of permits
-// may be exceeded. Errors match [ErrUsage] if the call is wrong. All other errors come from the store or the
+// can be exceeded. Errors match [ErrUsage] if the call is wrong. All other errors come from the store or the
 // context.
 type Semaphore struct {
 	// OnError applies while a shared store does not answer, as for a [Limiter]. Set it before the first use.

@@ -44,7 +44,7 @@ func (s *recent) put(c *sluice.Charge, r sluice.Receipt) {
 	for i := range set {
 		switch old := &set[i]; {
 		case old.tag == tag:
-			// Answers of concurrent calls may arrive in another order. A much older answer means that the clock has
+			// Answers of concurrent calls can arrive out of order. A much older answer means that the clock has
 			// stepped back.
 			if late := old.snapshot.Now - r.Now; late <= 0 || late > maxDisorder {
 				*old = v

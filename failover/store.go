@@ -26,8 +26,8 @@ type Config struct {
 	// Zero means the number at the last heartbeat: see [Shared]. If that number is unknown, too, limits are not
 	// divided.
 	Instances int
-	// Local is the fallback. Its Take is called under a lock and has to return at once, and nothing else may charge
-	// this store. Nil means a new memory store.
+	// Local is the fallback. Its Take is called under a lock and has to return at once, and nothing else must
+	// charge this store. Nil means a new memory store.
 	Local sluice.Store
 	// Logger gets one line for each change of state. Nil means [slog.Default].
 	Logger *slog.Logger
@@ -40,7 +40,7 @@ type Config struct {
 
 // Defaults of a [Config]. A healthy Redis answers in less than a millisecond nearby, and in 20 to 40 ms across a
 // region. A store that does not answer within 50 ms is probably unavailable and not just slow, and callers can
-// still wait for that long.
+// afford to wait for that long.
 const (
 	DefaultDeadline = 50 * time.Millisecond
 	DefaultMaxCalls = 1024

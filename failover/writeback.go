@@ -58,8 +58,8 @@ func (s *Store) repay(d debt) {
 
 // debts returns up to n debts to shards that answer, and removes entries without a debt. n is reduced by the number
 // of debts that earlier rounds have written in addition. It relies on the random order of the map to reach all
-// entries. It skips a shard that fails while its circuit is still closed, because its entries must not start again
-// with a new allowance.
+// entries. It skips a shard that fails although its circuit is closed, because the shard's entries must not start
+// again with a new allowance.
 func (s *Store) debts(n int) (debts []debt) {
 	l := &s.ledger
 	l.mu.Lock()

@@ -76,12 +76,13 @@ type Plan struct {
 	// period even if it was taken at the end of that tick. Span is 1 where windows are months of the calendar,
 	// which [Plan.WindowAt] numbers.
 	Span int64
-	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits or of distinct
-	// values, or the count of a window or a log.
+	// Capacity is the largest number of units that can pass at once: the burst of a meter, the number of permits or
+	// of distinct values, or the count of a window or a log.
 	Capacity int64
-	// Most is the most units that a state of the plan keeps: the level of a meter, the count of a window or a log. It
-	// is Capacity by default. It is larger if the plan shares states with plans of a larger Capacity, or if costs can
-	// be charged even above the limit ([Plan.Owe]). A meter's level above Most means that the clock has stepped back.
+	// Most is the largest number of units that a state of the plan keeps: the level of a meter, the count of a
+	// window or a log. It is Capacity by default. It is larger if the plan shares states with plans of a larger
+	// Capacity, or if costs can be charged even above the limit ([Plan.Owe]). A meter's level above Most means that
+	// the clock has stepped back.
 	Most int64
 	// Fixed means that stores do not raise Most: see [Plan.Raised].
 	Fixed bool

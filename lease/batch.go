@@ -21,8 +21,8 @@ type batch struct {
 	sent, back int64
 }
 
-// granted returns the batch of n units that a receipt grants. The call was sent at the time sent, and its receipt
-// came back at the time back, both by the clock of the Store.
+// granted returns the batch of n units that a receipt grants. The parameter sent is the time at which the call was
+// sent, and back is the time at which its receipt came back, both by the clock of the Store.
 func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int64) *batch {
 	b := &batch{grant: newGrant(p, n, others, r), level: r.Used, sent: sent - 1, back: back}
 	if p.Kernel != kernel.Meter {

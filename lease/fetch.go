@@ -19,8 +19,8 @@ const turns = 4
 // It is short, because other processes may give back units.
 const longestTurn = 1_000_000
 
-// fetch reserves n units. If the store has fewer, it tries a second time with fewer units, but with at least need.
-// The parameter all is the number of wanted units.
+// fetch reserves n units. If the store has fewer, it tries a second time with fewer units, but at least with the
+// number in the parameter need. The parameter all is the number of wanted units.
 func (s *Store) fetch(p *pool, n, all, need int64) {
 	defer s.running.Done()
 	var b *batch
@@ -87,8 +87,8 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 	return b, nil
 }
 
-// learn records the store's receipt for a charge of n units. The call was sent at the time sent, and its receipt
-// came back at the time back, both by the clock of the Store.
+// learn records the store's receipt for a charge of n units. The parameter sent is the time at which the call was
+// sent, and back is the time at which its receipt came back, both by the clock of the Store.
 func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

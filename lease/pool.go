@@ -37,8 +37,8 @@ type pool struct {
 	fetching *fetching // the reservation that is under way, or nil
 	old      []*batch  // batches with units that are to be given back, not spent
 	shallow  int64     // the time since which the level has been too low for reservations, or 0
-	// If reserved units have drained before they arrived, the store decides until the time drains, or until the
-	// field refused reaches the number enough.
+	// If reserved units have drained before they arrived, the store decides until the time in the field drains, or
+	// until the field refused reaches the field enough.
 	drains, enough int64
 	known          known
 	drift          float64        // change of the bucket's level per microsecond, from draining and from other processes; 0 if unknown
@@ -139,7 +139,7 @@ func (p *pool) over(b *batch, at int64) bool {
 func (p *pool) cover() int64 { return max(1, p.demand*3/4) }
 
 // mark returns the number of remaining units at which the next reservation starts: the demand during twice the
-// recent duration of a reservation, but at most a quarter of cover.
+// recent duration of a reservation, but at most a quarter of what cover returns.
 func (p *pool) mark() int64 { return min(p.cover()/4, 1+2*p.latency*p.demand/p.horizon) }
 
 // spent returns how many units were spent. p.mu is held.
@@ -250,9 +250,9 @@ func (p *pool) wait(units int64) {
 	p.mu.Unlock()
 }
 
-// worthwhile reports whether to reserve units. For a bucket, the demand must be at least worth, or half of worth if
-// the bucket is known to be less than half full. With a lower demand, raising the level of the bucket costs more
-// than the lease saves. p.mu is held.
+// worthwhile reports whether to reserve units. For a bucket, the demand must be at least the constant worth, or
+// half of it if the bucket is known to be less than half full. With a lower demand, raising the level of the bucket
+// costs more than the lease saves. p.mu is held.
 func (p *pool) worthwhile(at int64) bool {
 	return p.plan.Kernel != kernel.Meter || p.known.back == 0 || p.demand >= worth || p.demand >= worth/2 && p.plenty(p.room(at))
 }

@@ -8,7 +8,7 @@ import (
 // entry is a record with copies of the fields that searches read, so that a search reads one stretch of memory.
 type entry struct {
 	hash     uint64
-	priority priority // as of the record's last change; it can only have become lower since
+	priority priority // as of the record's last change; it can only have become lower
 	until    int64    // when the record will be empty, in microseconds since the epoch
 	record   *record
 }
@@ -99,7 +99,7 @@ func (sa *overflowTable) rebuild(entries []entry, n int) {
 // remove removes the entry at an index. A table that is nearly empty becomes smaller.
 func (sa *overflowTable) remove(at int) {
 	for i := sa.next(at); sa.entries[i].record != nil; i = sa.next(i) {
-		// The entry at i may move to at, unless its home is after at.
+		// The entry at index i can move to index at, unless its home is after at.
 		home := sa.home(sa.entries[i].hash)
 		behind := at < home && home <= i
 		if i < at {

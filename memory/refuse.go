@@ -15,7 +15,7 @@ const (
 	crowdedFor = 10_000
 )
 
-// crowded reports whether a charge may need room in the overflow for a new key while the overflow is full. It makes
+// crowded reports whether a charge can need room in the overflow for a new key while the overflow is full. It makes
 // room if it can. The caller has no stripe locked.
 func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 	most := s.overflow.max - s.overflow.max/spare

@@ -81,7 +81,7 @@ func (s *Store) full(st *stripe, tag uint64, now int64) bool {
 	return r >= overHalf && r != unevictable
 }
 
-// victim is a cell to evict, and its word when it was chosen. It may be one or two moves away from the new key:
+// victim is a cell to evict, and its word when it was chosen. It can be one or two moves away from the new key:
 // then the state in via[1] moves to cell, and the state in via[0] moves to via[1], or to cell if via[1] is nil.
 type victim struct {
 	cell *cell

@@ -116,7 +116,7 @@ func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 		}
 		switch {
 		case slices.ContainsFunc(p.charges, func(c sluice.Charge) bool { return c.Cost < 0 }):
-			// Refunds come last: another process may take the units before they could be taken again.
+			// Refunds come last: if they had to be undone, another process might have taken the units.
 			p.order = math.Inf(1)
 		case p.queues():
 			p.order = math.MaxFloat64 // a turn cannot be given back

@@ -49,8 +49,8 @@ type cacheEntry struct {
 	place           int // index of the request among those of its call
 	// The server answered between sent and back, in microseconds by the clock of denyCache.
 	sent, back int64
-	// counted reports that receipts of requests sent after the time sent are valid. The state is unknown until such
-	// a receipt arrives.
+	// counted reports that receipts of requests are valid if these were sent after the time in the field sent. The
+	// state is unknown until such a receipt arrives.
 	counted bool
 }
 
@@ -100,7 +100,7 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 		if !ok {
 			return false, false
 		}
-		if c.Plan.Kernel == kernel.Lock { // the penalty may have ended by the time to
+		if c.Plan.Kernel == kernel.Lock { // at the time to, the penalty may have ended
 			if receipts[i].Receipt = r; sluice.Offends(charges, receipts, i) {
 				return false, false
 			}

@@ -76,7 +76,7 @@
 //
 // Charges of one Take are atomic if their keys start with the same hash tag: see [Store.Take]. Other charges take a
 // round trip for each hash slot, one after the other, all within the context of the Take. Slots that denied before
-// come first. Of the other slots, those with lower rates come first. Slots may move at any time.
+// come first. Of the other slots, those with lower rates come first. Slots can move at any time.
 //
 // # The client library
 //

@@ -202,7 +202,7 @@ func (c *charge) numbers() int {
 // scriptCall is one run of the script, for any number of requests.
 type scriptCall struct {
 	requests []*request
-	movesFor time.Duration // how long it may wait for its keys, if they move
+	movesFor time.Duration // the longest time that it waits for its keys, if they move
 	keys     []string
 	arg      []byte
 

@@ -187,8 +187,8 @@ func (s *Store) reach(ctx context.Context, config redisstore.Config, required bo
 	return failover.OpenLater(s.opener(config, err)), nil
 }
 
-// opener returns a function that tries again to open a store. The first attempt failed with the error problem. The
-// function logs an error if it is of another kind than the previous one.
+// opener returns a function that tries again to open a store. The parameter problem is the error of the first
+// attempt. The function logs an error if it is of another kind than the previous one.
 func (s *Store) opener(config redisstore.Config, problem error) func(context.Context) (failover.Shared, error) {
 	last := kind(problem)
 	return func(ctx context.Context) (failover.Shared, error) {

@@ -63,7 +63,7 @@ type step struct {
 	receipts []sluice.Receipt
 }
 
-// replay returns a text that lists the past Takes with a charge of the same state as the charge of.
+// replay returns a text that lists the past Takes with a charge of the same state as the given charge.
 func replay(past []step, of sluice.Charge) string {
 	var b strings.Builder
 	for _, s := range past {

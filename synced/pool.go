@@ -9,15 +9,15 @@ import (
 )
 
 // pool is the local state of a key. It combines the shared store's last receipt and the units that this process has
-// taken since. Together these may exceed the limit, so the pool counts by wide, a plan with more room.
+// taken since. Together these may exceed the limit, so the pool counts by a plan with more room: the field wide.
 type pool struct {
 	mu         sync.Mutex
 	serial     int64
 	plan, wide *sluice.Plan
 	instances  int // the number of instances for which wide has room
 
-	// state includes all known units. The store's clock showed now, in microseconds since the Unix epoch, when this
-	// process's clock showed back.
+	// state includes all known units. The field now is the time that the store's clock showed at the local time
+	// back, in microseconds since the Unix epoch.
 	state kernel.State
 	now   int64
 	// The shared store gave its last answer between the times sent and back, by this process's clock (Store.clock).

@@ -76,7 +76,7 @@ const (
 type Limiter struct {
 	inFlight atomic.Int64
 	least    atomic.Int64
-	caps     [Critical + 1]atomic.Int64 // by class: from this number of requests under way on, requests of the class are denied
+	caps     [Critical + 1]atomic.Int64 // by class: see knee.limitOf
 	denied   [Critical + 1]atomic.Int64
 	since    atomic.Int64 // the first denial of the episode, in ns
 	last     atomic.Int64 // the latest denial, in ns

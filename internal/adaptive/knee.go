@@ -42,7 +42,8 @@ func root(n int64) int64 { return sqrt(n * milli) }
 // rounded up.
 func (k *knee) headroom() int64 { return (root(k.limit) + milli - 1) / milli }
 
-// limitOf returns the number of requests under way from which on requests of a class are denied.
+// limitOf returns the limit of a class: while as many requests are under way, further requests of the class are
+// denied.
 func (k *knee) limitOf(c Class) int64 {
 	least, limit := k.least/milli, k.limit/milli
 	switch c {
@@ -77,9 +78,9 @@ func (k *knee) slot() int64 {
 	return d
 }
 
-// due returns the time from which on few samples are enough for a window. The first window always needs only few
-// samples, so that it ends before a queue grows. Later windows need only few samples from the time of the next
-// probe on, if there is a window to compare them with.
+// due returns the time after which few samples are enough for a window. The first window always needs only few
+// samples, so that it ends before a queue grows. Later windows need only few samples after the time of the next
+// probe, if there is a window to compare them with.
 func (k *knee) due() int64 {
 	switch {
 	case k.base == 0:

@@ -90,7 +90,7 @@ func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Excha
 }
 
 // Leave passes the rest of the body to the watchers, and removes the layer that was added last. The argument must
-// be the argument own of [Join]. If Join returned this Exchange, the layer stays, and can still change a head that
+// be the argument own of [Join]. If Join returned this Exchange, the layer stays, so that it can change a head that
 // is written later.
 func (x *Exchange) Leave(own *Exchange) {
 	x.watched.sent()

@@ -21,7 +21,7 @@ import (
 // Pacer paces requests. The zero value is ready, and safe for concurrent use.
 type Pacer struct {
 	MaxWait    time.Duration                     // the longest wait for a limit, and the longest promised time after which a request is repeated; zero means a minute
-	MaxRetries int                               // how often one request may be repeated; zero means 4, and negative means never
+	MaxRetries int                               // how often one request is repeated at most; zero means 4, and negative means never
 	Random     func(time.Duration) time.Duration // returns a time from 0 to below its argument; nil means a random time
 
 	mu    sync.Mutex

@@ -32,8 +32,8 @@ const (
 // Plan compiles a penalty to a plan of the [kernel.Lock] kernel. In a Take, put the penalty's [Charge] after the
 // charges of the limits that it guards, and give it the same Key: see [Offends]. Its Cost is 1 if the limits' cost
 // is above 0, and 0 for a peek. Any negative cost lifts the penalty, and forgets earlier ones. A change of the
-// settings does not affect penalties that are in force, with one exception: if more than twice the new length
-// remains of a penalty, it is cut to the new length.
+// settings does not affect penalties that are in force, with one exception: if a penalty has more than twice the
+// new length left, it is cut to the new length.
 func (p Penalty) Plan() (*Plan, error) {
 	p, err := p.filled()
 	if err != nil {

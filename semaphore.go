@@ -67,8 +67,8 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 	}, d, nil
 }
 
-// Wait pauses between attempts for a random time. Its bound starts at firstPause and doubles up to longPause, so
-// that callers that wait for the same key do not retry all at once, or too often.
+// Wait pauses between attempts for a random time. The bound of this time starts at firstPause and doubles up to
+// longPause, so that callers that wait for the same key do not retry all at once, or too often.
 const (
 	firstPause = 5 * time.Millisecond
 	longPause  = 250 * time.Millisecond

@@ -145,7 +145,7 @@ type Store interface {
 	//
 	// A refused Take writes nothing, with two exceptions. If the clock was set back so far that a state became
 	// impossible, the state is corrected (see [kernel.Plan.Step]). And if the charge of a penalty records an
-	// offence (see [Offends]), its penalty starts, whether or not the Take is refused. The receipt of that charge
+	// offence (see [Offends]), the penalty starts, whether or not the Take is refused. The receipt of that charge
 	// then reports that it does not fit.
 	//
 	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If the error is not nil, receipts

@@ -14,7 +14,7 @@ import (
 //
 // A store keeps one number for the queue of a [LeakyBucket]: the end of its last turn. Each charged unit moves this
 // end later. The end cannot move earlier when a caller gives up its turn, because the turns after it may belong to
-// other callers. So a turn belongs to the process that received it: to the caller that waits or, once that caller
+// other callers. So a turn belongs to the process that received it: to the caller that waits or, after that caller
 // has left, to the Turns of the process. However many processes share the store, no turn is given twice, with two
 // exceptions, described below: the queue is reset, or becomes shorter.
 //

@@ -36,7 +36,7 @@ func (b *heartbeats) beat() {
 	defer cancel()
 	n, err := b.s.shared.Heartbeat(ctx, b.s.id)
 	switch {
-	case !b.s.countInstances: // only the result is not needed: other instances count this one by its heartbeats, and wrapped stores use them
+	case !b.s.countInstances: // the result is not needed, but the heartbeat is: other instances count this one by it, and wrapped stores use it
 	case err == nil:
 		if b.failedInRow >= warnAfter {
 			b.s.log.Info("the number of instances is known again", "instances", n)

@@ -26,8 +26,8 @@ type Config struct {
 	// Zero means the number at the last heartbeat: see [Shared]. If that number is unknown, too, limits are not
 	// divided.
 	Instances int
-	// Local is the fallback. Its Take is called under a lock and has to return at once, and nothing else must
-	// charge this store. Nil means a new memory store.
+	// Local is the fallback. Its Take is called under a lock and has to return at once. Do not charge this store in
+	// any other way. Nil means a new memory store.
 	Local sluice.Store
 	// Logger gets one line for each change of state. Nil means [slog.Default].
 	Logger *slog.Logger

@@ -25,7 +25,7 @@ const (
 	Lock
 	// InFlight keeps which permits are held: see [Permits].
 	InFlight
-	// Distinct keeps the values of the last period, as permits that are never given back.
+	// Distinct keeps the values of the last period as permits: see [NewDistinct].
 	Distinct
 )
 
@@ -63,9 +63,9 @@ const maxLevel = 1 << 52
 // afterwards, and may be used by several goroutines.
 type Plan struct {
 	Kernel Kind
-	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the numbers would not be exact
-	// otherwise. For a [StampLog] or [CountLog] it is the resolution of the log within the period, rounded up. Times
-	// are rounded down to ticks.
+	// Tick is the unit of time in microseconds: 1, or, if the numbers would not be exact with this, 1,000 or
+	// 1,000,000. For a [StampLog] or [CountLog] it is the resolution of the log within the period, rounded up.
+	// Times are rounded down to ticks.
 	Tick int64
 	// In a meter, each unit adds Unit to the level, each tick lowers the level by Drain, and units that would raise
 	// the level above Size do not fit. With g = gcd(count, period in ticks), Unit is period/g, Drain is count/g,

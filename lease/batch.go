@@ -11,7 +11,7 @@ import (
 type batch struct {
 	next    atomic.Int64 // the number of the first unspent unit; n or more if the batch is used up
 	low     atomic.Int64 // when the field next passes this unit, the pool reserves more units
-	skipped atomic.Int64 // units that expired before their turn
+	skipped atomic.Int64 // units that expired before they could be spent
 
 	grant
 	// level is the level of a meter after the reservation, or the number of units of a window that were then no

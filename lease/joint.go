@@ -130,7 +130,7 @@ func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, index int, r *slui
 			}
 			p.refused += c.Cost
 			n, _ := p.wants(at, 0)
-			if room := p.room(at); room < c.Cost || room-n > c.Cost { // if not, the reservation could take the units that this charge needs
+			if room := p.room(at); room < c.Cost || room-n > c.Cost { // the reservation must leave the units that this charge needs
 				s.fetchLocked(p, at, 0)
 			}
 			return false

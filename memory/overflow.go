@@ -155,7 +155,7 @@ func (s *Store) removeAt(sa *overflowTable, at int, bytes int64) {
 }
 
 // sweep drops the records that have drained. It runs each time the number of records has doubled, so its cost per
-// record is small. No op must be running in the stripe, because it could use one of the records.
+// record is small. It must not run during an op in the stripe, because the op could use one of the records.
 func (s *Store) sweep(st *stripe, now int64) {
 	sa := st.overflow
 	if sa == nil || sa.n < sa.sweep {

@@ -8,7 +8,7 @@ import (
 // entry is a record with copies of the fields that searches read, so that a search reads one stretch of memory.
 type entry struct {
 	hash     uint64
-	priority priority // as of the record's last change; it can only have become lower
+	priority priority // as of the record's last change; the present priority can only be lower
 	until    int64    // when the record will be empty, in microseconds since the epoch
 	record   *record
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// priority orders states by what would be lost with them; the lowest is evicted first. The first criterion is how
-// much of the limit is used, in steps of a factor of two. Among states that have used more than half, the first to
-// drain is evicted first. If it were not, the state of a limit of one unit a second, which a single request uses
-// up, could outlast the state of a limit by the hour. Among the others, the least recently used is evicted first,
-// if that is known.
+// priority orders states by what their eviction would lose; the state with the lowest priority is evicted first.
+// The first criterion is how much of the limit is used, in steps of a factor of two. Among states that have used
+// more than half, the first to drain is evicted first. If it were not, the state of a limit of one unit a second,
+// which a single request uses up, could outlast the state of a limit by the hour. Among the others, the least
+// recently used is evicted first, if that is known.
 //
 // From the highest bit: 4 bits for the step, 52 for the time in microseconds, 7 for the fraction within the step.
 type priority int64

@@ -42,8 +42,8 @@ func root(n int64) int64 { return sqrt(n * milli) }
 // rounded up.
 func (k *knee) headroom() int64 { return (root(k.limit) + milli - 1) / milli }
 
-// limitOf returns the limit of a class: while as many requests are under way, further requests of the class are
-// denied.
+// limitOf returns the limit of a class: while this number of requests is under way, further requests of the class
+// are denied.
 func (k *knee) limitOf(c Class) int64 {
 	least, limit := k.least/milli, k.limit/milli
 	switch c {

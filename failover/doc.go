@@ -107,8 +107,8 @@
 // difference between the times at which instances detect the outage or its end, plus n/500 seconds if n keys have
 // to be written back. The difference is usually less than half a second. u is the number of decisions that the
 // store did not count between its failure and the opening of the circuit. This is at most the number of requests
-// that arrive within the deadline, plus 300 ms, plus the time of the probes. With the default deadline, that time
-// is half a second.
+// that arrive in the sum of the deadline, 300 ms and the time of the probes. With the default deadline, the sum is
+// half a second.
 //
 // With two instances the excess is about one burst at worst. With N instances it is up to 2·(1 − 1/N) bursts: 1.33
 // with three, and less than two with any number. If each instance sees each key, for example behind a round-robin

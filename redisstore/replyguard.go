@@ -128,7 +128,7 @@ func (g *guard) note() {
 	case "ROLE":
 		p.command = role
 	}
-	if g.first > len(g.pending)/2 { // pending may never become empty
+	if g.first > len(g.pending)/2 { // while requests overlap, pending never becomes empty
 		g.pending, g.first = append(g.pending[:0], g.pending[g.first:]...), 0
 	}
 	g.pending = append(g.pending, p)

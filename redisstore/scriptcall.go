@@ -33,8 +33,8 @@ const (
 const anyCost = 1 << 52
 
 // watching has numbers for each lock of a request: first the position of the reply to the charge of
-// [sluice.NewOnce], or 0; then the number of charges that are offences if refused; and then the positions of the
-// replies to these charges. Positions are counted from 1.
+// [sluice.NewOnce], or 0; then the number of charges that are offences if they do not fit; and then the positions
+// of the replies to these charges. Positions are counted from 1.
 type watching []uint16
 
 // request is one Take. The caller owns it, passes it to a worker, and gets it back through done.

@@ -225,7 +225,7 @@ func (t *table) disagree(e equality) bool {
 	return word != "" && t.become(string(e.char)) == ""
 }
 
-// equateAll applies the measured equalities, and calls the function otherwise for each that cannot be applied. It
+// equateAll applies the measured equalities, and calls its argument for each equality that cannot be applied. It
 // returns the number of words that it has changed.
 func (t *table) equateAll(otherwise func(equality)) (changed int) {
 	for _, e := range t.measured {

@@ -63,7 +63,7 @@ func Shows(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\u2800'
 }
 
-// Percent returns s with %XX in place of each byte for which the function bad returns true.
+// Percent returns s with %XX in place of each byte for which bad returns true.
 func Percent(s string, bad func(byte) bool) string {
 	const digits = "0123456789ABCDEF"
 	text := make([]byte, 0, len(s))

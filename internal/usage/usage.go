@@ -181,7 +181,7 @@ func (s *Scanner) endLine(c byte) {
 	s.field, s.cr = 0, c == '\r'
 }
 
-// End ends the body, and with it a number at its end.
+// End ends the body. A number at the end of the body is then complete.
 func (s *Scanner) End() {
 	if s.framing != unreadable {
 		s.end()

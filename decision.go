@@ -12,17 +12,18 @@ const Never time.Duration = math.MaxInt64
 
 // Decision is the answer to a charge, as [Plan.Decide] derives it from the store's [Receipt].
 type Decision struct {
-	// Allowed reports that the cost fits. For one of several charges, see [Admitted].
+	// Allowed reports that the cost fits. For a Take of several charges, [Admitted] reports whether they were
+	// committed.
 	Allowed bool
 	// Remaining is how many units would fit now, rounded down. It does not include turns in a queue that callers
 	// have given up.
 	Remaining int64
 	// RetryAfter of a denied cost is the exact time until it fits, in whole microseconds, provided that no other
-	// call takes or gives back units. After a wait that is one tick of the plan shorter, it would not fit.
-	// RetryAfter is [Never] if the cost can never fit. For an allowed cost, RetryAfter is the time until one more
-	// unit fits if nothing remains, and otherwise zero. For a charge that [Deny] refuses, RetryAfter is a second,
-	// because the end of an outage is unknown. For permits in flight, it is a second if all are taken, and zero if
-	// this call itself took the last one.
+	// call takes or gives back units. One tick of the plan earlier, the cost would not fit. RetryAfter is [Never]
+	// if the cost can never fit. For an allowed cost, RetryAfter is zero if units remain, and otherwise the time
+	// until one more unit fits. For a charge that [Deny] refuses, RetryAfter is a second, because the end of an
+	// outage is unknown. For a denied permit in flight, it is a second; for an allowed one, it is zero even if no
+	// permit remains.
 	RetryAfter time.Duration
 	// ResetAfter is the time until nothing is used. It is zero for permits in flight, because the time when they
 	// are given back is unknown.
@@ -42,8 +43,7 @@ type Decision struct {
 }
 
 // RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, for the Retry-After field. It reports false if
-// that field should not be sent: if the request may be made at once, or if RetryAfter is [Never], because its cost
-// can never fit.
+// that field should not be sent, because the request can be repeated at once, or because its cost can never fit.
 func (d Decision) RetryAfterSeconds() (seconds int64, ok bool) {
 	if d.RetryAfter <= 0 || d.RetryAfter == Never {
 		return 0, false

@@ -33,5 +33,5 @@ func (e *usageError) Is(target error) bool { return target == ErrUsage }
 func (e *usageError) Unwrap() error { return e.error }
 
 func wrongCost(cost int64) error {
-	return usage("sluice: Take of %d units: a cost is at least 1; Peek and Refund are calls of their own", cost)
+	return usage("sluice: Take of %d units: must be at least 1; use Peek or Refund for other costs", cost)
 }

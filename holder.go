@@ -15,16 +15,16 @@ import (
 // lost.
 const holdAgain = kernel.PermitLasts / 5
 
-// oweAgain is the time after which a [Holder] tries again to give back permits, and maxOwed is the number of such
-// permits that it remembers.
+// oweAgain is the time after which a [Holder] tries again to give back permits. maxOwed is the largest number of
+// permits that wait to be given back.
 const (
 	oweAgain = kernel.PermitLasts / 20
 	maxOwed  = 1024
 )
 
 // NewPermit returns a unique number for Charge.Permit, which is never 0. The number is random, from a generator
-// seeded by the system. A plan has at most 65,536 permits, and the chance that two of so many numbers are equal is
-// 1 in 10^10.
+// seeded by the system. A plan has at most 65,536 permits; the chance that two of them get the same number is 1 in
+// 10^10.
 func NewPermit() uint64 {
 	for {
 		if n := rand.Uint64(); n != 0 {
@@ -33,10 +33,9 @@ func NewPermit() uint64 {
 	}
 }
 
-// Holder holds permits: it renews each one well before the permit would become free, until the permit is released.
-// If a process dies or stalls for [kernel.PermitLasts], its permits become free and others may take them. So after
-// a stall, more work may be running than the plan has permits. The same happens if a shared store does not answer
-// for [kernel.PermitLasts].
+// Holder holds permits: it renews each permit well before it expires, until the permit is released. Permits expire
+// if their process dies or stalls for [kernel.PermitLasts], or if a shared store does not answer for that time.
+// Other callers can then take them, so more work may run than the plan has permits.
 //
 // A Holder has a timer while it holds permits, and need not be closed. It is safe for concurrent use.
 type Holder struct {
@@ -50,7 +49,7 @@ type Holder struct {
 	busy  bool      // run is executing
 
 	releasing int           // calls of Release under way
-	quiet     chan struct{} // closed when no call is running
+	quiet     chan struct{} // closed when releasing becomes 0
 }
 
 // Hold is a permit held by a [Holder].
@@ -62,7 +61,7 @@ type Hold struct {
 	released bool
 }
 
-// owed is a permit to give back. The field until is the time when the permit becomes free in any case.
+// owed is a permit to give back. The permit expires at the time in the field until.
 type owed struct {
 	charge Charge
 	until  time.Time
@@ -71,8 +70,8 @@ type owed struct {
 // NewHolder returns a Holder for permits in store.
 func NewHolder(store Store) *Holder { return &Holder{store: store} }
 
-// Hold renews a permit until the returned Hold is released. c is the charge that took the permit, by a plan of
-// [NewInFlight]; its Take has been committed.
+// Hold renews a permit until the returned Hold is released. c is the charge that took the permit: its Plan is from
+// [NewInFlight], and its Take was committed.
 func (h *Holder) Hold(c Charge) *Hold {
 	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), 1, true, 0
 	hold := &Hold{holder: h, charge: c, due: time.Now().Add(holdAgain)}
@@ -84,8 +83,7 @@ func (h *Holder) Hold(c Charge) *Hold {
 }
 
 // GiveBack gives back the permit of charge c in the background. Call it if the Take of c got no answer: the store
-// may have taken the permit. GiveBack tries again until the store confirms that it has given the permit back, or
-// until the permit is free in any case.
+// may have taken the permit. GiveBack tries again until the store confirms it, or until the permit has expired.
 func (h *Holder) GiveBack(c Charge) {
 	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), -1, true, 0
 	now := time.Now()
@@ -95,7 +93,7 @@ func (h *Holder) GiveBack(c Charge) {
 	h.arm(now.Add(oweAgain))
 }
 
-// owe adds a permit to give back. If there are too many, it drops the permit, which then becomes free on its own.
+// owe adds a permit to give back. If too many permits are owed, it drops this one, which then expires.
 func (h *Holder) owe(o owed) {
 	if len(h.owed) < maxOwed {
 		h.owed = append(h.owed, o)
@@ -138,8 +136,8 @@ func (h *Holder) Release(ctx context.Context, holds ...*Hold) (err error) {
 	return err
 }
 
-// ReleaseAll releases all permits, for a process that shuts down. It also waits for running calls of Release, but
-// not longer than the context.
+// ReleaseAll releases all permits, for a process that shuts down. It also waits for running calls of Release, until
+// ctx is done.
 func (h *Holder) ReleaseAll(ctx context.Context) error {
 	h.mu.Lock()
 	var all []*Hold

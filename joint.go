@@ -32,7 +32,7 @@ func (l *Limiter) compile(limits []Limit) error {
 		}
 		same := func(p *Plan) bool { return p.Fingerprint == plan.Fingerprint }
 		if j := slices.IndexFunc(l.plans, same); j >= 0 {
-			return usage("sluice: the limits %v and %v have one rate or one window, so one of them never denies: leave out the one that lets more pass", limits[j], limits[i])
+			return usage("sluice: the limits %v and %v have the same rate or the same window, so one of them never denies: leave out the one that lets more pass", limits[j], limits[i])
 		}
 		if limit.Algorithm == LeakyBucket {
 			if l.queue != nil {
@@ -68,9 +68,9 @@ func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, decision
 }
 
 // LeaveQueue gives up a turn in the queue of a [LeakyBucket], and the limiter gives the turn to a later caller. d
-// is the decision of Take for cost units. Call LeaveQueue once for a decision, before its Delay is over, and do not
-// wait any more. The other limits of the limiter are not refunded, because their units may belong to a window that
-// has ended. Without a LeakyBucket, LeaveQueue does nothing. See [Turns].
+// is the decision of Take for cost units. Call LeaveQueue at most once for each decision, before its Delay is over,
+// and do not wait any more. The other limits of the limiter are not refunded, because their units may belong to a
+// window that has ended. Without a LeakyBucket, LeaveQueue does nothing. See [Turns].
 func (l *Limiter) LeaveQueue(key string, cost int64, d Decision) error {
 	switch {
 	case cost < 1:

@@ -11,8 +11,8 @@ const MaxKeyPart = 128
 
 // AppendKeyPart appends a value to a key in a readable and unambiguous form: letters, digits and
 // -._~@:,+= stay as they are, every other byte becomes %XX, and a value of more than [MaxKeyPart]
-// bytes becomes "#" and the first half of its SHA-256. Different values give different results; in
-// particular no value contains "/", "{", "}" or "!", which keys use between their parts.
+// bytes becomes "#" and the first half of its SHA-256. Different values give different results. No result contains
+// "/", "{", "}" or "!", which keys use between their parts.
 func AppendKeyPart(dst []byte, value string) []byte {
 	if len(value) > MaxKeyPart {
 		sum := sha256.Sum256([]byte(value))
@@ -38,7 +38,7 @@ func plainKey(value string) bool {
 
 // plainBytes returns the number of bytes at the start of a value that AppendKeyPart copies unchanged.
 func plainBytes(value string) (n int) {
-	// Eight bytes at a time, because every key passes here.
+	// Eight bytes at a time, because this runs for every key.
 	for ; len(value)-n >= 8; n += 8 {
 		v, t := value[n:n+8], &plainKeyByte
 		if t[v[0]]&t[v[1]]&t[v[2]]&t[v[3]]&t[v[4]]&t[v[5]]&t[v[6]]&t[v[7]] == 0 {

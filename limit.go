@@ -31,13 +31,13 @@ const (
 	// Around Count units pass in a Period, or nearly twice as many if a burst at the end of one window is followed
 	// by another at the end of the next.
 	SlidingWindowCounter
-	// SlidingWindowLog records the time of each unit, in two bytes a unit, so that no Period has more than Count.
-	// It rounds times to 2^-15 of the Period, always so that a unit counts for a little longer. Above a Count of
-	// 1,024 it keeps a count for each 32nd of the Period instead, in about 150 bytes whatever the Count. (In
-	// addition, a store has a fixed overhead for each key.) In this case, too, no Period has more than Count, but
-	// under constant demand only 32/33 of Count pass. So steady traffic at the limit loses 3 %, and a client that
-	// takes all of Count at once, exactly once a Period, is denied every second time: its units are free again
-	// after 33/32 of the Period.
+	// SlidingWindowLog records the time of each unit, in two bytes per unit, so that no Period has more than Count.
+	// It rounds times to 2^-15 of the Period, so that a unit counts for a little longer, never shorter. If Count is
+	// above 1,024, it divides the Period into 32 parts and keeps a count for each, in about 150 bytes whatever the
+	// Count. (In addition, a store has a fixed overhead for each key.) In this case, too, no Period has more than
+	// Count, but under constant demand only 32/33 of Count pass. So steady traffic at the limit loses 3 %, and a
+	// client that takes all of Count at once, exactly once a Period, is denied every second time, because units
+	// expire only after 33/32 of the Period.
 	SlidingWindowLog
 	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for exactly one Period. Package
 	// memory keeps 16 to 32 bytes for each microsecond in which units were taken. Package redisstore keeps at most
@@ -65,7 +65,7 @@ func Algorithms() []Algorithm {
 	return all
 }
 
-// ParseAlgorithm returns the algorithm with that name, for example "token_bucket".
+// ParseAlgorithm returns the algorithm with the given name, for example "token_bucket".
 func ParseAlgorithm(name string) (Algorithm, error) {
 	for a, n := range algorithmNames {
 		if n == name {
@@ -99,13 +99,14 @@ type Limit struct {
 	Burst int64
 	// Algorithm is the way in which the limit counts.
 	Algorithm Algorithm
-	// MonthDay, from 1 to 31, makes the period a month of the calendar in UTC that begins at midnight of this day,
-	// or of the last day of a month that is shorter. Only FixedWindow counts by the calendar. Limits that do not
-	// count by the calendar have 0.
+	// MonthDay, from 1 to 31, makes the period a month of the calendar in UTC. It begins at midnight on this day,
+	// or on the last day of the month if the month has fewer days. Only FixedWindow counts by the calendar. Limits
+	// that do not count by the calendar have 0.
 	MonthDay int
-	// Money is the number of micro-USD in a unit of Count and Burst, for a limit in USD. [ParseLimit] returns 1. A
-	// larger value is for limits with numbers that would be too large to be exact in micro-USD. Callers round costs
-	// up to whole units. Limits with different Money never share a count. Limits that do not count money have 0.
+	// Money is the number of micro-USD in a unit of Count and Burst, for a limit in USD. [ParseLimit] sets it to 1.
+	// A larger value is for limits with numbers that would be too large to be exact in micro-USD. Callers round
+	// costs up to whole units. Limits with different Money never share a count. Limits that do not count money have
+	// 0.
 	Money int64
 }
 
@@ -122,7 +123,7 @@ var units = []struct {
 }
 
 // ParseLimit reads a limit such as "100/minute", "5/90s" or "100/minute burst 20". The period is second, minute,
-// hour or day, or any length such as 90s, 1h30m, 250ms or 7d. The result's Algorithm is the zero value.
+// hour or day, or a duration such as 90s, 1h30m, 250ms or 7d. The result's Algorithm is the zero value.
 //
 // Limits of money are written "50 USD/day" or "0.50 USD/hour burst 2 USD". Their unit is a micro-USD: see
 // [Limit.Money].
@@ -155,7 +156,7 @@ func parseLimit(s string) (Limit, error) {
 	}
 	words := strings.Fields(rest)
 	if len(words) == 0 {
-		return Limit{}, fmt.Errorf("there is no period behind the \"/\"")
+		return Limit{}, fmt.Errorf("there is no period after the \"/\"")
 	}
 	if words[0] == "month" {
 		l, err := parseMonth(n, words[1:])
@@ -179,7 +180,7 @@ func parseLimit(s string) (Limit, error) {
 	case words[1] == "from":
 		return Limit{}, fmt.Errorf("only a month begins on a day: write \"month\" for the period, or leave %.60q out", strings.Join(words[1:], " "))
 	default:
-		return Limit{}, fmt.Errorf("%.60q behind the period is not \"burst N\"", strings.Join(words[1:], " "))
+		return Limit{}, fmt.Errorf("%.60q after the period is not \"burst N\"", strings.Join(words[1:], " "))
 	}
 	return l, nil
 }
@@ -193,7 +194,7 @@ func parseMonth(count int64, words []string) (Limit, error) {
 	case words[0] == "burst":
 		return Limit{}, fmt.Errorf("a month of the calendar has no burst: leave it out, or write 30d for the length")
 	case len(words) != 2 || words[0] != "from":
-		return Limit{}, fmt.Errorf("%.60q behind the month is not \"from DAY\"", strings.Join(words, " "))
+		return Limit{}, fmt.Errorf("%.60q after the month is not \"from DAY\"", strings.Join(words, " "))
 	}
 	day, err := strconv.ParseUint(words[1], 10, 8)
 	if err != nil || day < 1 || day > 31 {
@@ -244,7 +245,7 @@ func parseCount(what, s string) (int64, error) {
 	return n, nil
 }
 
-// ParsePeriod reads second, minute, hour or day, or a length of time such as 90s, 1h30m, 250ms or 7d. The result is
+// ParsePeriod reads second, minute, hour or day, or a duration such as 90s, 1h30m, 250ms or 7d. The result is
 // positive, and a whole number of microseconds.
 func ParsePeriod(s string) (time.Duration, error) {
 	for _, u := range units {
@@ -259,7 +260,8 @@ func ParsePeriod(s string) (time.Duration, error) {
 	return d, checkPeriod(d)
 }
 
-// parseLength reads a duration as time.ParseDuration does, and also days in front of it.
+// parseLength reads a duration as time.ParseDuration does. The duration may start with a number of days, as in
+// 7d12h.
 func parseLength(s string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	var total time.Duration
@@ -340,8 +342,8 @@ func (l Limit) Amount(units int64) string {
 	return printable.FormatMoney(l.Value(units))
 }
 
-// Value converts units of the limit for programs: for a limit in USD to micro-USD, and at most the largest int64.
-// For any other limit it returns the units unchanged.
+// Value converts units of the limit for programs. For a limit in USD it returns micro-USD, or the largest int64 if
+// the amount is above that. For any other limit it returns the units unchanged.
 func (l Limit) Value(units int64) int64 {
 	if l.Money <= 1 {
 		return units

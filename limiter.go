@@ -10,7 +10,7 @@ import (
 // Limiter applies one [Limit], or several together, to any number of keys. Limiters on one store share their counts
 // if they have the same Name and count in the same way, for example as buckets with the same rate or windows of the
 // same length: see Fingerprint in [kernel.Plan]. They never share counts with the rules of a policy, whatever the
-// names. The engine of a policy returns the counts of its rules.
+// names; the engine of the policy returns the counts of its rules.
 //
 // Errors match [ErrUsage] if the call is wrong. If Wait returns without its units, the error matches [ErrNever] or
 // [ErrTooLong], or is the error of the context. All other errors come from the store.
@@ -29,7 +29,7 @@ type Limiter struct {
 	one    OneTaker // the store; nil if it is no OneTaker, or if a limit is a queue
 	plan   *Plan    // the first of plans
 	plans  []*Plan
-	queue  *Plan // the LeakyBucket among them, or nil
+	queue  *Plan // the LeakyBucket among plans, or nil
 	name   string
 	prefix string    // written before keys for which isKey is false
 	calls  sync.Pool // of *call
@@ -174,7 +174,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// take charges cost units, or any cost that a Charge may have, and sets d. d must be zero, and on an error it stays
+// take makes a Take with any cost that a Charge can have, and sets d. d must be zero, and on an error it stays
 // zero.
 func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision) error {
 	if len(l.plans) > 1 || l.Lock != nil {
@@ -203,8 +203,8 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 // isKey reports whether the store counts under the unchanged key.
 func (l *Limiter) isKey(key string) bool { return l.name == "" && plainKey(key) }
 
-// key returns the text under which the store counts, which may point into dst. It contains no "/",
-// while the key of every rule of a policy does.
+// key returns the text under which the store counts. The text may point into dst. It contains no "/", unlike the
+// keys of a policy's rules.
 func (l *Limiter) key(dst *[]byte, key string) string {
 	if l.isKey(key) {
 		return key

@@ -2,7 +2,7 @@ package sluice
 
 import "context"
 
-// overruns bounds the debt of a key under a limit of a [Limiter]: a multiple of the limit's Capacity.
+// overruns is the largest debt of a key under a limit of a [Limiter], as a multiple of the limit's Capacity.
 const overruns = 64
 
 // Owe charges cost units even if they do not fit, for example if a request turned out to cost more than Take has
@@ -31,8 +31,8 @@ func (l *Limiter) Owe(ctx context.Context, key string, cost int64) error {
 	return l.store.Take(ctx, c.charges, c.receipts)
 }
 
-// withDebt returns p with room for a debt of overruns times its Capacity. If such states could not be exact, the
-// debt is halved until they can.
+// withDebt returns p with room for a debt of overruns times its Capacity. If states with this debt could not be
+// exact, withDebt halves the debt until they can.
 func (p *Plan) withDebt() *Plan {
 	for times := int64(overruns); times > 0; times /= 2 {
 		if q, err := p.WithMost(p.Capacity * (times + 1)); err == nil {

@@ -18,8 +18,8 @@ type Penalty struct {
 	// Most is the length of the longest penalty. With a Factor of at least 2, zero means a day, or First if that is
 	// longer.
 	Most time.Duration
-	// Forget is the time after the end of a penalty in which another offence leads to a longer one. With a Factor
-	// of at least 2, zero means a day.
+	// Forget is the time after the end of a penalty in which another offence leads to a longer penalty. With a
+	// Factor of at least 2, zero means a day.
 	Forget time.Duration
 }
 
@@ -32,8 +32,8 @@ const (
 // Plan compiles a penalty to a plan of the [kernel.Lock] kernel. In a Take, put the penalty's [Charge] after the
 // charges of the limits that it guards, and give it the same Key: see [Offends]. Its Cost is 1 if the limits' cost
 // is above 0, and 0 for a peek. Any negative cost lifts the penalty, and forgets earlier ones. A change of the
-// settings does not affect penalties that are in force, with one exception: if more than twice the new length
-// remains of a penalty, it is cut to the new length.
+// settings does not affect penalties that are in force, with one exception: if a penalty has more than twice the
+// new length left, it is cut to the new length.
 func (p Penalty) Plan() (*Plan, error) {
 	p, err := p.filled()
 	if err != nil {
@@ -90,13 +90,14 @@ func checkPenalty(what string, d time.Duration) error {
 }
 
 // Offends reports whether charge i of a [Store.Take] records an offence, which starts a penalty. A charge does if
-// all of the following is true:
+// all of these are true:
 //
 //   - Its plan is of the [kernel.Lock] kernel, its Cost is positive, and it fits: no penalty is in force.
 //   - An earlier charge with the same Key and a positive Cost does not fit. A charge with Owe does not count.
 //   - Every earlier charge of [NewOnce] fits. If one does not fit, the Take is a repeat, and no offence.
 //
-// Whether the Take is refused, and by which charges, makes no difference. Every store calls Offends, or does the same.
+// Whether the Take is refused, and by which charges, makes no difference. Every store calls Offends, or computes
+// the same result.
 func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	c := &charges[i]
 	if c.Plan.Kernel != kernel.Lock || c.Cost <= 0 || !receipts[i].Fits {

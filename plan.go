@@ -23,13 +23,13 @@ func NewPlan(l Limit) (*Plan, error) {
 	return compile(l, 0)
 }
 
-// NewInFlight returns a plan with permits, from 1 to 65,536, that can be held at the same time. A permit has a
-// number, which the caller chooses (Charge.Permit, see [NewPermit]). A Cost of 1 takes the permit for
-// [kernel.PermitLasts], or renews it for that time if it is held. A negative Cost gives the permit back, 0 peeks,
-// and [All] frees all permits of the key.
+// NewInFlight returns a plan with a number of permits, from 1 to 65,536, that can be held at the same time. Each
+// permit is identified by a number that the caller chooses: see Charge.Permit and [NewPermit]. A Cost of 1 takes
+// the permit for [kernel.PermitLasts], or renews it for that time if it is held. A negative Cost gives the permit
+// back, 0 peeks, and [All] frees all permits of the key.
 //
-// A Take may charge at most one permit for each key. While all permits are held, RetryAfter is a second, because
-// the time when one becomes free is unknown.
+// A Take may charge at most one permit for each key. If a permit is denied, RetryAfter is a second, because the
+// time when a permit becomes free is unknown.
 func NewInFlight(permits int64) (*Plan, error) {
 	if permits < 1 || permits > kernel.MaxPermits {
 		return nil, usage("sluice: %d permits in flight: must be from 1 to %d", permits, kernel.MaxPermits)
@@ -79,7 +79,7 @@ func NewOnce(within time.Duration) (*Plan, error) {
 // WithMost returns a copy of p with Most set to the larger of units and Capacity. Most is the largest number of
 // units that a state keeps, including a debt: see [kernel.Plan]. If several plans share states, units should be the
 // largest Capacity of these plans plus the debt that p allows. The copy has the Fingerprint of p. WithMost fails if
-// the copy could not be exact, for penalties, and for plans of [NewInFlight] and [NewDistinct].
+// the copy could not be exact. It always fails for penalties and for plans of [NewInFlight] and [NewDistinct].
 func (p *Plan) WithMost(units int64) (*Plan, error) {
 	if p.Kernel == kernel.Lock || p.Kernel.Permits() {
 		return nil, usage("sluice: WithMost of a penalty, of permits in flight or of distinct values: only a limit by rate can hold more than it lets pass")

@@ -7,11 +7,11 @@ import (
 )
 
 // Semaphore limits how many things run at the same time for a key: jobs of workers, requests of a client, queries
-// of a database. Semaphores over one store that have the same name share their permits, but share nothing with a
+// of a database. Semaphores with the same name on the same store share their permits. They share nothing with a
 // [Limiter] of that name.
 //
 // A permit is held until it is released, however long the work takes. [Holder] describes when the number of permits
-// may be exceeded. Errors match [ErrUsage] if the call is wrong. All other errors come from the store or the
+// can be exceeded. Errors match [ErrUsage] if the call is wrong. All other errors come from the store or the
 // context.
 type Semaphore struct {
 	// OnError applies while a shared store does not answer, as for a [Limiter]. Set it before the first use.
@@ -25,8 +25,8 @@ type Semaphore struct {
 	observers observers
 }
 
-// NewSemaphore returns a semaphore that has permits, from 1 to 65,536, for each key, and counts in store. The name
-// distinguishes its keys from the keys of other semaphores on the same store, and may be empty.
+// NewSemaphore returns a semaphore that counts in store. Each key has the given number of permits, from 1 to
+// 65,536. The name distinguishes its keys from the keys of other semaphores on the same store, and may be empty.
 func NewSemaphore(store Store, name string, permits int64) (*Semaphore, error) {
 	if store == nil {
 		return nil, usage("sluice: NewSemaphore needs a store: memory.New() is one")
@@ -45,8 +45,8 @@ func (s *Semaphore) Name() string { return s.name }
 func (s *Semaphore) Held() int { return s.holder.Held() }
 
 // Acquire takes a permit of a key if one is free, and does not wait. The decision's Allowed reports whether the
-// work may start. Call release when the work is done; it is never nil and may be called again. If the store does
-// not answer and OnError allows the work, no permit is held.
+// work may start. Call release when the work is done; release is never nil, and calling it again does nothing. If
+// the store does not answer and OnError allows the work, no permit is held.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	c := s.charge(key, 1)
 	c.Permit = NewPermit()
@@ -67,15 +67,15 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 	}, d, nil
 }
 
-// Wait pauses between attempts for a random time. Its bound starts at firstPause and doubles up to longPause, so
-// that callers that wait for the same permit neither retry in step nor too often.
+// Wait pauses between attempts for a random time. The bound of this time starts at firstPause and doubles up to
+// longPause, so that callers that wait for the same key do not retry all at once, or too often.
 const (
 	firstPause = 5 * time.Millisecond
 	longPause  = 250 * time.Millisecond
 )
 
-// Wait takes a permit, waiting until one is free. Waiters are served in no particular order. Wait fails once the
-// context has ended, or if the store fails. If OnError is Deny, Wait continues while the store is unavailable.
+// Wait takes a permit, waiting until one is free. Waiters are served in no particular order. Wait fails if the
+// context ends or the store fails. If OnError is Deny, Wait continues while the store is unavailable.
 func (s *Semaphore) Wait(ctx context.Context, key string) (release func(), err error) {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		if err = ctx.Err(); err != nil {
@@ -103,7 +103,7 @@ func (s *Semaphore) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// releaseTimeout bounds the time for giving back a permit, over a store without a timeout.
+// releaseTimeout bounds the time for giving back a permit, in case the store has no timeout.
 const releaseTimeout = time.Second
 
 func (s *Semaphore) take(ctx context.Context, c Charge) (d Decision, err error) {

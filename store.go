@@ -128,8 +128,8 @@ const All = kernel.All
 // Receipt is a store's answer to a charge: the state of the key after a [Store.Take], from which [Plan.Decide]
 // derives the [Decision]. Two stores with the same history return receipts that are equal in everything but Origin.
 type Receipt struct {
-	// Now is the time by the store's clock. Fits reports that the charge fits. The charge is still not committed if
-	// another charge refuses the Take.
+	// Now is the time by the store's clock. Fits reports that the charge fits. Even then, the charge is not
+	// committed if another charge refuses the Take.
 	kernel.Receipt
 	// Origin is the source of the decision.
 	Origin Origin
@@ -144,9 +144,9 @@ type Store interface {
 	// allocate.
 	//
 	// A refused Take writes nothing, with two exceptions. If the clock was set back so far that a state became
-	// impossible, the state is corrected (see [kernel.Plan.Step]). And if a charge of a [kernel.Lock] [Offends],
-	// its penalty starts, whether or not the Take is refused, and however many charges offend at the same time. The
-	// receipt of that charge then reports that it does not fit.
+	// impossible, the state is corrected (see [kernel.Plan.Step]). And if the charge of a penalty records an
+	// offence (see [Offends]), the penalty starts, whether or not the Take is refused. The receipt of that charge
+	// then reports that it does not fit.
 	//
 	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If the error is not nil, receipts
 	// are undefined, and the store documents whether the charges were committed.

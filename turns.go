@@ -14,12 +14,12 @@ import (
 //
 // A store keeps one number for the queue of a [LeakyBucket]: the end of its last turn. Each charged unit moves this
 // end later. The end cannot move earlier when a caller gives up its turn, because the turns after it may belong to
-// other callers. So a turn belongs to the process that received it: to the caller that waits or, once that caller
+// other callers. So a turn belongs to the process that received it: to the caller that waits or, after that caller
 // has left, to the Turns of the process. However many processes share the store, no turn is given twice, with two
 // exceptions, described below: the queue is reset, or becomes shorter.
 //
-// A turn that no caller takes in time is lost, and so are the turns of a process that ends. Then less passes, never
-// more.
+// A turn that no caller takes in time is lost, and so are the turns of a process that terminates. Then fewer units
+// pass than the limit allows, never more.
 //
 // After a reset, the store assigns turns that start at the present time, while waiting callers keep theirs, so two
 // callers may have turns at the same time. When this process resets a queue, Forget drops the kept turns of the
@@ -91,8 +91,8 @@ func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	return !t.kept.None() && c.Plan.Queue && units > 0 && !r.Origin.Degraded() && t.kept.Offer(c.Key, &c.Plan.Plan, units, &r.Receipt)
 }
 
-// Leave gives up a turn. Its caller must not wait for the turn any more. Call Leave once for a turn. If the turn
-// has come, Leave does nothing.
+// Leave gives up a turn. The caller must not wait for the turn any more. Call Leave at most once for each turn. If
+// the turn has come, Leave does nothing.
 func (t *Turns) Leave(turn turns.Turn) { t.kept.Leave(turn) }
 
 // Forget drops the turns of a queue. Call it when the queue is reset.
@@ -139,8 +139,8 @@ func (t *Turns) keepRefused(charges []Charge, receipts []Receipt) {
 	}
 }
 
-// confirm makes r the receipt of the picked turn or, if that has passed, of another kept turn. It reports false if
-// no kept turn is valid.
+// confirm makes r the receipt of the picked turn or, if that turn has passed, of another kept turn. It reports
+// false if no kept turn is valid.
 func (t *Turns) confirm(turn turns.Turn, c *Charge, r *Receipt) bool {
 	if r.Origin.Degraded() {
 		t.Forget(c.Key, c.Plan) // the store that assigned the turns is unavailable

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// maxOthers is the most limiters that With keeps.
+// maxOthers is the largest number of limiters that With keeps.
 const maxOthers = 1000
 
 // others has the limiters that With keeps, by their limits.
@@ -19,8 +19,8 @@ type others struct {
 
 // With returns a limiter with another limit, and with the store, name, OnError, Consistency, Lock and observers of
 // l. Use it for limits that depend on the caller, such as the limit of a customer in a database. With can be called
-// for each request: it caches the first thousand limits, and compiles any others each time, which takes a
-// microsecond.
+// for each request: it caches the limiters of the first thousand limits. It compiles any further limit again in
+// each call, which takes a microsecond.
 func (l *Limiter) With(limit Limit) (*Limiter, error) {
 	if all := l.others.all.Load(); all != nil {
 		if known := (*all)[limit]; known != nil {

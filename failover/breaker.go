@@ -34,8 +34,8 @@ const (
 	probesPerSecond = 1000
 )
 
-// shard is a part of the shared store that fails independently, with its circuit breaker. Decisions only read
-// inUse, and open the circuit; all other work is done by the goroutine in watch.
+// shard is a part of the shared store that fails independently, with its circuit breaker. Decisions read inUse, and
+// record their results, which can open the circuit. All other work is done by the goroutine in watch.
 type shard struct {
 	s     *Store
 	index int
@@ -196,7 +196,7 @@ func (h *shard) recover(ctx context.Context) bool {
 	return unavailable
 }
 
-// streak probes the shard for its share of the recovery time. It fails if a probe fails.
+// streak probes the shard for 1/successes of the recovery time. It fails if a probe fails.
 func (h *shard) streak(ctx context.Context) error {
 	h.mu.Lock()
 	end := time.Now().Add(h.recovery / successes)
@@ -220,8 +220,8 @@ var probePlan = func() *sluice.Plan {
 	return p
 }()
 
-// probe charges a unit to a key of its own. A probe has to write, because a server that is loading or read-only
-// still answers reads.
+// probe charges a unit to a key that only probes use. A probe has to write, because a server that is loading or
+// read-only still answers reads.
 func (h *shard) probe(ctx context.Context) error {
 	charges := []sluice.Charge{{Key: h.probeKey(), Plan: probePlan, Cost: 1}}
 	var receipts [1]sluice.Receipt

@@ -35,8 +35,8 @@
 // least 20 calls within a second and at least half of them have failed. It also opens when at least five calls in a
 // row have failed over a time of at least 300 ms. A single failure starts probes, at most 80 a second, so an outage
 // is detected within a second even with few callers, or with callers that do not wait for the deadline. An idle
-// store is probed once a second. A canceled call is not a failure, and a short pause at a high rate does not open
-// the circuit. A store of [OpenLater] is unavailable until it is opened.
+// store is probed once a second. A canceled call is not a failure, and a short pause of the store does not open the
+// circuit, even at a high rate of requests. A store of [OpenLater] is unavailable until it is opened.
 //
 // With a longer deadline D, it takes longer to detect that a store hangs. While requests arrive, it takes at most D
 // plus half a second from the moment when the store begins to hang. Otherwise, it takes about five times D from the
@@ -45,9 +45,9 @@
 // While the circuit of a part is open, a Take with a charge for that part is decided locally as a whole, without
 // network and without waiting. One goroutine sends a probe every 400 to 600 ms. Probes write, because a server that
 // is loading or read-only still answers reads. After a probe has succeeded, more follow about every 25 ms. When all
-// have succeeded for 60 ms, the store is used again, which is less than a second after its return. A store that
-// fails again within five seconds has to answer for four times as long, up to 900 ms. So an unstable store stays
-// unused, and a stable one is used again within two seconds. Each change of state is logged in one line.
+// have succeeded for 60 ms, the store is used again. This is less than a second after the server is back. A store
+// that fails again within five seconds has to answer for four times as long, up to 900 ms. So an unstable store
+// stays unused, and a stable one is used again within two seconds. Each change of state is logged in one line.
 //
 // Charges in several slots of a cluster are taken slot by slot within one deadline: charges in three slots take
 // three round trips. If the masters are far away, keep the keys of a decision together by a common hash tag
@@ -64,7 +64,7 @@
 // during an outage, without Config.Instances, assumes that it is alone.
 //
 // An allowance starts at the level that the shared store had when this instance last charged the key or reserved
-// units of it ([Overheard]). An instance remembers about the last 16,000 keys. A log is assumed to stay as full as
+// units for it ([Overheard]). An instance remembers about the last 16,000 keys. A log is assumed to stay as full as
 // it was until its newest unit expires.
 //
 // If a key was in debt ([sluice.Charge].Owe) when the shared store last answered for it, each allowance starts with
@@ -72,14 +72,15 @@
 // use of allowances, even if OnError is Deny or Allow.
 //
 // After an outage, the use of allowances is written back, at most 500 keys a second. For each key, an instance
-// writes back at most its share of one burst, so all instances together write back at most one burst. Units that
-// have drained or expired since are left out. Until a key is written back, it is still decided locally, for at most
-// two seconds. If the shared store's answer to a Take was lost, the Take counts in the allowance and is not written
-// back: the shared store may have counted it, and nothing is charged twice. For the same reason nothing is given
-// back for a request that Deny denied after a lost or late answer, although the shared store may have counted the
-// request. A key for which every answer is lost gets only one allowance, until the shared store answers for it. A
-// debt is not sent again if the answer to it was lost. At most 65,536 keys are kept. Further keys are limited, too,
-// but start with a full allowance and are not written back. Allowances and debts are lost when the process ends.
+// writes back at most its fraction of one burst, so all instances together write back at most one burst. Units that
+// have drained or expired in the meantime are left out. Until a key is written back, it continues to be decided
+// locally, for at most two seconds. If the shared store's answer to a Take was lost, the Take counts in the
+// allowance and is not written back: the shared store may have counted it, and nothing is charged twice. Nor is
+// anything given back for a request that Deny denied after a lost or late answer, although the shared store may
+// have counted the request. A key for which every answer is lost gets only one allowance, until the shared store
+// answers for it. A debt is not sent again if the answer to it was lost. At most 65,536 keys are kept. Further keys
+// are limited, too, but start with a full allowance and are not written back. Allowances and debts are lost when
+// the process ends.
 //
 // A penalty ([kernel.Lock]) cannot be divided: during an outage, each instance imposes penalties for offences
 // against its own allowance, and does not exchange them with the shared store. So a key that is locked in the
@@ -87,10 +88,10 @@
 //
 // The allowance of permits in flight ([sluice.NewInFlight]) and of distinct values ([sluice.NewDistinct]) is the
 // limit divided by the number of instances, and at least one. Neither is copied from the shared store at the start
-// of an outage, or written back at its end. The holder of a permit takes it again within seconds, at the start and
-// at the end, and permits that are not taken again expire. A value that is first used in an outage counts only in
-// the instance that sees it. A permit that is given back during an outage stays taken in the shared store until it
-// expires.
+// of an outage, or written back at its end. At the start and at the end of an outage, the holder of a permit takes
+// it again within seconds. Permits that are not taken again expire. A value that is first used in an outage counts
+// only in the instance that sees it. A permit that is given back during an outage stays taken in the shared store
+// until it expires.
 //
 // # Bounds on excess
 //
@@ -100,13 +101,14 @@
 //	(1 − 1/N)·B + (1 − 1/N)·min(B, r·T) + r·t + u
 //
 // units above the exact limit during and after the outage. The first term is for allowances that start too full,
-// because their instances have not seen the use of other instances. This term is zero if each instance sees each
+// because their instances do not know what other instances have used. This term is zero if each instance sees each
 // key. The second term is for units that other instances have used, and have not yet written back when the first
 // instance recovers. t is the time until the units of the second term are written back. It is at most the
 // difference between the times at which instances detect the outage or its end, plus n/500 seconds if n keys have
-// to be written back. The difference is mostly less than half a second. u is the number of decisions that the store
-// did not count between its failure and the opening of the circuit. This is at most the number of requests in one
-// deadline plus 300 ms plus the time of the probes in between: in half a second with the default deadline.
+// to be written back. The difference is usually less than half a second. u is the number of decisions that the
+// store did not count between its failure and the opening of the circuit. This is at most the number of requests
+// that arrive in the sum of the deadline, 300 ms and the time of the probes. With the default deadline, the sum is
+// half a second.
 //
 // With two instances the excess is about one burst at worst. With N instances it is up to 2·(1 − 1/N) bursts: 1.33
 // with three, and less than two with any number. If each instance sees each key, for example behind a round-robin
@@ -122,11 +124,11 @@
 // since its last report, for all instances N·(B + 0.3 s·r). With even traffic, these are the units that an instance
 // allows in a tenth of a second. Reports that were not yet sent are sent after the outage.
 //
-// With a limit of n permits in flight, up to n more may be given each time the store fails or recovers, until the
+// With a limit of n permits in flight, up to n more can be taken each time the store fails or recovers, until the
 // holders of earlier permits have taken them again. A [sluice.Holder] takes its permit again within two seconds. No
-// request is ended because of this; while too many requests are under way, no further request starts.
+// running request is stopped because of this, but no further request starts while too many are under way.
 //
-// With a limit of n distinct values, n further values may be used in an outage, and n more after it, because the
+// With a limit of n distinct values, n further values can be used in an outage, and n more after it, because the
 // store does not know the values of the outage.
 //
 // If the limit is less than N units, allowances of one unit each exceed the limit. With Allow the excess is unbounded.

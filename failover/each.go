@@ -58,8 +58,8 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 // many is the state of a TakeEach.
 type many struct {
 	sent    []sluice.TakeCall // the calls that go to the shared store
-	indexes []int             // the index in the list of each of these calls
-	shards  [][]*shard        // the shards of each of these calls
+	indexes []int             // for each of these calls, its index in the list
+	shards  [][]*shard        // for each of these calls, its shards
 	alive   []*shard
 	failed  []*shard // without duplicates, even if several calls have failed
 	errs    []error  // the error of each failed shard
@@ -133,7 +133,7 @@ func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Tim
 	return s.insteadOfShared(ctx, c.Charges, c.Receipts, notCharged(c.Err))
 }
 
-// union appends to all the shards of more that it does not contain.
+// union returns the shards of all, followed by the shards of more that are not in all.
 func union(all, more []*shard) []*shard {
 	for _, h := range more {
 		if !slices.Contains(all, h) {

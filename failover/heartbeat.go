@@ -13,7 +13,7 @@ const (
 	warnAfter      = 3 // a warning is logged after this many failures in a row while the shared store is in use
 )
 
-// watchIdle probes the shared store once a second, so that an instance without traffic notices, too, when the store
+// watchIdle probes the shared store once a second, so that even an instance without traffic notices when the store
 // is unavailable. It also keeps the number of instances up to date.
 func (s *Store) watchIdle() {
 	b := heartbeats{s: s}
@@ -36,7 +36,7 @@ func (b *heartbeats) beat() {
 	defer cancel()
 	n, err := b.s.shared.Heartbeat(ctx, b.s.id)
 	switch {
-	case !b.s.countInstances: // the heartbeat is still needed: other instances count this one by it, and wrapped stores use it
+	case !b.s.countInstances: // the result is not needed, but the heartbeat is: other instances count this one by it, and wrapped stores use it
 	case err == nil:
 		if b.failedInRow >= warnAfter {
 			b.s.log.Info("the number of instances is known again", "instances", n)
@@ -48,8 +48,8 @@ func (b *heartbeats) beat() {
 	}
 }
 
-// failed logs once if heartbeats fail while the shared store answers otherwise. An unavailable shared store is
-// logged elsewhere.
+// failed logs once if heartbeats fail while the shared store answers other calls. Outages of the shared store are
+// logged by the shards.
 func (b *heartbeats) failed(err error) {
 	b.fewerSince = time.Time{}
 	if b.failedInRow < warnAfter && b.s.Status().Degraded() {

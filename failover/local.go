@@ -26,7 +26,7 @@ type ledger struct {
 	serial  uint64       // the serial number of the last entry
 	swept   int64        // when full() last removed empty entries, in µs
 	owing   atomic.Int64 // the number of entries that are pending
-	extra   int          // the number of debts that were written in addition to those of a round; later rounds write that many debts less
+	extra   int          // the number of debts that were written in addition to those of a round; later rounds write that many fewer
 }
 
 // stateID identifies a state in the shared store.
@@ -315,8 +315,8 @@ func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed, denied 
 	}
 }
 
-// owe marks an entry as pending: units are taken from its share that have to be written back before the shared
-// store decides the key again.
+// owe marks an entry as pending if cost units are taken from its share: these have to be written back before the
+// shared store decides the key again.
 func (s *Store) owe(e *entry, cost int64) {
 	if cost > 0 && !e.pending.Load() && e.limit != nil && e.pending.CompareAndSwap(false, true) {
 		s.ledger.owing.Add(1)
@@ -358,7 +358,7 @@ func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt, denied 
 }
 
 // punish records the offences of a Take that was decided locally. The fallback cannot detect offences itself,
-// because in the fallback a lock and the limits of its offences have different keys.
+// because there a lock and the limits that it guards have different keys.
 func (s *Store) punish(ctx context.Context, b *batch, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	for i := range charges {
 		if !sluice.Offends(charges, receipts, i) {

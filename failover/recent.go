@@ -44,7 +44,7 @@ func (s *recent) put(c *sluice.Charge, r sluice.Receipt) {
 	for i := range set {
 		switch old := &set[i]; {
 		case old.tag == tag:
-			// Answers of concurrent calls may arrive in another order. A much older answer means that the clock has
+			// Answers of concurrent calls can arrive out of order. A much older answer means that the clock has
 			// stepped back.
 			if late := old.snapshot.Now - r.Now; late <= 0 || late > maxDisorder {
 				*old = v
@@ -80,7 +80,7 @@ func (s *recent) owed(c *sluice.Charge) int64 {
 	return c.Plan.Owed(&r)
 }
 
-// after reports whether the key was seen after at.
+// after reports whether the key was seen after the given time.
 func (s *recent) after(c *sluice.Charge, at time.Duration) bool {
 	v, ok := s.get(c)
 	return ok && v.at > at

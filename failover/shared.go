@@ -24,7 +24,7 @@ type Shared interface {
 	// wait of 0, TakeWithin returns at once, and makes only decisions from memory.
 	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
 
-	// Shard returns the number of the part of the store that counts a key, from 0 up. Parts fail independently, and
+	// Shard returns the number, from 0, of the part of the store that counts a key. Parts fail independently, and
 	// each gets its own circuit breaker. Shard does not call the server. Its results may change while a cluster is
 	// being reconfigured.
 	Shard(key string) int

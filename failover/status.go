@@ -13,14 +13,14 @@ type Status struct {
 	Shards []ShardStatus
 	// Instances is the number of instances among which a limit is divided while local allowances decide.
 	Instances int
-	// Owing is the number of keys with local decisions that are still to be written back.
+	// Owing is the number of keys with local decisions that have not been written back yet.
 	Owing int
 
-	// The counters below start with New. Shared counts decisions of the shared store, including those that it makes
+	// The counters below start at zero. Shared counts decisions of the shared store, including those that it makes
 	// from memory. Local counts local decisions. Of the local decisions, TimedOut waited until the deadline, Failed
 	// followed an error before the deadline, and Overflow followed from [Config.MaxCalls]. All other local
-	// decisions were made at once, because a circuit was open, or because the local use of a key was still to be
-	// written back.
+	// decisions were made at once, because a circuit was open, or because the local use of a key had to be written
+	// back first.
 	Shared, Local, TimedOut, Failed, Overflow uint64
 	// Unreadable is the number of decisions in which the shared store could not read the value of a key. These keys
 	// were decided by on_error, and all others by the store.

@@ -16,21 +16,20 @@ import (
 // Config is how a [Store] fails over. The zero value works for one instance, and for several if the shared store
 // counts them by heartbeats.
 type Config struct {
-	// Deadline is how long a decision may wait for the shared store. Zero is
-	// [DefaultDeadline].
+	// Deadline is the longest time that a decision waits for the shared store. Zero means [DefaultDeadline].
 	Deadline time.Duration
-	// MaxCalls is how many decisions may wait for the shared store at the same time. Further decisions are made at
-	// once: by the shared store if it can decide without a call to its server, and otherwise locally. Zero is
-	// [DefaultMaxCalls].
+	// MaxCalls is the largest number of decisions that wait for the shared store at the same time. Further
+	// decisions are made at once: by the shared store if it can decide without a call to its server, and otherwise
+	// locally. Zero means [DefaultMaxCalls].
 	MaxCalls int
 	// Instances is the number of instances among which a limit is divided while the shared store is unavailable.
 	// Zero means the number at the last heartbeat: see [Shared]. If that number is unknown, too, limits are not
 	// divided.
 	Instances int
-	// Local is the fallback. Its Take is called under a lock and has to return at once, and nothing else may charge
-	// this store. Nil means a new memory store.
+	// Local is the fallback. Its Take is called under a lock and has to return at once. Do not charge this store in
+	// any other way. Nil means a new memory store.
 	Local sluice.Store
-	// Logger gets one line for each change of state. Nil is [slog.Default].
+	// Logger gets one line for each change of state. Nil means [slog.Default].
 	Logger *slog.Logger
 	// OnCall, if not nil, is called after each call to the shared store with the duration and the error of the
 	// call, on the goroutine of the caller, which waits for OnCall to return. It is not called for decisions from
@@ -41,7 +40,7 @@ type Config struct {
 
 // Defaults of a [Config]. A healthy Redis answers in less than a millisecond nearby, and in 20 to 40 ms across a
 // region. A store that does not answer within 50 ms is probably unavailable and not just slow, and callers can
-// still wait for that long.
+// afford to wait for that long.
 const (
 	DefaultDeadline = 50 * time.Millisecond
 	DefaultMaxCalls = 1024

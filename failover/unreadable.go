@@ -10,8 +10,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Unreadable is an error of a shared store that answers, but cannot read the values of some keys. Unreadable
-// returns the indexes of the charges of these keys, in ascending order. Nothing was charged.
+// Unreadable is an error of a shared store that answers, but cannot read the values of some keys. Its method
+// Unreadable returns the indexes of the charges of these keys, in ascending order. Nothing was charged.
 type Unreadable interface {
 	error
 	Unreadable() []int

@@ -19,7 +19,7 @@ const (
 type debt struct {
 	*entry
 	units int64 // the units that fit the limit
-	owed  int64 // owed units beyond the limit, which the shared store has to charge in any case
+	owed  int64 // owed units beyond the limit, which the shared store has to charge even if they do not fit
 }
 
 // any reports whether the debt has units to be written back.
@@ -58,8 +58,8 @@ func (s *Store) repay(d debt) {
 
 // debts returns up to n debts to shards that answer, and removes entries without a debt. n is reduced by the number
 // of debts that earlier rounds have written in addition. It relies on the random order of the map to reach all
-// entries. It skips a shard that fails while its circuit is still closed, because its entries must not start again
-// with a new allowance.
+// entries. It skips a shard that fails although its circuit is closed, because the shard's entries must not start
+// again with a new allowance.
 func (s *Store) debts(n int) (debts []debt) {
 	l := &s.ledger
 	l.mu.Lock()
@@ -87,7 +87,8 @@ func (s *Store) debts(n int) (debts []debt) {
 }
 
 // unanswered reports whether the shared store, although it is in use, has not answered for e's key since e was
-// charged for an unknown outcome. If so, the entry has to stay, because each new share would allow another burst.
+// charged for a call with an unknown outcome. If so, the entry has to stay, because each new share would allow
+// another burst.
 func (s *Store) unanswered(e *entry) bool {
 	at := time.Duration(e.unknownAt.Load())
 	return at > 0 && !e.empty(time.Now().UnixMicro()) && !s.recent.after(&sluice.Charge{Key: e.key, Plan: e.limit}, at)
@@ -127,7 +128,7 @@ func (s *Store) write(d debt) bool {
 		if err := s.shared.TakeWithin(s.ctx, time.Until(end), charges[:], receipts[:]); err != nil {
 			if _, odd := unreadable(err); odd {
 				s.complain(err)
-				return true // an unreadable key cannot owe anything
+				return true // the debt of an unreadable key is dropped
 			}
 			d.shard.suspect()
 			return !notCharged(err)

@@ -5,7 +5,7 @@ package kernel
 // concurrent use.
 type Log struct{ units history }
 
-// history has the units of a log, the oldest first. A position is valid until the history changes.
+// history has the units of a log, the oldest first. A position identifies a unit until the history changes.
 type history interface {
 	// newest returns the tick of the newest unit. It returns false for an empty log.
 	newest() (tick int64, any bool)

@@ -3,7 +3,7 @@ package kernel
 import "math/bits"
 
 // stepMeter is the meter kernel. A cost raises the level by cost·Unit, and the level drains by Drain a tick. A cost
-// that would raise the level above Size is refused. Level and tick stand for one number, tick·Drain + level, the
+// that would raise the level above Size does not fit. Level and tick stand for one number, tick·Drain + level, the
 // "theoretical arrival time" of GCRA. So a clock that steps back and forth changes nothing, as long as the level
 // stays below Most.
 //
@@ -54,7 +54,7 @@ func (p *Plan) level(s State, tick int64) (level int64, above bool) {
 	case elapsed <= -p.full:
 		return p.most, true
 	case elapsed >= p.full:
-		// A level above most may not have drained yet.
+		// If the level is above most, it can take longer than full ticks to drain.
 		elapsed = min(elapsed, ceilDiv(s.Used, p.Drain))
 	}
 	level = max(0, s.Used-elapsed*p.Drain)

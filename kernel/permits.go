@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// PermitLasts is how long a permit is held unless it is taken again. A running process takes its permits again
-// before they expire; the permits of a process that has died become free after this time.
+// PermitLasts is the time after which a permit expires, unless it is taken again. A running process takes its
+// permits again before that; the permits of a process that has died become free.
 const PermitLasts = 10 * time.Second
 
 // MaxPermits is the largest number of permits of a plan.
@@ -159,8 +159,8 @@ func (s *Permits) Bytes() int {
 }
 
 // holds reports whether a permit that expires at the time until is held at the time now. A permit is free if its
-// expiry is so far ahead that the clock must have stepped back by more than the span of a permit. Otherwise such a
-// permit would stay held for as long as the clock has jumped.
+// expiry is so far ahead that the clock must have stepped back by more than the span of a permit. Without this
+// rule, such a permit would stay held for as long as the clock has jumped.
 func (p *Plan) holds(until, now int64) bool { return now < until && until-now <= 2*p.Span }
 
 // allHeld reports whether all permits are known to be held without a search of the map until.

@@ -25,7 +25,7 @@ const (
 	Lock
 	// InFlight keeps which permits are held: see [Permits].
 	InFlight
-	// Distinct keeps the values of the last period, as permits that are never given back.
+	// Distinct keeps the values of the last period as permits: see [NewDistinct].
 	Distinct
 )
 
@@ -63,12 +63,12 @@ const maxLevel = 1 << 52
 // afterwards, and may be used by several goroutines.
 type Plan struct {
 	Kernel Kind
-	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the numbers would not be exact
-	// otherwise. For a [StampLog] or [CountLog] it is the resolution of the log within the period, rounded up. Times
-	// are rounded down to ticks.
+	// Tick is the unit of time in microseconds: 1, or, if the numbers would not be exact with this, 1,000 or
+	// 1,000,000. For a [StampLog] or [CountLog] it is the resolution of the log within the period, rounded up.
+	// Times are rounded down to ticks.
 	Tick int64
 	// In a meter, each unit adds Unit to the level, each tick lowers the level by Drain, and units that would raise
-	// the level above Size are refused. With g = gcd(count, period in ticks), Unit is period/g, Drain is count/g,
+	// the level above Size do not fit. With g = gcd(count, period in ticks), Unit is period/g, Drain is count/g,
 	// and Size is burst·Unit.
 	Unit, Drain, Size int64
 	// Span is the length of a window, in ticks, or the time for which a permit or a value is held. In a log, a unit
@@ -76,12 +76,13 @@ type Plan struct {
 	// period even if it was taken at the end of that tick. Span is 1 where windows are months of the calendar,
 	// which [Plan.WindowAt] numbers.
 	Span int64
-	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits or of distinct
-	// values, or the count of a window or a log.
+	// Capacity is the largest number of units that can pass at once: the burst of a meter, the number of permits or
+	// of distinct values, or the count of a window or a log.
 	Capacity int64
-	// Most is the most units that a state of the plan keeps: the level of a meter, the count of a window or a log. It
-	// is Capacity by default. It is larger if the plan shares states with plans of a larger Capacity, or if costs can
-	// be charged even above the limit ([Plan.Owe]). A meter's level above Most means that the clock has stepped back.
+	// Most is the largest number of units that a state of the plan keeps: the level of a meter, the count of a
+	// window or a log. It is Capacity by default. It is larger if the plan shares states with plans of a larger
+	// Capacity, or if costs can be charged even above the limit ([Plan.Owe]). A meter's level above Most means that
+	// the clock has stepped back.
 	Most int64
 	// Fixed means that stores do not raise Most: see [Plan.Raised].
 	Fixed bool

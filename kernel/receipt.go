@@ -22,9 +22,9 @@ type Receipt struct {
 	// forgotten. For a Queue, it is the level at the end of the charge's turn, or 0 if that turn is the last of the
 	// queue. For a distinct value, it is the time when the value would have expired without the step, or 0.
 	Prev int64
-	// Wait of a log is the tick at which the cost will fit. If the cost fits now, it is the tick at which one more
-	// unit will fit. Zero means at once, or never. Wait of distinct values is the time at which a new value will
-	// fit. If a new value fits now, it is the time at which the least recently used value expires.
+	// Wait of a log is the tick at which the cost will fit. If the cost fits now, Wait is the tick at which one
+	// more unit will fit. Zero means at once, or never. For distinct values, Wait is the time at which a new value
+	// will fit. If a new value fits now, Wait is the time at which the least recently used value expires.
 	Wait int64
 	// Cut is the number of units of an owed cost that were not committed, because the state has reached the plan's
 	// Most. A fraction of a unit counts as one.
@@ -98,8 +98,9 @@ func (p *Plan) Until(tick, now int64) time.Duration {
 	return time.Duration(min(max(0, tick*p.Tick-now), most)) * time.Microsecond
 }
 
-// Owed returns the number of units by which a state is above the plan's Capacity, rounded up. These have to drain
-// or expire before any unit can fit. It is 0 if nothing is owed ([Plan.Owe]), and for penalties and permits.
+// Owed returns the number of units by which a state is above the plan's Capacity, rounded up. These units have to
+// drain or expire before another can fit. Owed returns 0 if nothing is owed (see [Plan.Owe]), and for penalties and
+// permits.
 func (p *Plan) Owed(r *Receipt) int64 {
 	switch p.Kernel {
 	case Meter:

@@ -2,7 +2,7 @@ package kernel
 
 import "sync"
 
-// maxSiblings is the most fingerprints that [Siblings] remembers.
+// maxSiblings is the largest number of fingerprints that [Siblings] remembers.
 const maxSiblings = 1 << 16
 
 // Siblings remembers, for each fingerprint, the largest Most of the plans that a store has been charged with: see

@@ -1,8 +1,8 @@
 package kernel
 
 // Snapshot is the state of a key as far as a receipt shows it. As long as nothing is given back, the receipts of
-// later denied charges can be derived from it: units taken since then only add to the used units, so the store
-// denies each charge that the snapshot denies.
+// later denied charges can be derived from the snapshot: units taken after it only add to the used units, so the
+// store denies each charge that the snapshot denies.
 type Snapshot struct {
 	// Now is the time of the receipt, in microseconds since the Unix epoch.
 	Now int64
@@ -48,7 +48,7 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 // snapshot, and reports whether this receipt is known. The plan must have the fingerprint of the plan that made the
 // snapshot. If the oldest unit of a log is unknown, Receipt assumes that no unit has expired; then the receipt is
 // known only if the charge fits. For permits, Receipt assumes that none has become free, and that the requested
-// permit is not held. So no charge may be denied because of a receipt of permits.
+// permit is not held. So do not deny a charge because of a receipt of permits.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():

@@ -46,7 +46,7 @@ func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
 	landed := min(cost, max(0, room))
 	r.Cut = cost - landed
 	if r.Used += p.Level(landed); p.Kernel == Meter && r.Cut > 0 {
-		r.Used = p.most // includes a part of another unit
+		r.Used = p.most // includes a fraction of another unit
 	}
 	switch {
 	case r.Used == before:

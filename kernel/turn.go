@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Point is a time on the store's clock: a tick, and the fraction of it in which a level of Part drains.
+// Point is a time on the store's clock: a tick, plus the fraction of a tick in which a level of Part drains.
 type Point struct {
 	Tick, Part int64 // 0 ≤ Part < Drain
 }
@@ -49,7 +49,7 @@ func (p *Plan) TurnOf(cost int64, r *Receipt) (_ Span, waits bool) {
 }
 
 // Delay returns how long an admitted charge of cost units waits for its turn, rounded up to a whole number of
-// ticks. The result early is the level that drains in the time by which the wait was rounded up.
+// ticks. The result early is the level that drains in the time that rounding has added.
 func (p *Plan) Delay(cost int64, r *Receipt) (_ time.Duration, early int64) {
 	level := max(0, r.TurnEnd()-max(0, cost)*p.Unit)
 	ticks := ceilDiv(level, p.Drain)

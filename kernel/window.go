@@ -39,7 +39,7 @@ func (p *Plan) windowTick(now int64) int64 {
 
 // rolled returns s as of the given tick. If the clock has stepped back by less than a window, time stands still at
 // the beginning of the window of s. If it has stepped back further, the counts move to the clock's window, and the
-// result moved is true. Otherwise a key would wait for as long as the clock has jumped.
+// result moved is true. If they did not, a key would wait for as long as the clock has jumped.
 func (p *Plan) rolled(s State, tick int64) (w State, moved bool) {
 	n := tick / p.Span
 	empty := s.Used == 0 && s.Prev == 0

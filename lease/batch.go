@@ -10,12 +10,12 @@ import (
 // batch is a grant that is being spent. Spending changes only atomic counters, so it needs no lock.
 type batch struct {
 	next    atomic.Int64 // the number of the first unspent unit; n or more if the batch is used up
-	low     atomic.Int64 // once the field next has passed this unit, the pool reserves more units
-	skipped atomic.Int64 // units that expired before their turn
+	low     atomic.Int64 // when the field next passes this unit, the pool reserves more units
+	skipped atomic.Int64 // units that expired before they could be spent
 
 	grant
-	// level is the level of the state after the reservation: the level of a meter, or the number of units of a
-	// window that were no longer available.
+	// level is the level of a meter after the reservation, or the number of units of a window that were then no
+	// longer available.
 	level int64
 	// The server granted the batch between these two times. They are in microseconds, by the clock of the Store.
 	sent, back int64
@@ -37,9 +37,9 @@ func (b *batch) latest(at int64) int64 {
 	return b.now + e + e>>9 + 2 // e>>9: clocks differ in speed; 2: clocks count whole microseconds
 }
 
-// spend spends cost units. The parameter to is the present time by the server's clock, or the latest time that this
-// can be. The result ok reports whether the batch had enough units. The result low reports whether the batch has
-// just passed the mark at which more units are reserved.
+// spend spends cost units. The parameter to is the present time by the server's clock, or an upper bound of it. The
+// result ok reports whether the batch had enough units. The result low reports whether the batch has just passed
+// the mark at which more units are reserved.
 func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
 	for {
 		next := b.next.Load()
@@ -60,7 +60,7 @@ func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
 	}
 }
 
-// left returns how many units may be spent if the server's clock shows the given time.
+// left returns how many units can be spent if the server's clock shows the given time.
 func (b *batch) left(to int64) int64 { return max(0, b.n-max(b.next.Load(), b.first(to))) }
 
 // spent returns how many units were spent.
@@ -72,7 +72,7 @@ func (b *batch) close() (spent, first int64) {
 	return first - b.skipped.Load(), first
 }
 
-// unspend undoes the spending of cost units, starting with the given unit. If further units have been spent since,
+// unspend undoes the spending of cost units, starting with the given unit. If further units were spent after them,
 // it changes nothing and returns false.
 func (b *batch) unspend(first, cost int64) bool {
 	return b.next.CompareAndSwap(first+cost, first)
@@ -88,6 +88,6 @@ func (b *batch) part(first, cost int64) *batch {
 	return p
 }
 
-// admit writes the receipt of a charge that was spent when the server's clock showed the time now. The parameter
-// left is the number of units that remain in this process after the charge.
+// admit writes the receipt of a charge whose units were spent when the server's clock showed the time now. The
+// parameter left is the number of units that remain in this process after the charge.
 func (b *batch) admit(r *sluice.Receipt, now, left int64) { b.admitted(r, now, left, b.level) }

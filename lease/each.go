@@ -21,7 +21,7 @@ func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []
 // takeEach decides calls by leases if possible, and passes the other calls on as one list.
 func (s *Store) takeEach(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	var rest []sluice.TakeCall
-	var indexes []int // their indexes in calls
+	var indexes []int // for each of rest, its index in calls
 	var joints []*joint
 	for i := range calls {
 		c := &calls[i]

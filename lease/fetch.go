@@ -9,18 +9,18 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// fetchFor is how long the call that reserves units may take. Units that arrive later would expire almost at once.
+// fetchFor is the time limit of the call that reserves units. Units that arrive later would expire almost at once.
 const fetchFor = Horizon
 
 // turns divides the horizon: a pool to which the store has refused units tries again after 1/turns of the horizon.
 const turns = 4
 
 // longestTurn is the longest time, in microseconds, for which a pool refuses charges after a refusal by the store.
-// In that time, other processes may have given back units.
+// It is short, because other processes may give back units.
 const longestTurn = 1_000_000
 
-// fetch reserves n units. If the store has fewer, it tries once more with fewer, but not with fewer than the
-// parameter need. The parameter all is the number of wanted units.
+// fetch reserves n units. If the store has fewer, it tries a second time with fewer units, but at least with the
+// number in the parameter need. The parameter all is the number of wanted units.
 func (s *Store) fetch(p *pool, n, all, need int64) {
 	defer s.running.Done()
 	var b *batch
@@ -101,7 +101,7 @@ func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 	switch took := r.Now - p.since.Now; {
 	case p.known.back == 0:
 		p.since, p.own = *r, 0
-	case took >= p.horizon/8: // in a shorter time, the result would be mostly chance
+	case took >= p.horizon/8: // a measurement over a shorter time would be mostly chance
 		p.drift = float64(r.Used-p.own-p.since.Used) / float64(took)
 		p.since, p.own = *r, 0
 	}
@@ -120,12 +120,12 @@ type fetching struct {
 
 func newFetching() *fetching { return &fetching{over: make(chan struct{})} }
 
-// errDrained is the result of a reservation with too few units left when its receipt arrives: the level is so low
-// that units drain on the way. Callers that waited for the reservation call the store instead of waiting for
+// errDrained is the result of a reservation that has too few units left when its receipt arrives: the level is so
+// low that units drain before that. Callers that waited for the reservation call the store instead of waiting for
 // another.
 var errDrained = errors.New("lease: the reserved units have drained before they arrived")
 
-// others returns the most units that all processes together may give back in a horizon.
+// others returns the largest number of units that all processes together can give back in a horizon.
 func (p *pool) others() int64 {
 	if p.budget == nil {
 		return 0
@@ -135,7 +135,7 @@ func (p *pool) others() int64 {
 
 // fetched records the result of a reservation. The parameter all is the number of units that were wanted, and need
 // is the number of units that are needed at once. fetched returns true if so many units have drained that fewer
-// than the needed ones are left. p.mu is held.
+// than max(1, need) are left. p.mu is held.
 func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained bool) {
 	at := s.now()
 	over := p.fetching
@@ -147,7 +147,7 @@ func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained 
 		if drained = b.left(b.latest(at)) < max(1, need); drained {
 			over.err = errDrained
 		}
-		if !p.dead.Load() { // units of a dead pool are left to drain
+		if !p.dead.Load() { // the units of a dead pool are not given back, and drain
 			p.add(b, at)
 		}
 	}
@@ -196,7 +196,7 @@ func (p *pool) giveBack(batches []*batch, at int64) (calls []sluice.TakeCall) {
 	return calls
 }
 
-// sweepEvery is the interval in which pools are examined.
+// sweepEvery is the interval at which pools are examined.
 const sweepEvery = Horizon / 8
 
 // sweepLater starts a sweep after sweepEvery. s.inserting is held.
@@ -236,9 +236,8 @@ func (s *Store) sweep() {
 // keptFor is how long an unused pool is kept, in microseconds.
 const keptFor = 1_000_000
 
-// look reports whether a pool is no longer worth keeping, and returns the batches to give back. These are all
-// batches if no request has come in a time in which six units are usually requested: such a pause is hardly ever
-// chance.
+// look reports whether a pool is no longer worth keeping, and returns the batches to give back. It returns all
+// batches if nothing was requested for as long as six units usually take: such a pause is hardly ever chance.
 func (p *pool) look(at int64) (idle bool, old []*batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,24 +8,24 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Horizon is the longest time for which a reserved unit may be kept, by the server's clock.
+// Horizon is the longest time for which a reserved unit can be kept, by the server's clock.
 const Horizon = 250 * time.Millisecond
 
 // grant has the units that one Take has reserved, as its receipt shows them. Units are numbered from 0 in the order
-// in which they are spent. Each unit may be spent up to a certain time, which is never earlier than the time of the
-// unit before it. Times are in microseconds, by the server's clock.
+// in which they are spent. Each unit can be spent up to a certain time, which is never earlier than that of the
+// previous unit. Times are in microseconds, by the server's clock.
 type grant struct {
 	plan    *sluice.Plan
 	now     int64 // when the units were reserved
 	n       int64 // the number of units
-	beneath int64 // for a meter, the level beneath the first unit if other processes give back all that they may
-	end     int64 // no unit may be spent later
-	deep    bool  // all units may be spent until end
+	beneath int64 // for a meter, the level beneath the first unit if other processes give back all that they can
+	end     int64 // no unit can be spent after this time
+	deep    bool  // all units can be spent until end
 }
 
 // newGrant returns the grant of a receipt for n units. The grant is empty if the server's clock has stepped back to
-// before the window of the state. The parameter others is the most units that all processes together may give back
-// in a horizon.
+// before the window of the state. The parameter others is the largest number of units that all processes together
+// can give back in a horizon.
 func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
 	g := grant{plan: p, now: r.Now, n: n, end: r.Now + Horizon.Microseconds(), deep: true}
 	if p.Kernel == kernel.Meter {
@@ -41,8 +41,8 @@ func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
 	return g
 }
 
-// first returns the number of the first unit that may be spent at a time, or g.n if no unit may be spent then. The
-// time must not be before the reservation.
+// first returns the number of the first unit that can be spent at a time, or g.n if none can. The time must not be
+// before the reservation.
 func (g *grant) first(at int64) int64 {
 	switch {
 	case at > g.end:
@@ -58,8 +58,8 @@ func (g *grant) first(at int64) int64 {
 	return min(g.n, (drained+p.Unit-1)/p.Unit)
 }
 
-// until returns the time up to which unit i may be given back. Until then, a unit of a meter may also be spent;
-// units of a window may only be spent until g.end.
+// until returns the time up to which unit i can be given back. A unit of a meter can be spent up to the same time;
+// a unit of a window can be spent only until g.end.
 func (g *grant) until(i int64) int64 {
 	p := g.plan
 	level := g.beneath + i*p.Unit
@@ -74,8 +74,8 @@ func (g *grant) until(i int64) int64 {
 }
 
 // horizon returns how far ahead units of a plan are reserved, in microseconds, or 0 if reserving is not worth it.
-// The horizon is at most a quarter of the time in which a full bucket drains, so that the level that must remain
-// beneath the units is a small part of the burst.
+// The horizon is at most a quarter of the time in which a full bucket drains, so that the level beneath the units,
+// which must not drain, is a small part of the burst.
 func horizon(p *sluice.Plan) int64 {
 	if p.Leasable() != nil {
 		return 0
@@ -102,9 +102,9 @@ const (
 	fewest   = 4     // units: a horizon in which fewer units pass is not worth it
 )
 
-// budget returns the plan that all processes charge when they give back units, or nil if they may give back all
-// units. For a meter, the plan's count is a sixteenth of the units that pass in a horizon h. Its period is at least
-// as long as a unit may be kept, and differs from the period of any other limit.
+// budget returns the plan that all processes charge when they give back units, or nil if they can give back any
+// number of units. The plan's count is a sixteenth of the units that pass in a horizon h. Its period is at least as
+// long as a unit can be kept, and differs from the period of any other limit.
 func budget(p *sluice.Plan, h int64) *sluice.Plan {
 	if p.Kernel != kernel.Meter {
 		return nil
@@ -117,7 +117,7 @@ func budget(p *sluice.Plan, h int64) *sluice.Plan {
 	return b
 }
 
-// largest returns the most units that one charge may take from a lease. A larger charge goes to the store.
+// largest returns the largest cost that can be taken from a lease. A larger charge goes to the store.
 func largest(p *sluice.Plan, h int64) int64 {
 	if p.Kernel == kernel.Meter {
 		return max(1, h/p.Tick*p.Drain/p.Unit/4)
@@ -125,9 +125,9 @@ func largest(p *sluice.Plan, h int64) int64 {
 	return max(1, int64(float64(p.Capacity)*float64(h)/float64(p.Span*p.Tick))/4)
 }
 
-// refused returns the receipt of a charge that does not fit now. The receipt has a state of the plan that leads to
-// the given wait, in microseconds. The wait for a fixed window is at least the rest of the window, and the wait for
-// a sliding window is at most the rest of the window.
+// refused returns the receipt of a charge that does not fit now. Its state is chosen so that the wait is the given
+// one, in microseconds. But the wait for a fixed window is at least the rest of the window, and the wait for a
+// sliding window is at most the rest of the window.
 func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	r := sluice.Receipt{Receipt: kernel.Receipt{Now: now}, Origin: sluice.ByLease}
 	if p.Kernel == kernel.Meter {
@@ -146,9 +146,9 @@ func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	return r
 }
 
-// admitted writes the receipt of a charge that was spent at the time now. The parameter left is the number of units
-// that remain in this process after the charge. If no unit remains, but the store probably has another unit, the
-// receipt shows one remaining unit.
+// admitted writes the receipt of a charge whose units were spent at the time now. The parameter left is the number
+// of units that remain in this process after the charge. If no unit remains, but the store probably has another
+// unit, the receipt shows one remaining unit.
 func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	p := g.plan
 	*r = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Fits: true}, Origin: sluice.ByLease}

@@ -13,13 +13,13 @@ type joint struct {
 	spent    []spending
 	charges  []sluice.Charge // for the shared store
 	receipts []sluice.Receipt
-	indexes  []int   // the index of each of these charges in the Take
-	pools    []*pool // the pool of each of these charges, or nil
+	indexes  []int   // for each of charges, its index in the Take
+	pools    []*pool // for each of charges, its pool or nil
 	sent     int64   // when the shared store was called, by the clock of the Store
 	refused  bool    // whether a lease has refused a charge
 }
 
-// spending is a charge that was spent from a batch.
+// spending is a charge whose units were spent from a batch.
 type spending struct {
 	pool        *pool
 	batch       *batch
@@ -130,7 +130,7 @@ func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, index int, r *slui
 			}
 			p.refused += c.Cost
 			n, _ := p.wants(at, 0)
-			if room := p.room(at); room < c.Cost || room-n > c.Cost { // otherwise the reservation could take the units that this charge needs
+			if room := p.room(at); room < c.Cost || room-n > c.Cost { // the reservation must leave the units that this charge needs
 				s.fetchLocked(p, at, 0)
 			}
 			return false

@@ -17,11 +17,11 @@ type pool struct {
 	plan    *sluice.Plan
 	onError sluice.OnError
 	horizon int64 // how far ahead units are reserved, in microseconds
-	most    int64 // the most units of one charge
+	most    int64 // the largest cost that can be taken from the pool
 	budget  *sluice.Plan
 
 	batch  atomic.Pointer[batch] // the batch that is being spent, or nil
-	queued atomic.Int64          // about how many units the batches in queue have together
+	queued atomic.Int64          // the approximate number of units in queue
 	dead   atomic.Bool           // the pool has ended; the store decides
 
 	mu       sync.Mutex
@@ -31,21 +31,21 @@ type pool struct {
 	waiting  int64     // the number of units that callers wait for
 	demand   int64     // units that are requested in a horizon
 	measured int64     // when demand was measured
-	before   int64     // the value of total at measured
+	before   int64     // what total returned at the time measured
 	last     int64     // how many units the last reservation brought, if these were fewer than wanted; otherwise 0
 	again    int64     // the time until which the pool refuses without calling the store
 	fetching *fetching // the reservation that is under way, or nil
-	old      []*batch  // batches with units that can be given back, and not spent
+	old      []*batch  // batches with units that are to be given back, not spent
 	shallow  int64     // the time since which the level has been too low for reservations, or 0
-	// These are set when reserved units have drained before they arrived. The store decides until a time (the field
-	// drains), or until the field refused reaches a number (the field enough).
+	// If reserved units have drained before they arrived, the store decides until the time in the field drains, or
+	// until the field refused reaches the field enough.
 	drains, enough int64
 	known          known
 	drift          float64        // change of the bucket's level per microsecond, from draining and from other processes; 0 if unknown
 	since          sluice.Receipt // the receipt at which the measurement of drift started
-	own            int64          // the level that this process has added since that receipt
+	own            int64          // the level that this process has added after that receipt
 	latency        int64          // the longest recent duration of a reservation, in microseconds
-	swept          int64          // the value of total when the pool was last examined
+	swept          int64          // what total returned when the pool was last examined
 	grewAt         int64          // when the field swept last grew
 }
 
@@ -60,8 +60,8 @@ func (p *pool) counts(c *sluice.Charge) bool {
 	return p.key == c.Key && p.plan.Fingerprint == c.Plan.Fingerprint
 }
 
-// like reports whether units that were leased under the pool's plan may be spent under the given plan, which has
-// the same fingerprint. They may not be spent if the limit has changed, or if one plan is a bucket and the other is
+// like reports whether units that were leased under the pool's plan can be spent under the given plan, which has
+// the same fingerprint. They cannot be spent if the limit has changed, or if one plan is a bucket and the other is
 // a queue.
 func (p *pool) like(plan *sluice.Plan) bool {
 	return p.plan == plan || p.plan.Capacity == plan.Capacity && p.plan.Most == plan.Most &&
@@ -139,7 +139,7 @@ func (p *pool) over(b *batch, at int64) bool {
 func (p *pool) cover() int64 { return max(1, p.demand*3/4) }
 
 // mark returns the number of remaining units at which the next reservation starts: the demand during twice the
-// recent duration of a reservation.
+// recent duration of a reservation, but at most a quarter of what cover returns.
 func (p *pool) mark() int64 { return min(p.cover()/4, 1+2*p.latency*p.demand/p.horizon) }
 
 // spent returns how many units were spent. p.mu is held.
@@ -157,7 +157,7 @@ func (p *pool) spent() int64 {
 // total returns how many units were requested. p.mu is held.
 func (p *pool) total() int64 { return p.spent() + p.refused + p.waiting }
 
-// left returns how many units may be spent. p.mu is held.
+// left returns how many units can be spent. p.mu is held.
 func (p *pool) left(at int64) int64 {
 	n := int64(0)
 	if b := p.batch.Load(); b != nil {
@@ -189,8 +189,8 @@ func (p *pool) putBack(b *batch, first, cost, at int64) {
 	}
 }
 
-// trim sets aside, to be given back, the units of a batch that will probably expire before they are requested. p.mu
-// is held.
+// trim moves units to p.old, to be given back: those units of the current batch that will probably expire before
+// they are requested. p.mu is held.
 func (p *pool) trim(at int64) {
 	if !p.scarce(p.room(at)) {
 		return
@@ -250,17 +250,17 @@ func (p *pool) wait(units int64) {
 	p.mu.Unlock()
 }
 
-// worthwhile reports whether to reserve units. The demand must be at least the demand that started the lease, or
-// half of it if the bucket has plenty. With lower demand, it does not pay to raise the level of a bucket. p.mu is
-// held.
+// worthwhile reports whether to reserve units. For a bucket, the demand must be at least the constant worth, or
+// half of it if the bucket is known to be less than half full. With a lower demand, raising the level of the bucket
+// costs more than the lease saves. p.mu is held.
 func (p *pool) worthwhile(at int64) bool {
 	return p.plan.Kernel != kernel.Meter || p.known.back == 0 || p.demand >= worth || p.demand >= worth/2 && p.plenty(p.room(at))
 }
 
 // measure updates the demand: the number of units that are requested in a horizon. Each measurement counts for half
 // of the new value, because requests that were held up arrive all at once. A measurement ends after a quarter of a
-// horizon, or after a whole one if the demand is low. It ends earlier if as many units were requested as the demand
-// expects for a whole horizon. p.mu is held.
+// horizon, or after a whole horizon if the demand is low. It ends earlier if as many units were requested as the
+// demand expects for a whole horizon. p.mu is held.
 func (p *pool) measure(at int64) {
 	total, took := p.total(), at-p.measured
 	long := p.horizon / turns
@@ -274,7 +274,7 @@ func (p *pool) measure(at int64) {
 	p.demand, p.measured, p.before = max(1, (now+p.demand+1)/2), at, total
 }
 
-// room returns the most units that may be free in the shared store.
+// room returns an upper bound of the number of free units in the shared store.
 func (p *pool) room(at int64) int64 {
 	k := &p.known
 	if k.back == 0 {
@@ -297,7 +297,8 @@ func (p *pool) room(at int64) int64 {
 // horizon apart.
 func (p *pool) perTurn() int64 { return p.most }
 
-// rest returns the demand in the rest of a window, in units.
+// rest returns the expected demand until the end of the window, but for at most a horizon. For a bucket, it returns
+// the largest int64.
 func (p *pool) rest(at int64) int64 {
 	if k := &p.known; p.plan.Kernel != kernel.Meter && k.back != 0 {
 		now := k.receipt.Now + max(0, at-k.back)
@@ -307,21 +308,21 @@ func (p *pool) rest(at int64) int64 {
 	return math.MaxInt64
 }
 
-// scarce reports whether other processes may miss units that this process reserves and does not spend. They do not
-// miss units of a bucket that is not nearly full, because units drain. If the state of the bucket is unknown, they
-// may miss units.
+// scarce reports whether other processes may need units that this process reserves and does not spend. They do not
+// need them if more than a quarter of the bucket is free, because unspent units drain. If the state of the bucket
+// is unknown, scarce returns true.
 func (p *pool) scarce(room int64) bool {
 	return p.plan.Kernel != kernel.Meter || room <= p.plan.Capacity/4 || p.known.back == 0
 }
 
 // plenty reports whether unspent reservations do no harm, because the bucket is known to be less than half full:
-// then lost units drain before another process misses them.
+// then lost units drain before another process needs them.
 func (p *pool) plenty(room int64) bool {
 	return p.plan.Kernel == kernel.Meter && p.known.back != 0 && room > p.plan.Capacity/2
 }
 
-// part returns how much of the room one process may reserve: half of the room of a bucket, and all of the room of a
-// window. Room that is free in a sliding window now may not be free later, so it is used at once.
+// part returns how much of the room one process can reserve: half of the room of a bucket, and all of the room of a
+// window. Units of a sliding window that are free now are not always free later, so they are reserved at once.
 func (p *pool) part(room int64) int64 {
 	if p.plan.Kernel == kernel.Meter {
 		return room / 2
@@ -345,16 +346,16 @@ func (p *pool) wants(at, need int64) (n, all int64) {
 }
 
 // deposit returns how many more units to reserve in order to raise the bucket's level. It returns 0 unless the
-// level is so low that n reserved units would, at the present demand, drain before they are spent, and at most half
-// of the free units. The parameter level is the level of the bucket with the n units, and beneath is the level
-// without them if other processes give back all that they may. p.mu is held.
+// level is so low that, at the present demand, n reserved units would drain before they are spent. It returns at
+// most half of the free units. The parameter level is the level of the bucket with the n units, and beneath is the
+// level without them if other processes give back all that they can. p.mu is held.
 func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	plan := p.plan
 	if plan.Kernel != kernel.Meter {
 		return 0
 	}
 	enough := max(0, n*(plan.Drain*(p.horizon/plan.Tick)/p.demand-plan.Unit))
-	others := level - n*plan.Unit - beneath // the part of the level that other processes may give back
+	others := level - n*plan.Unit - beneath // the part of the level that other processes can give back
 	target := others + enough + enough/2
 	switch {
 	case beneath >= enough:

@@ -69,8 +69,8 @@ func (s *Store) track() bool {
 // closeFor is the longest time that Close takes to give back units.
 const closeFor = time.Second
 
-// Close gives back the reserved units that can be given back, waiting a second at most, and stops all background
-// work. It leaves the shared store open, and later Takes go to the shared store.
+// Close stops all background work, and gives back the reserved units that can be given back, which takes at most a
+// second. It leaves the shared store open. Later Takes go to the shared store.
 func (s *Store) Close() {
 	s.inserting.Lock()
 	again := s.closed.Swap(true)
@@ -159,7 +159,7 @@ func (s *Store) ask(ctx context.Context, wait time.Duration, charges []sluice.Ch
 	return s.shared.TakeWithin(ctx, wait, charges, receipts)
 }
 
-// concerned reports whether any of the charges may be leased, or ends a lease.
+// concerned reports whether any of the charges can be leased, or ends a lease.
 func concerned(charges []sluice.Charge) bool {
 	for i := range charges {
 		if c := &charges[i]; c.Consistency == sluice.Leased || c.Cost < 0 || c.Owe {
@@ -253,7 +253,7 @@ func (s *Store) drop(p *pool) {
 	s.remove(p)
 }
 
-// leases reports whether any of the charges may be leased. If one of them is a lock, none may be leased, because
+// leases reports whether any of the charges can be leased. If one of them is a lock, none can be leased, because
 // the shared store has to see all charges that the lock watches.
 func (s *Store) leases(charges []sluice.Charge) (any bool) {
 	if s.closed.Load() {

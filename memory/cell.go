@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// cell is a state and its owner: the tag is 48 bits of the key's hash and 16 for the plan that
-// packed the state; the word is the packed state, mixed with the tag.
+// cell has a state and the tag of its owner. The tag has 48 bits of the key's hash, and 16 bits for the plan that
+// packed the state. The word is the packed state, mixed with the tag.
 //
-// A word is free, or busy while a take with charges in other cells has claimed it; otherwise it
-// changes only by compare-and-swap. Free words and all tags belong to the holder of the stripe's
-// lock. So the state of a known key needs no lock.
+// The word of a cell without a state is free. A word is busy while a Take of several charges has claimed the cell.
+// All other words change only by compare-and-swap, so a Take from the state of a known key needs no lock. Only the
+// holder of the stripe's lock changes free words and tags.
 type cell struct{ word, tag atomic.Uint64 }
 
 const (
@@ -23,9 +23,9 @@ const (
 // bucket is a cache line: what a processor reads at once.
 type bucket [4]cell
 
-// at returns the cell of a tag in either of two buckets, or any cell if the tag has none. It reads both and does
-// not branch: a processor cannot predict where a state is, and would wait for the first bucket before it fetches
-// the second.
+// at returns the cell of a tag in either of two buckets, or any cell if the tag has none. It reads both buckets and
+// does not branch: the processor cannot predict which bucket has the state, and would wait for the first before it
+// fetches the second.
 func at(first, second *bucket, tag uint64) *cell {
 	i, j := first.index(tag), second.index(tag)
 	if j != 0 {
@@ -47,12 +47,12 @@ func (c *cell) has(tag uint64) (n int) {
 	return n
 }
 
-// mixed turns a packed state into the word of a tag and back. Without it, a late compare-and-swap could succeed on
-// an equal state of another key that has moved into the cell since. With it, the two mixed words would have to
-// agree in all 64 bits.
+// mixed turns a packed state into the word of a cell with the given tag, and back. If states were not mixed, a late
+// compare-and-swap could succeed on an equal state of another key that has moved into the cell. With mixed states,
+// it succeeds only if the two words agree in all 64 bits by chance.
 func mixed(word, tag uint64) uint64 { return word ^ tag*0x9e3779b97f4a7c15 }
 
-// load returns the word once it is not busy.
+// load returns the word. If the word is busy, it waits until it is not.
 func (c *cell) load() uint64 {
 	if w := c.word.Load(); w != busy {
 		return w
@@ -60,8 +60,8 @@ func (c *cell) load() uint64 {
 	return c.wait()
 }
 
-// wait waits until the claim of the cell ends, which is when a decision ends. It yields, because the goroutine that
-// decides may be waiting for this processor.
+// wait waits until the call that has claimed the cell releases it, and returns the word. It yields, because the
+// goroutine of that call may be waiting for this processor.
 func (c *cell) wait() uint64 {
 	for {
 		runtime.Gosched()
@@ -85,7 +85,7 @@ func (c *cell) exchange(to uint64) uint64 {
 	}
 }
 
-// commit replaces word by next if the cell still contains word, and reports whether it does.
+// commit replaces word by next if the cell contains word, and reports whether it did.
 func (c *cell) commit(word, next uint64) bool {
 	if next == word {
 		return c.word.Load() == word

@@ -6,11 +6,11 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// atOnce is how many Takes of a list share a reading of the clock, and are fetched together.
+// atOnce is the number of Takes that share a reading of the clock, and whose states are fetched together.
 const atOnce = 32
 
-// TakeEach implements [sluice.EachTaker], by the store's own clock as [Store.Take] does. Takes of one charge share
-// readings of the clock, and cost the least.
+// TakeEach implements [sluice.EachTaker], by the store's own clock as [Store.Take] does. Takes of one charge are
+// the cheapest, because they share readings of the clock.
 func (s *Store) TakeEach(_ context.Context, calls []sluice.TakeCall) {
 	for len(calls) > 0 {
 		n := min(len(calls), atOnce)
@@ -19,14 +19,14 @@ func (s *Store) TakeEach(_ context.Context, calls []sluice.TakeCall) {
 	}
 }
 
-// place is the location of the state of a single charge, unless the state moves.
+// place has the two buckets that can contain the state of a charge.
 type place struct {
-	layout        *layout // nil: the charge is not of the usual kind
+	layout        *layout // nil if takeClockFirst cannot take the charge
 	hash          uint64
 	first, second *bucket
 }
 
-// takeGroup has the processor fetch all states while it reads the clock. Each charge is taken at that time first:
+// takeGroup has the processor fetch all states while it reads the clock. It tries to take each charge at that time:
 // see takeClockFirst.
 func (s *Store) takeGroup(calls []sluice.TakeCall) {
 	var places [atOnce]place
@@ -46,7 +46,7 @@ func (s *Store) takeGroup(calls []sluice.TakeCall) {
 	}
 }
 
-// takePlaced takes a charge of the usual kind, and returns the time at which it was taken.
+// takePlaced takes a charge with a place, and returns the time at which it was taken.
 func (s *Store) takePlaced(now int64, p *place, c *sluice.Charge, r *sluice.Receipt) int64 {
 	l, tag := p.layout, p.layout.tag(p.hash)
 	if !s.takeClockFirst(now, p.first, p.second, l, tag, c.Cost, r) &&

@@ -15,7 +15,7 @@ func (sm *summary) set(n int, lowest priority, soonest int64) {
 	sm.soonest.Store(soonest)
 }
 
-// add extends a summary to a new or changed record. The caller holds the lock of the stripe.
+// add updates a summary for a new or changed record. The caller holds the lock of the stripe.
 func (sm *summary) add(n int, r priority, until int64) {
 	sm.n.Store(int64(n))
 	if int64(r) < sm.lowest.Load() {
@@ -42,9 +42,10 @@ func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
 // overHalf, the search reads all summaries.
 const sampleSize = 64
 
-// victimStripe returns the stripe with the overflow of the lowest priority, and that priority as far as it is known
-// without locks. It reads the summaries of some stripes. If all records of these stripes have used more than half
-// of their limits, it reads all summaries, so that such records are evicted only if the store has no others.
+// victimStripe returns the stripe whose overflow has the record of the lowest priority, and that priority, as far
+// as both are known without locks. It reads the summaries of some stripes. If all records of these stripes have
+// used more than half of their limits, it reads all summaries, so that such records are evicted only if the store
+// has no others.
 func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 	summaries := s.overflow.summaries
 	first := int(s.overflow.hand.Add(1) % uint64(len(summaries)))

@@ -35,7 +35,7 @@ func (s *Store) takeFast(now int64, hash uint64, c *sluice.Charge, r *sluice.Rec
 	return taken
 }
 
-// limited remembers some of the hashes that were denied last. Its length is a power of two. A denied key is mostly
+// limited remembers some of the hashes that were denied last. Its length is a power of two. A denied key is usually
 // denied again, and takeClockFirst cannot deny, so takeFast does not call it for these hashes. If the keys follow
 // Zipf's law and two thirds of the requests are denied, the useless calls would take a quarter of the time. A wrong
 // guess costs at most as much as a useless call.
@@ -59,7 +59,8 @@ func (l *lately) holds(hash uint64) bool { return l.hash.Load() == uint32(hash>>
 
 func (l *lately) put(hash uint64) { l.hash.Store(uint32(hash >> 16)) }
 
-// takeStateFirst reads the state, and only then the clock, if now is own.
+// takeStateFirst takes a charge from a state in a cell. If now is own, it reads the clock after the state. It
+// reports false if the state is missing, or if the next state does not fit in a cell.
 func (s *Store) takeStateFirst(now int64, stripe uint64, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
 	for {
 		c, word := s.tables.find(stripe, tag)
@@ -76,8 +77,8 @@ func (s *Store) takeStateFirst(now int64, stripe uint64, l *layout, tag uint64, 
 	}
 }
 
-// manyBuckets is the size of a stripe's table from which takeClockFirst pays off: with so many keys, a state is
-// seldom in the processor's caches.
+// manyBuckets is the smallest size of a stripe's table for which takeClockFirst is faster: with so many keys, a
+// state is seldom in the processor's caches.
 const manyBuckets = 16
 
 // takeClockFirst takes from a meter at a time that was read before its state. Reading the clock waits for all
@@ -99,8 +100,8 @@ func (s *Store) takeClockFirst(now int64, first, second *bucket, l *layout, tag 
 	return next > reserved && c.word.CompareAndSwap(word, next)
 }
 
-// takeAllFast is takeFast for several charges. It claims the cells of all charges but the last in the order of
-// their hashes, which prevents deadlocks. The write to the last cell commits all charges.
+// takeAllFast is takeFast for several charges. In the order of their hashes, which prevents deadlocks, it claims
+// the cells of all charges but the last. The write to the last cell commits all charges.
 func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) bool {
 	for i := range ops {
 		o := &ops[i]

@@ -11,7 +11,7 @@ const hugePage = 2 << 20
 // neighbouring memory: most pieces lie side by side. It changes nothing on systems that always or never use huge
 // pages.
 func hugePages(piece unsafe.Pointer, size uintptr) {
-	if size < hugePage/4 { // a small store stays small, and one of 64 MB grows by half a page
+	if size < hugePage/4 { // rounding up would add too much to a small store
 		return
 	}
 	from := uintptr(piece) &^ (hugePage - 1)

@@ -16,7 +16,7 @@ type record struct {
 	held  *kernel.Permits // nil except for permits
 }
 
-// changes reports whether states of p are changed in place, and never fit a cell.
+// changes reports whether states of p are changed in place. Such states are never in a cell.
 func changes(p *sluice.Plan) bool { return p.Kernel.Log() || p.Kernel.Permits() }
 
 func (a *record) permits() *kernel.Permits {
@@ -34,7 +34,7 @@ func (a *record) empty() bool {
 	return a.log.EmptyAt(&a.plan.Plan) == 0
 }
 
-// overflow bounds the records of all stripes.
+// overflow bounds the memory of all records.
 type overflow struct {
 	max       int64
 	bytes     atomic.Int64
@@ -91,7 +91,7 @@ func (o *op) findRecord() *record {
 	return nil
 }
 
-// setRecord stores the state of an op that was changed in place. r is its receipt.
+// setRecord stores the record of an op whose state was changed in place. r is the op's receipt.
 func (s *Store) setRecord(o *op, c *sluice.Charge, r *sluice.Receipt) {
 	if o.full {
 		return
@@ -113,7 +113,7 @@ func (s *Store) setRecord(o *op, c *sluice.Charge, r *sluice.Receipt) {
 	}
 }
 
-// setState stores the state of an op that does not fit in a cell.
+// setState stores the new state of an op in a record, because it does not fit in a cell.
 func (s *Store) setState(o *op, p *sluice.Plan, r *sluice.Receipt) {
 	if o.held > 0 {
 		o.record.plan, o.record.state = p, o.new
@@ -155,7 +155,7 @@ func (s *Store) removeAt(sa *overflowTable, at int, bytes int64) {
 }
 
 // sweep drops the records that have drained. It runs each time the number of records has doubled, so its cost per
-// record is small. No op may be running in the stripe, because it could use one of the records.
+// record is small. It must not run during an op in the stripe, because the op could use one of the records.
 func (s *Store) sweep(st *stripe, now int64) {
 	sa := st.overflow
 	if sa == nil || sa.n < sa.sweep {

@@ -8,7 +8,7 @@ import (
 // entry is a record with copies of the fields that searches read, so that a search reads one stretch of memory.
 type entry struct {
 	hash     uint64
-	priority priority // as of the record's last change; it can only have become lower since
+	priority priority // as of the record's last change; the present priority can only be lower
 	until    int64    // when the record will be empty, in microseconds since the epoch
 	record   *record
 }
@@ -30,7 +30,7 @@ func (e *entry) at(now int64) priority {
 type overflowTable struct {
 	entries []entry // an entry without a record is free
 	n       int     // number of entries in use
-	sweep   int     // the n at which drained records are searched for
+	sweep   int     // the n at which Store.sweep searches for drained records
 }
 
 const (
@@ -87,7 +87,7 @@ func (sa *overflowTable) find(hash uint64, a *record) int {
 // rebuild makes a table of the given entries, with room for n and half as many again.
 func (sa *overflowTable) rebuild(entries []entry, n int) {
 	larger := slices.Grow([]entry(nil), max(minEntries, n+n/2+1))
-	sa.entries = larger[:cap(larger)] // use what the allocator rounds up to
+	sa.entries = larger[:cap(larger)] // use all that the allocator has rounded up to
 	clear(sa.entries)
 	for _, e := range entries {
 		if e.record != nil {
@@ -99,7 +99,7 @@ func (sa *overflowTable) rebuild(entries []entry, n int) {
 // remove removes the entry at an index. A table that is nearly empty becomes smaller.
 func (sa *overflowTable) remove(at int) {
 	for i := sa.next(at); sa.entries[i].record != nil; i = sa.next(i) {
-		// The entry at i may move to at, unless its home is after at.
+		// The entry at index i can move to index at, unless its home is after at.
 		home := sa.home(sa.entries[i].hash)
 		behind := at < home && home <= i
 		if i < at {
@@ -117,7 +117,8 @@ func (sa *overflowTable) remove(at int) {
 }
 
 // victim returns the index of the record with the lowest priority, that priority, and when the first record drains.
-// If all records had used more than half when they were last changed, it updates their priorities first.
+// If all records had used more than half of their limits when they were last changed, it updates their priorities
+// first.
 func (sa *overflowTable) victim(now int64) (at int, r priority, soonest int64) {
 	at, r, soonest = sa.scan(now)
 	if r < overHalf || r == unevictable {

@@ -2,8 +2,8 @@ package memory
 
 import "github.com/sluicehq/sluice"
 
-// takePair is takeAllFast for two charges, the most common number above one. Without lists, it takes two thirds of
-// the time. It also reports false if another call claims a cell first.
+// takePair is takeAllFast for two charges, the most common number above one. It needs no lists, and so takes two
+// thirds of the time. It also reports false if another call claims a cell first.
 func (s *Store) takePair(now int64, a, b *sluice.Charge, ra, rb *sluice.Receipt) bool {
 	if a.Plan == nil || b.Plan == nil || a.Owe || b.Owe {
 		return false

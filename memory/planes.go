@@ -15,13 +15,13 @@ const (
 	smallShare    = 16 // below 1/smallShare of its maximum, a table grows rather than forget drained states
 )
 
-// tables are the tables of all stripes. They lie in planes: the first buckets of all tables one after another, then
-// the second ones, and so on. So a table grows in place, by linear hashing: each added bucket takes over a part of
-// one other bucket. The address of a bucket follows from the size of its table. So a look-up reads only the bucket,
-// and data that fits in the processor's first-level cache.
+// tables are the tables of all stripes. They lie in planes: the first plane has the first bucket of every table,
+// the second plane the second, and so on. So a table grows in place, by linear hashing: each added bucket takes
+// over some states of one other bucket. The address of a bucket follows from the size of its table. So a look-up
+// reads only the bucket, and data that fits in the processor's first-level cache.
 type tables struct {
 	sizes  []atomic.Uint32          // of each table: see size
-	planes []atomic.Pointer[bucket] // the maximum number that a table may have; nil until allocated
+	planes []atomic.Pointer[bucket] // one for each bucket that a table can have; nil until allocated
 
 	grow sync.Mutex
 	made atomic.Uint32 // number of allocated planes
@@ -88,7 +88,7 @@ func (t *tables) add(n uint32) bool {
 func (t *tables) full(size uint32) bool { return int(size) == len(t.planes) }
 
 // small reports whether a table of the given size grows rather than forget a drained state. The key of a drained
-// state is usually charged again. To insert its state again takes locks, and several times as long as to find it.
+// state is usually charged again. Inserting its state again takes locks, and several times as long as finding it.
 func (t *tables) small(size uint32) bool { return int(size) < len(t.planes)/smallShare }
 
 func (t *tables) bytes() int64 { return int64(t.made.Load()) * int64(len(t.sizes)) * bucketBytes }
@@ -114,7 +114,7 @@ func (t *tables) find(stripe, tag uint64) (*cell, uint64) {
 		b := t.bucket(stripe, i)
 		for j := range b {
 			if c := &b[j]; c.tag.Load() == tag {
-				// The tag has not changed, so the word belongs to it.
+				// If the tag has not changed, the word belongs to it.
 				if w := c.load(); w != free && c.tag.Load() == tag {
 					return c, w
 				}

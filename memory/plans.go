@@ -19,8 +19,8 @@ type layout struct {
 	plan  *sluice.Plan
 	index uint64
 	fits  bool  // if false, no state is packed
-	most  int64 // the largest cost that add can add
-	// For a window: the bits of each count, and of both together.
+	most  int64 // the largest cost that add accepts
+	// For a window: the number of bits of each count, and of all counts in the word.
 	bits, shift uint8
 
 	siblings *siblings
@@ -52,7 +52,7 @@ func newLayout(p *sluice.Plan, index uint64) *layout {
 	l := &layout{plan: p, index: index, siblings: new(siblings)}
 	l.raised.Store(&p.Plan)
 	if p.Kernel == kernel.Lock {
-		return l // few keys have a penalty
+		return l // not packed, because few keys have a penalty
 	}
 	last := uint64(maxTime-1) / uint64(p.Tick)
 	if p.Kernel == kernel.Meter {
@@ -70,7 +70,8 @@ func newLayout(p *sluice.Plan, index uint64) *layout {
 	return l
 }
 
-// setBits divides the word of a window for counts of up to count units, and reports whether they fit.
+// setBits divides the word of a window into bits for counts of up to count units, and reports whether the bits
+// suffice.
 func (l *layout) setBits(count int64) bool {
 	l.bits = uint8(bits.Len64(uint64(count)))
 	l.shift = l.bits
@@ -112,7 +113,7 @@ func (l *layout) unpack(word uint64, now int64) kernel.State {
 	if word <= drained {
 		return kernel.State{}
 	}
-	// Levels above 2*maxTime look alike.
+	// Step treats all levels above 2*maxTime alike.
 	return kernel.State{Tick: tick, Used: int64(min(word-drained, 2*maxTime)), Prev: made}
 }
 
@@ -178,8 +179,8 @@ func (l *layout) add(word uint64, now, cost int64, r *sluice.Receipt) uint64 {
 }
 
 // plans assigns a layout to each plan that a store is used with. Plans that decide alike share a layout. Layouts
-// are never removed, because the plans of a process are few. After maxPlans plans, the states of further plans are
-// kept in the overflow.
+// are never removed, because a process has few plans. After maxPlans plans, the states of further plans are kept in
+// the overflow.
 type plans struct {
 	mu       sync.Mutex
 	siblings map[uint64]*siblings // by fingerprint

@@ -8,10 +8,11 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// priority orders states by what would be lost with them; the lowest is evicted first. The first criterion is how
-// much of the limit is used, in steps of a factor of two. Among states that have used more than half, the first to
-// drain is evicted first. Otherwise a limit of one a second, which a single request uses up, could outlast a limit
-// of an hour. Among the others, the least recently used is evicted first, if that is known.
+// priority orders states by what their eviction would lose; the state with the lowest priority is evicted first.
+// The first criterion is how much of the limit is used, in steps of a factor of two. Among states that have used
+// more than half, the first to drain is evicted first. If it were not, the state of a limit of one unit a second,
+// which a single request uses up, could outlast the state of a limit by the hour. Among the others, the least
+// recently used is evicted first, if that is known.
 //
 // From the highest bit: 4 bits for the step, 52 for the time in microseconds, 7 for the fraction within the step.
 type priority int64
@@ -48,11 +49,11 @@ func priorityOf(p *sluice.Plan, r *sluice.Receipt, lastUsed int64) (_ priority, 
 	}
 	until = min(r.Now+d.ResetAfter.Microseconds(), latest)
 	ends := until
-	if p.Kernel == kernel.Lock { // with the state, the rest of the penalty is lost
+	if p.Kernel == kernel.Lock { // an eviction loses the rest of the penalty
 		ends = r.Tick
 	}
 	used := p.Capacity - d.Remaining
-	if p.Once { // without the record, a repeated request is charged again
+	if p.Once { // an eviction only means that a repeated request is charged again
 		used = 0
 	}
 	return newPriority(used, p.Capacity, lastUsed, ends), until

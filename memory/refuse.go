@@ -15,7 +15,7 @@ const (
 	crowdedFor = 10_000
 )
 
-// crowded reports whether a charge may need room in the overflow for a new key while the overflow is full. It makes
+// crowded reports whether a charge can need room in the overflow for a new key while the overflow is full. It makes
 // room if it can. The caller has no stripe locked.
 func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 	most := s.overflow.max - s.overflow.max/spare
@@ -41,8 +41,8 @@ func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 	return false
 }
 
-// refuseNew causes the denial of an op with a new key that finds no room: it gives the op a used-up state, which is
-// not stored.
+// refuseNew makes the store deny a charge of a new key for which it has no room: it gives the op a used-up state,
+// which is not stored.
 func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 	if o.cell != nil || o.record != nil || o.twin || c.Cost <= 0 || c.Owe {
 		return

@@ -29,7 +29,7 @@ func (s *Store) takeSlow(now int64, charges []sluice.Charge, receipts []sluice.R
 			ops[i].replace()
 		}
 	}
-	// Insertions move states, so ops[i].cell means nothing from here on.
+	// Insertions move states, so from here on ops[i].cell is only compared with nil.
 	for i := range ops {
 		if ops[i].cell == nil && !ops[i].twin {
 			s.insert(&ops[i], now, &charges[i], &receipts[i])
@@ -72,7 +72,7 @@ func (s *Store) read(o, before *op, c *sluice.Charge) {
 		if o.word != free {
 			return
 		}
-		o.cell = nil // its claim ended just now
+		o.cell = nil // another call has just freed the cell
 	}
 	if o.overflow == nil {
 		return

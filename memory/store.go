@@ -2,7 +2,7 @@
 // fallback. It imports package sluice.
 //
 // A [Store] keeps a bucket or a window in 16 bytes a key, in tables without pointers. It starts small and grows
-// with the keys in use, up to its bound. Once a sixteenth of the memory is in use, new keys replace states that
+// with the keys in use, up to its bound. When a sixteenth of the memory is in use, new keys replace states that
 // have drained. So a Store needs no background work, and need not be closed.
 //
 // At the bound, a new key evicts another one: a key that has used about the smallest fraction of its limit. Keys
@@ -81,9 +81,9 @@ type Config struct {
 	MaxBytes int64
 	// RefuseNew makes the store refuse a new key, as if it had used up its limit, rather than evict a key that has
 	// used more than half of its limit. So a flood of keys frees no limited key, but locks out new clients while it
-	// lasts. This is right for limits against password guessing, and wrong for limits that keep a site reachable. A
-	// penalty may still evict a key that has used more than half of its limit. So may the growing log of a key that
-	// is already in the store: the last sixteenth of the half for logs is reserved for such growth.
+	// lasts. This is right for limits against password guessing, and wrong for limits that keep a site reachable.
+	// Even then, a penalty can evict a key that has used more than half of its limit. So can the growing log of a
+	// key that is already in the store: the last sixteenth of the half for logs is reserved for such growth.
 	RefuseNew bool
 }
 
@@ -160,8 +160,8 @@ func (s *Store) TakeOne(_ context.Context, key string, plan *sluice.Plan, cost i
 func (s *Store) now() int64 { return s.wall + int64(time.Since(s.base)/time.Microsecond) }
 
 // TakeAt does what Take does at the time now, in microseconds since the Unix epoch, from 1970 to 2112. It is for
-// replays, simulations and tests. The time may go back between calls. A state that had drained before the time went
-// back may then be empty, or have its earlier count. Do not use TakeAt and Take on the same store.
+// replays, simulations and tests. The time may go back between calls. If it goes back to before the time at which a
+// state has drained, the state is empty or has its earlier count. Do not use TakeAt and Take on the same store.
 func (s *Store) TakeAt(_ context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if now < 0 || now >= maxTime {
 		return errTime

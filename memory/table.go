@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// stripe is a bucketized cuckoo hash table. A key may be in either of two buckets, which follow from its tag, so a
-// state can move although its key is unknown. The lock protects everything but the states of known keys: see cell.
+// stripe is a bucketized cuckoo hash table. The state of a key is in one of two buckets, which follow from its tag.
+// So a state can be moved without its key, which the store does not keep. The lock protects everything but the
+// states of known keys: see cell.
 type stripe struct {
 	mu       sync.Mutex
 	tables   *tables // contain the buckets
@@ -69,8 +70,9 @@ func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 	}
 }
 
-// full reports whether cellFor would have to evict a state that has used more than half. It moves no states: the
-// caller has claimed cells, and to move a claimed cell, full would have to wait for the end of the claim.
+// full reports whether cellFor would have to evict a state that has used more than half of its limit. It moves no
+// states: the caller has claimed cells, and to move a claimed cell, full would have to wait for the end of the
+// claim.
 func (s *Store) full(st *stripe, tag uint64, now int64) bool {
 	if !st.tables.full(st.size()) || st.freeCell(tag) != nil {
 		return false
@@ -79,7 +81,7 @@ func (s *Store) full(st *stripe, tag uint64, now int64) bool {
 	return r >= overHalf && r != unevictable
 }
 
-// victim is a cell to evict, and its word when it was chosen. It may be one or two moves away from the new key:
+// victim is a cell to evict, and its word when it was chosen. It can be one or two moves away from the new key:
 // then the state in via[1] moves to cell, and the state in via[0] moves to via[1], or to cell if via[1] is nil.
 type victim struct {
 	cell *cell
@@ -101,11 +103,11 @@ func (v victim) makeWay() *cell {
 	return v.cell
 }
 
-// victim returns the state of lowest priority that could give way to a tag. It searches the tag's own two buckets;
-// if they have no state that can go at once, the buckets that their states could move to; and if all of these
-// states have used more than half, the buckets one move further, some 170 cells in all. So no state that has used
-// more than half is evicted while such states fill up to seven tenths of a store (eight tenths of a large one), and
-// few are evicted while they fill nine tenths.
+// victim returns the state of lowest priority that could give way to a tag. It searches the tag's own two buckets.
+// If they have no state that can be evicted at once, it also searches the buckets that their states could move to.
+// If all of these states have used more than half of their limits, it also searches the buckets one move further,
+// some 170 cells in all. So no state that has used more than half is evicted while such states fill up to seven
+// tenths of a store (eight tenths of a large one), and few are evicted while they fill nine tenths.
 func (s *Store) victim(st *stripe, tag uint64, now int64) (victim, priority) {
 	first, second := st.buckets(tag)
 	l := search{priority: unevictable, from: int(tag >> 16), now: now}
@@ -136,8 +138,8 @@ func (s *Store) victim(st *stripe, tag uint64, now int64) (victim, priority) {
 	return l.victim, l.priority
 }
 
-// search is the best victim so far. In each bucket, the search starts at a cell that depends on the tag, so among
-// equal priorities any may go.
+// search is the best victim so far. In each bucket, the search starts at a cell that depends on the tag, so that of
+// several states with the same priority, any can be the victim.
 type search struct {
 	victim
 	priority priority

@@ -33,7 +33,7 @@ const (
 // others wait until a worker returns, and are sent together.
 type batcher struct {
 	store *Store
-	index int // counted from 0
+	index int // number of the server, from 0: see Store.Shard
 
 	mu       sync.Mutex
 	queue    []*request
@@ -148,9 +148,9 @@ func (b *batcher) returned(w *worker, now time.Time) bool {
 	return true
 }
 
-// abandonOvertaken stops waiting for calls that should have returned before the call of w: the server works, so
-// their answers are lost, and they must not hold up others. If too many calls are lost, it closes connections that
-// have been silent for long. b.mu is held.
+// abandonOvertaken stops waiting for calls that should have returned before the call of w: the server works, so the
+// answers to these calls are lost, and the calls must not hold up others. If too many calls are lost, it closes
+// connections that have been silent for a long time. b.mu is held.
 func (b *batcher) abandonOvertaken(w *worker, now time.Time) {
 	patience := 2*now.Sub(w.sentAt) + lateAfter
 	b.out = slices.DeleteFunc(b.out, func(other *worker) bool {
@@ -183,7 +183,7 @@ func (b *batcher) cutSilent(now time.Time) {
 
 // startLoading reports whether the caller has to load the script into a server that does not have it, and to call
 // doneLoading afterwards. If not, another worker loads the script, and the caller waits for loaded. If loaded is
-// nil, the script was loaded since the caller read the number times from b.loads, and the caller tries again at
+// nil, the script was loaded after the caller read the number times from b.loads, and the caller tries again at
 // once.
 func (b *batcher) startLoading(times int64) (mine bool, loaded <-chan struct{}) {
 	b.mu.Lock()
@@ -203,7 +203,7 @@ func (b *batcher) doneLoading() {
 	b.loads.Add(1)
 }
 
-// dropCancelled removes cancelled requests from the queue. There may be many if the server is silent. b.mu is held.
+// dropCancelled removes cancelled requests from the queue. There can be many if the server is silent. b.mu is held.
 func (b *batcher) dropCancelled() {
 	kept := b.queue[:0]
 	for _, r := range b.queue {

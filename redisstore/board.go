@@ -48,8 +48,8 @@ redis.call('PEXPIREAT', KEYS[2], last[2])
 `, maxPosts)
 
 // postedScript returns the names of instances and their posts, in the same order. After a MiB of posts, it returns
-// only the names of the rest. Without arguments, it chooses the names with the posts that expire last. It does not
-// load values that are longer than a post, because any client may have written them.
+// only the names of the remaining instances. Without arguments, it chooses the names with the posts that expire
+// last. It does not load values that are longer than a post, because any client may have written them.
 var postedScript = fmt.Sprintf(`
 local names = ARGV
 if #names == 0 then
@@ -144,7 +144,7 @@ func readPosted(m rueidis.RedisMessage, requested []string) (names []string, tex
 
 func (s *Store) postKey(part string) string { return s.names.prefix + "{posts:" + part + "}" }
 
-// eval runs a script, but not the script of Take. It returns as soon as its context ends.
+// eval runs a script other than the script of Take. It returns as soon as its context ends.
 func (s *Store) eval(ctx context.Context, script string, keys []string, args ...string) (rueidis.RedisMessage, error) {
 	type answer struct {
 		message rueidis.RedisMessage

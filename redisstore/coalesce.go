@@ -108,8 +108,8 @@ func (r *request) admitted() int64 {
 }
 
 // firstNumber returns the first number that the script would have returned for a charge if the requests of the
-// group had been decided one by one. turn is the number of requests of the group before this one, had is the number
-// before all requests of the group, times is how often the cost fits, and admitted is the number of admitted
+// group had been decided one by one. turn is the number of requests before this one in the group, had is the level
+// or count before the whole group, times is how often the cost fits, and admitted is the number of admitted
 // requests.
 func (c *charge) firstNumber(had, times, turn, admitted int64) int64 {
 	taken, fits := min(admitted, times), times > admitted

@@ -137,7 +137,7 @@ const encode = `write special characters of users, passwords and parameters as %
 func cutHosts(s string) (hosts, rest string, err error) {
 	scheme, behind, found := strings.Cut(s, "://")
 	if !found {
-		return "", "", errors.New("it begins with a scheme: write it as in redis://localhost:6379")
+		return "", "", errors.New("missing scheme: write it as in redis://localhost:6379")
 	}
 	end := strings.IndexAny(behind, "/?#")
 	if end < 0 {
@@ -177,7 +177,7 @@ var (
 func (c *Config) parseQuery(u *url.URL, db string, encrypted bool) error {
 	q, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return errors.New("what follows \"?\" is not a query")
+		return errors.New("the text after \"?\" is not a query")
 	}
 	for name, values := range q {
 		switch {

@@ -114,7 +114,7 @@ type conn struct {
 	conns      *conns
 	generation int64
 	raw        syscall.RawConn // nil if the connection cannot be inspected
-	idle       atomic.Bool     // the last write was followed by a read, so probably no answer is missing
+	idle       atomic.Bool     // the last write was followed by a read, so probably no answer is expected
 	wrote      atomic.Int64    // time of the last write, in ns since the Unix epoch
 }
 

@@ -47,8 +47,8 @@ func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, re
 		}
 		if !refused {
 			if e := s.giveBack(ctx, parts[:i]); e != nil {
-				// The earlier parts may still be charged, whatever stopped this one.
-				err = &Error{Unknown, fmt.Errorf("what was taken before could not be given back: %w", cmp.Or(err, e))}
+				// The earlier parts may remain charged, whatever stopped this one.
+				err = &Error{Unknown, fmt.Errorf("units that were taken already could not be given back: %w", cmp.Or(err, e))}
 			}
 		}
 		if err != nil {
@@ -116,7 +116,7 @@ func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 		}
 		switch {
 		case slices.ContainsFunc(p.charges, func(c sluice.Charge) bool { return c.Cost < 0 }):
-			// Refunds come last: another process may take the units before they could be taken again.
+			// Refunds come last: if they had to be undone, another process might have taken the units.
 			p.order = math.Inf(1)
 		case p.queues():
 			p.order = math.MaxFloat64 // a turn cannot be given back
@@ -126,8 +126,8 @@ func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 	return parts
 }
 
-// order returns how many times the cost of c fits in a microsecond, or 0 if the last known state would have refused
-// c. Limits with lower rates are usually for fewer clients, and one client uses them up sooner.
+// order returns how many charges like c its limit allows in a microsecond, or 0 if the last known state would have
+// refused c. Limits with lower rates usually apply to fewer clients, and one client uses them up sooner.
 func (s *Store) order(c *sluice.Charge) float64 {
 	switch l := c.Plan.Limit; {
 	case c.Cost == 0 || !c.Refuses():

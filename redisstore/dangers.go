@@ -8,7 +8,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Dangers returns sentences about settings of the masters that endanger limits, and how to change them. It also
+// Dangers returns a sentence for each setting of a master that endangers limits, with the change to make. It also
 // reports missing permissions that instances need to reach each other, for example the permission to subscribe. It
 // ignores settings that a server hides. Dangers fails if no server answers.
 func (s *Store) Dangers(ctx context.Context) ([]string, error) {

@@ -49,8 +49,8 @@ type cacheEntry struct {
 	place           int // index of the request among those of its call
 	// The server answered between sent and back, in microseconds by the clock of denyCache.
 	sent, back int64
-	// counted reports that receipts of requests sent later than sent are valid. The state is unknown until such a
-	// receipt arrives.
+	// counted reports that receipts of requests are valid if these were sent after the time in the field sent. The
+	// state is unknown until such a receipt arrives.
 	counted bool
 }
 
@@ -65,11 +65,11 @@ func newDenyCache() *denyCache {
 // at converts a time to the clock of d.
 func (d *denyCache) at(t time.Time) int64 { return t.Sub(d.base).Microseconds() }
 
-// answer reports whether one of charges is certain to be refused, and if so writes the receipts that the server
-// would return. The Now of the receipts is never before the Now of the remembered ones. If the denial may be an
-// offence, answer reports false, because the server has to record it: see [sluice.Offends]. The receipts may lack
-// changes that other processes have made to states that do not deny, and changes made while the remembered denial
-// was in flight. The denial is correct nevertheless.
+// answer reports whether one of charges is certain to refuse the Take, and if so writes the receipts that the
+// server would return. The Now of the receipts is never before the Now of the remembered ones. If the denial may be
+// an offence, answer reports false, because the server has to record it: see [sluice.Offends]. The receipts may
+// lack changes that other processes have made to states that do not deny, and changes made while the remembered
+// denial was in flight. The denial is correct nevertheless.
 func (d *denyCache) answer(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return d.table.Load() != nil && d.answerAt(d.at(time.Now()), charges, receipts)
 }
@@ -100,7 +100,7 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 		if !ok {
 			return false, false
 		}
-		if c.Plan.Kernel == kernel.Lock { // the penalty may have ended by to
+		if c.Plan.Kernel == kernel.Lock { // at the time to, the penalty may have ended
 			if receipts[i].Receipt = r; sluice.Offends(charges, receipts, i) {
 				return false, false
 			}

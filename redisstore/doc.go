@@ -63,8 +63,8 @@
 //
 // # Posts
 //
-// Instances may leave messages for each other next to the counts: see [Store.Post]. The messages are encrypted if a
-// HashKey is set. Any client with write permission on the server may post anything.
+// Instances can leave messages for each other next to the counts: see [Store.Post]. The messages are encrypted if a
+// HashKey is set. Any client with write permission on the server can post anything.
 //
 // # Errors
 //
@@ -76,7 +76,7 @@
 //
 // Charges of one Take are atomic if their keys start with the same hash tag: see [Store.Take]. Other charges take a
 // round trip for each hash slot, one after the other, all within the context of the Take. Slots that denied before
-// come first. Of the other slots, those with lower rates come first. Slots may move at any time.
+// come first. Of the other slots, those with lower rates come first. Slots can move at any time.
 //
 // # The client library
 //

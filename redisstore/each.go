@@ -8,11 +8,11 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// TakeEach implements [sluice.EachTaker]. It makes one call to the server for up to 1024 charges, and more calls
-// one after the other. On a cluster, it makes one call for each hash slot, and sends all calls to a master
-// together; Takes with several slots are decided after the others, in no particular order. A Take that is denied
-// from memory is decided before the list is sent. So the receipts of its other limits may lack the units of earlier
-// Takes in the list.
+// TakeEach implements [sluice.EachTaker]. It makes one call to the server for up to 1024 charges. If the list has
+// more, it makes further calls, one after the other. On a cluster, it makes one call for each hash slot, and sends
+// all calls to a master together; Takes with several slots are decided after the others, in no particular order. A
+// Take that is denied from memory is decided before the list is sent. So the receipts of its other limits may lack
+// the units of earlier Takes in the list.
 func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	var lanes []*lane
 	var across []*sluice.TakeCall

@@ -30,7 +30,7 @@ const (
 	// ReadOnly: the server takes no writes: it is a replica, or it cannot save to
 	// disk. Nothing was charged.
 	ReadOnly
-	// OutOfMemory: the server's memory is full, and the server may not evict keys. Nothing was charged.
+	// OutOfMemory: the server's memory is full, and its settings do not let it evict keys. Nothing was charged.
 	OutOfMemory
 	// ClusterDown: the cluster does not serve this part of the keys. Nothing was charged.
 	ClusterDown
@@ -107,7 +107,7 @@ func (e *ForeignState) Error() string {
 var errClosed = &Error{NotSent, errors.New("the store is closed")}
 
 // replyKinds has the kind of an error reply of the server, by its first word. The server sends all of them before a
-// script runs, or at its first write.
+// script runs, or at the first write of a script.
 var replyKinds = map[string]Kind{
 	"LOADING":     Loading,
 	"MASTERDOWN":  Loading,
@@ -162,4 +162,4 @@ func replyKind(e *rueidis.RedisError) Kind {
 	return BadReply
 }
 
-var errMoving = &Error{ClusterDown, errors.New("for too long, the nodes have not agreed on an owner of this slot")}
+var errMoving = &Error{ClusterDown, errors.New("the nodes did not agree on an owner of this slot in time")}

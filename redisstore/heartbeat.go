@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// heartbeat adds an instance, deletes those without a heartbeat for five seconds, and returns the number of those
-// that remain, including this instance. It also deletes heartbeats in the future: they were written before the
+// heartbeat adds an instance, deletes the instances without a heartbeat for five seconds, and returns the number of
+// instances that remain, including this one. It also deletes heartbeats in the future: they were written before the
 // clock was set back.
 const heartbeat = `
 local t = redis.call('TIME')
@@ -18,7 +18,7 @@ redis.call('PEXPIRE', KEYS[1], 10000)
 return redis.call('ZCARD', KEYS[1])
 `
 
-// Heartbeat records that the instance with that id is alive. It returns the number of instances, with the same
+// Heartbeat records that the instance with the given id is alive. It returns the number of instances, with the same
 // prefix, that were alive in the last five seconds.
 func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
 	m, err := s.eval(ctx, heartbeat, []string{s.names.prefix + "instances"}, id)

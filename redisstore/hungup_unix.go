@@ -4,7 +4,7 @@ package redisstore
 
 import "syscall"
 
-// hungUp reports whether the server has closed a connection on which no answer is missing. It does not wait, and
+// hungUp reports whether the server has closed a connection on which no answer is expected. It does not wait, and
 // does not consume data.
 func hungUp(raw syscall.RawConn) (yes bool) {
 	var head [5]byte

@@ -86,7 +86,7 @@ func (n *naming) slot(key string) uint16 {
 
 var anyPlan sluice.Plan
 
-// appendHash appends half of the hash of a text, as 22 characters. The hash also depends on use.
+// appendHash appends half of the hash of a text, as 22 characters. The hash also depends on the parameter use.
 func (n *naming) appendHash(dst []byte, use, text string) []byte {
 	h := n.hashes.Get().(hash.Hash)
 	h.Reset()

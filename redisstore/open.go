@@ -14,8 +14,8 @@ import (
 const (
 	openFor    = 4 * time.Second // timeout of Open
 	connectFor = 2 * time.Second // timeout of connecting, including TLS and the first commands
-	// callFor is the timeout of a call of the script. In a planned change of its role, a server may pause its
-	// clients for this time. TCP detects sooner that a server is gone.
+	// callFor is the timeout of a call of the script. During a planned change of its role, a server may pause its
+	// clients for this long. If a server is gone, TCP detects it sooner.
 	callFor = 5 * time.Second
 )
 
@@ -101,7 +101,7 @@ func (c Config) options(conns *conns) rueidis.ClientOption {
 	}
 }
 
-// connect does what rueidis.NewClient does, until ctx ends.
+// connect calls rueidis.NewClient, and returns an error if ctx ends first.
 func (c Config) connect(ctx context.Context, conns *conns) (rueidis.Client, error) {
 	type result struct {
 		client rueidis.Client
@@ -126,8 +126,8 @@ func (c Config) connect(ctx context.Context, conns *conns) (rueidis.Client, erro
 	}
 }
 
-// inspect checks that the server is a single one, a cluster or a master as in c, and that the user has the
-// permissions. It loads the script.
+// inspect checks that the server is a single server, a cluster or a master, as c requires, and that the user has
+// the permissions. It loads the script.
 func (c Config) inspect(ctx context.Context, client rueidis.Client) error {
 	if c.Cluster && client.Mode() != rueidis.ClientModeCluster {
 		return &Error{Misconfigured, fmt.Errorf("%s is not a node of a cluster: use redis:// instead of redis-cluster://", c.Addrs[0])}

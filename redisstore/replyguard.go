@@ -128,7 +128,7 @@ func (g *guard) note() {
 	case "ROLE":
 		p.command = role
 	}
-	if g.first > len(g.pending)/2 { // pending may never become empty
+	if g.first > len(g.pending)/2 { // while requests overlap, pending never becomes empty
 		g.pending, g.first = append(g.pending[:0], g.pending[g.first:]...), 0
 	}
 	g.pending = append(g.pending, p)
@@ -462,6 +462,6 @@ func (c careful) Nodes() map[string]rueidis.Client {
 
 func recovered(fail func(error)) {
 	if p := recover(); p != nil {
-		fail(notRedis("the client library gave up on it: %v", p))
+		fail(notRedis("the client library panicked: %v", p))
 	}
 }

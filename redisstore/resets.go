@@ -99,7 +99,7 @@ func (r *resets) publishPending() {
 	}
 }
 
-// gather adds a state to those that are published together after gatherFor.
+// gather adds a state to the states that are published together after gatherFor.
 func (r *resets) gather(c *sluice.Charge) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,7 +245,7 @@ func (r *resets) attempted(err error) {
 	})
 }
 
-// danger returns a sentence about the missing permission if the user may not subscribe.
+// danger returns a sentence about the missing permission if the user is not allowed to subscribe.
 func (r *resets) danger(ctx context.Context) (problem string, found bool) {
 	select {
 	case <-r.tried:
@@ -255,7 +255,7 @@ func (r *resets) danger(ctx context.Context) (problem string, found bool) {
 	if r.fault == nil {
 		return "", false
 	}
-	return fmt.Sprintf("resets and refunds by other instances take up to a second here, because SUBSCRIBE is denied (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
+	return fmt.Sprintf("resets and refunds by other instances take up to a second to reach this one, because SUBSCRIBE is denied (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
 }
 
 // receiveMessage removes the states in a message from the deny cache. Any client with permission to publish can send

@@ -12,8 +12,8 @@ import (
 )
 
 // needed tries the commands of take.lua. A server checks the permission for a command of a script only when the
-// script runs the command, so otherwise the first decision to need it would fail. The key exists for a second at
-// most.
+// script runs the command. So without this test, the first decision that needs the command would fail. The key of
+// the test exists for at most a second.
 const needed = `
 try('TIME')
 try('SET', key, '0', 'PX', '1000')
@@ -47,7 +47,7 @@ try('PUBLISH', ARGV[2], '')
 `
 
 // trial returns a script that reports the names of failed commands, with the reasons. Its key is not declared, so
-// each node of a cluster runs the script, regardless of the key's slot: permissions are checked first.
+// each node of a cluster runs the script, regardless of the key's slot: permissions are checked before slots.
 func trial(commands string) string {
 	return `
 local key, failed = ARGV[1], {}
@@ -108,7 +108,7 @@ func (c Config) prepare(ctx context.Context, address string, node rueidis.Client
 	}
 	m, err := results[2].ToMessage()
 	if err != nil {
-		return nil // the server is busy, or runs only known scripts: a missing permission shows in decisions
+		return nil // the server is busy, or runs only known scripts: if a permission is missing, decisions fail
 	}
 	if rights := c.lacking(m); len(rights) > 0 {
 		return &Error{Misconfigured, fmt.Errorf("%s: the user lacks permissions within scripts, which every decision needs: ACL SETUSER NAME %s (Config.Username)", address, strings.Join(rights, " "))}

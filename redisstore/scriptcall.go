@@ -33,8 +33,8 @@ const (
 const anyCost = 1 << 52
 
 // watching has numbers for each lock of a request: first the position of the reply to the charge of
-// [sluice.NewOnce], or 0; then the number of charges that are offences if refused; and then the positions of the
-// replies to these charges. Positions are counted from 1.
+// [sluice.NewOnce], or 0; then the number of charges that are offences if they do not fit; and then the positions
+// of the replies to these charges. Positions are counted from 1.
 type watching []uint16
 
 // request is one Take. The caller owns it, passes it to a worker, and gets it back through done.
@@ -45,7 +45,7 @@ type request struct {
 	slot    uint16 // hash slot of all charges, on a cluster
 
 	follows bool // goes in the same call as the previous request in the queue
-	weight  int  // number of charges of this request and of those that follow it
+	weight  int  // number of charges of this request and of the requests that follow it
 	look    bool
 	state   atomic.Uint32 // queued, later sent or cancelled
 	done    chan struct{}
@@ -202,16 +202,16 @@ func (c *charge) numbers() int {
 // scriptCall is one run of the script, for any number of requests.
 type scriptCall struct {
 	requests []*request
-	movesFor time.Duration // how long it may wait for its keys, if they move
+	movesFor time.Duration // the longest time that it waits for its keys, if they move
 	keys     []string
 	arg      []byte
 
 	groups   []coalesced
-	longs    []string          // the keys of states that may be long
+	longs    []string          // the keys of states that can be long
 	keyIDs   []uint16          // for each charge of the groups, the index of its key in keys or longs
 	ids      map[string]uint16 // indexes in keys or longs, by key
 	lastUser []int             // for each key, the last group that has it
-	lastLong []int             // the same for longs
+	lastLong []int             // for each of longs, the last group that has it
 	plans    []*sluice.Plan
 	siblings *kernel.Siblings // the store's
 }
@@ -280,7 +280,7 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 	return arg
 }
 
-// long reports whether a state of p may be long. The script does not read such a state as a whole.
+// long reports whether a state of p can be long. The script does not read such a state as a whole.
 func long(p *sluice.Plan) bool { return p.Kernel == kernel.ExactLog || p.Kernel.Permits() }
 
 // appendPlan packs the numbers of a plan that the script needs. units is the plan's Most, or a larger one.

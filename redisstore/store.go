@@ -114,9 +114,9 @@ func (s *Store) track() bool {
 // charges.
 //
 // On a cluster, charges are committed together if their keys begin with the same hash tag, "{alice}". Other charges
-// are taken one hash slot after the other, and given back if a later slot denies. In the meantime, they may deny
-// another request that would otherwise fit. This is rare, because if a slot is known to deny, Take only peeks at
-// the others.
+// are taken one hash slot after the other, and given back if a later slot denies. In the meantime, they can cause
+// the denial of another request that would fit without them. This is rare, because if a slot is known to deny, Take
+// only peeks at the others.
 //
 // Charges that certainly do not fit, according to an answer of the server within the last second, are denied
 // without another call. Their receipts have the Origin [sluice.ByDenyCache]: see the package's documentation.

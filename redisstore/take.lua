@@ -1,73 +1,83 @@
--- Decides a list of requests, each a list of charges, all or nothing for each request.
--- Each kernel transcribes a file of Go: they change together.
+-- Decides a list of requests. Each request is a list of charges, of which all are taken or none.
+-- Each kernel is a transcription of a Go file, which it names. Change both together.
 --
--- KEYS     the states, each once: first the short ones, then those of exact logs and of places
+-- KEYS     the states, each once: first the short ones, then those of exact logs and permits
 -- ARGV[1]  packed, little endian:
 --            u16 number of short keys, u16 number of plans
---            per plan    u8 kernel (0 meter, 1 window, 2 stamp log, 3 count log, 4 exact
---                        log, 5 lock, 6 in flight, 7 distinct, as kernel.Kind has them), then f64 tick,
---                        capacity, the most units that a state keeps, grid and
---                        meter   unit, drain
---                        window  span, 1 if it slides; months: 1, 1 + the day they begin on
---                        log     span, 0
---                        exact   span, width: the bytes of an entry
---                        lock    factor, 0; as its capacity the longest penalty, as its grid when
---                                penalties are forgotten after their end, as its tick the first
---                        in flight, distinct  span, 0
---            per charge  u16 key, u16 plan, u8 flags (1 shadow, 2 last of its request,
---                        4 look: take nothing even if all fit, 8 the first of several equal
---                        requests that are coalesced, of meters and windows, 16 a later
---                        request has this key, too, 48 the same, or 32 it has not, of a charge that
---                        gives back only until a time; 64 more if the cost is owed, which
---                        is always with 1, and never with 8), f64 cost, and if 32 f64 that time, if 8 u16
---                        how many requests; in flight and distinct the 8 bytes of the permit, and its
---                        cost is -2 for all permits, else -1 to 2; of a lock u16 which of the numbers that the request replies is that of
---                        the charge that refuses what was taken before, or 0, u16 number of
---                        charges that it watches, and per such charge u16 which number is its
---                        first
--- ARGV[2]  tests only: the time in microseconds. Nothing expires then.
+--            for each plan: u8 kernel (as in kernel.Kind: 0 meter, 1 window, 2 stamp log, 3 count
+--              log, 4 exact log, 5 lock, 6 in flight, 7 distinct), and six f64: tick, capacity, the
+--              most units that a state keeps, grid, and two that depend on the kernel:
+--                meter     unit, drain
+--                window    span, mode: 0 fixed, 1 sliding; for months, 1 + the day on which they begin
+--                log       span, 0
+--                exact     span, width: the bytes of an entry
+--                in flight, distinct  span, 0
+--              The six numbers of a lock are the length of the first penalty, the length of the
+--              longest, 0, the time from the end of a penalty until penalties are forgotten, the
+--              factor, and 0.
+--            for each charge: u16 key and u16 plan, both counted from 1, u8 flags, f64 cost, and then
+--                flag 32   f64 time
+--                flag 8    u16 number of coalesced requests
+--                in flight, distinct  8 bytes: the number of the permit. The cost is -2 to give
+--                          back all permits, and otherwise from -1 to 2.
+--                lock      u16 position of the charge that makes the request a repeat if it does
+--                          not fit, or 0; u16 number of charges that are offences if they do not
+--                          fit; and for each of these, u16 position. The position of a charge is
+--                          that of its first number among the numbers of the reply to the request,
+--                          counted from 1.
+--            The flags are a sum of
+--                1   shadow: the charge does not refuse its request
+--                2   the last charge of its request
+--                4   look: take nothing, even if all charges fit
+--                8   the first charge of a group of equal requests, coalesced into one (only of meters
+--                    and windows)
+--                16  a later request has this key, too
+--                32  a cost below 0 counts as 0 from the given time on
+--                64  the cost is owed (always with 1, never with 8)
+-- ARGV[2]  only for tests: the time in microseconds. If it is given, keys get no expiry.
 --
--- The reply is packed f64: the time, and per charge
---                        meter   level
---                        window  count, number, previous count
---                        log     count, newest tick, wait, and if it does not fit the tick
---                                at which the oldest unit expires, else 0
---                        lock    count of penalties, end of the last, when they are forgotten
---                        in flight  how many places are taken
---                        distinct   how many values, the last use of any, when a new one fits or the
---                                   first expires, and until when this one was held before, or 0
--- A charge that does not fit has -1-n for its first number n. One more number follows for a
--- cost that is owed: what of it was not taken. For coalesced requests the
--- first number is that before the first of them, and one more number follows: how often
--- the cost fits, at most as often as it is asked for.
+-- The reply is packed f64: the time, and for each charge
+--                meter   level
+--                window  count, number, previous count
+--                log     count, newest tick, wait, and the tick at which the oldest unit expires if
+--                        the charge does not fit, or else 0
+--                lock    number of penalties, end of the last, time when they are forgotten
+--                in flight  number of permits held
+--                distinct   number of values, time of the last use of any value, time when a new
+--                           value fits or the first value expires, time when this value would have
+--                           expired before, or 0
+-- If a charge does not fit, its first number n is replaced by -1-n. For a cost that is owed, one more
+-- number follows: the units that were not taken. For coalesced requests, the first number is the one
+-- from before the first of them, and one more number follows: how often the cost fits, at most the
+-- number of requests.
 --
--- A key may hold a value that we did not write. Its request is then left undecided, and the
--- first number is -2^53 where it was a text, which was deleted, and -2^54 where it is of
--- another type, which is left alone: somebody may miss it. No text may stop the script,
--- since requests before it have been taken by then.
+-- A key can contain a value that this script did not write. Then its request is not decided. The
+-- first number of the charge is -2^53 if the value was a string, which the script has deleted, or
+-- -2^54 if the value has another type. The script leaves such a value alone, because another program
+-- may need it. No string may make the script fail, because it has already taken earlier requests.
 --
 -- States:
---   meter   "t" or "t:rem", where t*drain + rem = tick*drain + level, all as in ticks of a
---           microsecond, which other ticks convert from and to: see meter.go: converted
+--   meter   "t" or "t:rem". In ticks of a microsecond, t*drain + rem = tick*drain + level. Other
+--           ticks are converted: see meter.go: converted.
 --   window  "number:count" or "number:count:previous"
---   stamps  f64 base, f64 low, and a u16 per unit in order: its tick - base, modulo 2^16.
---           All of them lie in [base+low, base+low+2^16).
---   counts  f64 tick of the newest unit, f64 sum, and u32 units of each of the 33 ticks up
---           to that one
---   exact   as stamps, with entries of width bytes
+--   stamps  f64 base, f64 low, and for each unit, in order, a u16: its tick - base, modulo 2^16.
+--           The ticks of all units are in [base+low, base+low+2^16).
+--   counts  f64 tick of the newest unit, f64 sum, and for each of the 33 ticks up to that tick, u32
+--           units
+--   exact   like stamps, with entries of width bytes
 --   lock    "end:count:forgotten"
---   in flight, distinct  a sorted set: the number of each permit, until when it is held
+--   in flight, distinct  a sorted set: the number of each permit, with the time when it expires
 --
--- A key expires when its state equals the empty one, rounded up to the grid, so that
--- most writes leave the expiry alone. A window or log of which more than half is used stays longer, so
--- that volatile-ttl evicts it after those of which less is: a window by what its grid says, a log by
--- its span. (A bucket drains later the more of it is used.) As the grid of a meter depends on its burst,
--- which may change, a minus in front of t says that it is the coarse one.
+-- A key expires when its state has become empty, rounded up to the grid, so that most writes leave
+-- the expiry unchanged. The state of a window or log stays longer if more than half of the limit is
+-- used, so that volatile-ttl evicts it after the others: a window by its grid, a log by its span. (A
+-- fuller bucket drains later in any case.) The grid of a meter depends on its burst, which can
+-- change. So a minus before t shows that the grid is the coarse one.
 --
--- All numbers are whole and below 2^53, where a - a % b and a / b are exact. A product that
--- is not exact is only compared, and is too large either way.
+-- All numbers are integers below 2^53, for which a - a % b and a / b are exact. A product that is not
+-- exact is only compared: it is too large with or without the rounding.
 --
--- Most calls have a single charge, which does without the tables that several need.
+-- Most calls have a single charge. They do without the tables that several charges need.
 
 local call, pcall = redis.call, redis.pcall
 local struct_unpack, struct_pack, format, sub = struct.unpack, struct.pack, string.format, string.sub
@@ -80,17 +90,16 @@ else
   now = tonumber(now)
 end
 
--- The plan at hand. unit_or_span is the unit of a meter and the span of all others;
--- drain_or_mode is the drain of a meter, whether a window slides or is a month, or the width of
--- an exact log.
+-- The plan of the current charge. unit_or_span is the unit of a meter, or the span of another
+-- plan. drain_or_mode is the drain of a meter, the mode of a window, or the width of an exact log.
 local short_keys, plan_count, kernel, tick_length, capacity, most, grid, unit_or_span, drain_or_mode, pos = struct_unpack('<HHBdddddd', arg)
 local plan, tick = 1, (now - now % tick_length) / tick_length
 local arg_length = #arg
 pos = 5 + 49 * plan_count
 local single = arg_length - pos < 20 -- there is only one charge
 
--- The short states: false, a text, or the t of a meter without rem. '!', which is no state
--- of anything, stands for another type.
+-- The short states. Each is false, a string, or the number t of a meter without rem. '!' is not
+-- a valid state: it stands for a value of another type.
 local state, states
 if short_keys == 0 then
   states = {}
@@ -100,24 +109,24 @@ elseif single then
 else
   states = call('MGET', unpack(KEYS, 1, short_keys))
   for key_index = 1, short_keys do
-    if not states[key_index] then -- missing, or of another type: MGET does not say
+    if not states[key_index] then -- missing, or of another type, which MGET does not tell apart
       local value = pcall('GET', KEYS[key_index])
       states[key_index] = value and value.err and (sub(value.err, 1, 9) == 'WRONGTYPE' and '!' or call('GET', KEYS[key_index])) or value
     end
   end
 end
--- calendar.go: monthEnd, daysBefore; made for the first month of a call.
+-- calendar.go: monthEnd, daysBefore. It is set when a call first needs it.
 local month_end
--- Per key whose new state a later request will write: when that state expires, and when the
--- stored one does.
+-- For each key whose new state will be written by a later request: the expiry of the new state,
+-- and the expiry of the stored state.
 local deferred_expiry, stored_expiry
 
--- The exact log at hand. Its text is nil if it is too long to be read for every decision:
--- then it is searched and appended to in place, and its value is the number of entries.
+-- The current exact log. If it is too long to be read for every decision, text is nil, the log is
+-- searched and appended to in place, and its value is the number of entries.
 local key, text, base, low, width, spec, size
 local tick_of, keep_from
 if short_keys < #KEYS then
-  -- The tick of entry i, counted from 0.
+  -- Returns the tick of entry i, counted from 0.
   tick_of = function(i)
     local from, entry = 16 + i * width
     if text then
@@ -128,7 +137,7 @@ if short_keys < #KEYS then
     return base + low + (entry - low) % size
   end
 
-  -- Keeps the entries from first on, and reads them if the log is a long one.
+  -- Drops the entries before the entry first. If the log is a long one, this reads the others.
   keep_from = function(first)
     local from = 16 + first * width
     low = tick_of(first) - base
@@ -172,22 +181,22 @@ while pos <= arg_length do
       end
       local look = flags >= 4
       if look then flags = flags - 4 end
-      -- A request of one charge is decided and taken in one go. For others the first
-      -- round looks whether all fit, and the second takes.
+      -- A request with one charge is decided and taken in one round. For other requests, the
+      -- first round checks whether all charges fit, and the second round takes them.
       if take == nil then take = flags >= 2 and not look end
       local fits, foreign, fit_count, value = true, false, 1, state
       if states then value = states[key_index] end
-      -- A kernel steps value, the state under the key (false if there is none), at tick by
-      -- cost: it takes only if take is set, and of coalesced requests as many as granted. It
-      -- sets fits and the replies; foreign, and nothing else, if the value is not ours; and if
-      -- the state changes, the new value, its expiry, expiry_before, that of the stored one,
-      -- and increment, if both are numbers: what to add to the stored one.
+      -- A kernel charges cost at tick to value, the state under the key (false if it is
+      -- missing). It takes units only if take is true, and for at most granted of the coalesced
+      -- requests. It sets fits and the replies, or foreign if value is not a valid state. If the
+      -- state changes, it also sets value, expiry, and expiry_before, the expiry of the stored
+      -- state. If both states are numbers, it sets increment, the number to add to the stored one.
       local expiry, expiry_before, increment, reply1, reply2, reply3, reply4, reply5
 
-      if kernel == 0 then -- meter.go: stepMeter, level, owed, converted
+      if kernel == 0 then -- meter.go: stepMeter, level, converted; state.go: Owe
         local t, rem, was_coarse = value, 0, false
-        -- In ticks longer than a microsecond: the drain in one, and what a level of 1 is, as a
-        -- number of parts of which the drain is one.
+        -- For ticks longer than a microsecond, these are rate.drain and part of kernel.Plan: a
+        -- level of 1 drains in part/fine microseconds.
         local fine, part
         if value then
           if drain_or_mode > 1 then
@@ -362,8 +371,8 @@ while pos <= arg_length do
 
       elseif kernel == 2 then -- log.go: Step, over stamps.go
         local n, first, used, newest, wait, changed = 0, 0, 0, 0, 0, false
-        -- low is that of the oldest tick that a stamp can stand for, dead and age are of the
-        -- newest that no longer counts and of the oldest that does, in ticks after low.
+        -- base + low is the oldest tick that a stamp can stand for. Counted from there, dead is
+        -- the newest tick that no longer counts, and age is the tick of the oldest unit that counts.
         local log_tick, base, low, dead, age = tick, 0, 0, 0, 0
         if value then
           n = (#value - 16) / 2
@@ -378,7 +387,7 @@ while pos <= arg_length do
           expiry_before = (newest + unit_or_span) * tick_length
           expiry_before = expiry_before + -expiry_before % grid
           if newest - tick > unit_or_span then
-            -- The clock has stepped back: the units move along.
+            -- The clock has stepped back: the units move back with it.
             base, newest, changed = base - newest + tick, tick, true
             value = struct_pack('<dd', base, low) .. sub(value, 17)
           elseif newest > tick then
@@ -412,7 +421,7 @@ while pos <= arg_length do
         end
         if not fits and used > 0 then reply4 = base + low + age + unit_or_span end
         if fits or cost <= capacity then
-          -- That many of the oldest have to expire.
+          -- The number of the oldest units that have to expire.
           local expire = used + took + (fits and 1 or cost) - capacity
           if expire > used then
             wait = log_tick + unit_or_span
@@ -426,7 +435,7 @@ while pos <= arg_length do
           if used == 0 then
             base, low, value = log_tick, 0, struct_pack('<dd', log_tick, 0)
           elseif log_tick - base - low >= 65536 or 8 * first > n then
-            -- What has expired goes now and then, as a copy costs more than a few stamps.
+            -- Expired stamps are dropped only now and then: a copy costs more than a few stamps.
             low = low + age
             value = struct_pack('<dd', base, low) .. sub(value, 17 + 2 * first)
           end
@@ -450,7 +459,7 @@ while pos <= arg_length do
         reply1, reply2, reply3, reply4 = fits and used or -1 - used, newest, wait, reply4 or 0
 
       elseif kernel == 3 then -- log.go: Step, over counts.go
-        -- first is the first tick of 33, counted from 0, that counts.
+        -- first is the index, from 0, of the first of the 33 ticks that counts.
         local first, used, newest, wait, changed = 33, 0, 0, 0, false
         local log_tick = tick
         foreign = value and #value ~= 148
@@ -530,7 +539,7 @@ while pos <= arg_length do
 
       elseif kernel < 5 then -- log.go: Step, over runs.go, with an entry for each unit
         local n, used, newest, wait = 0, 0, 0, 0
-        local first, log_tick, changed = 0, tick, false -- first that counts; when
+        local first, log_tick, changed = 0, tick, false -- first: the first entry that counts
         key, width, size = KEYS[key_index], drain_or_mode, 256 ^ drain_or_mode
         spec = sub('<I1<I2<I3<I4<I5<I6<I7', 3 * drain_or_mode - 2, 3 * drain_or_mode)
         local header
@@ -563,7 +572,7 @@ while pos <= arg_length do
           expiry_before = (newest + unit_or_span) * tick_length
           expiry_before = expiry_before + -expiry_before % grid
           if newest - tick > unit_or_span then
-            -- The clock has stepped back: the entries move along.
+            -- The clock has stepped back: the entries move back with it.
             base, newest, changed = base - (newest - tick), tick, true
             header = struct_pack('<dd', base, low)
             if text then
@@ -648,7 +657,7 @@ while pos <= arg_length do
         if used == 0 then newest = 0 end
         reply1, reply2, reply3, reply4 = fits and used or -1 - used, newest, wait, reply4 or 0
 
-      elseif kernel < 6 then -- penalty.go: stepLock, Offend, locked, penalty
+      elseif kernel < 6 then -- lock.go: stepLock, Offend, locked, penalty
         local offends, ends, count, forgotten, changed = false, 0, 0, 0, false
         local once, watched
         once, watched, pos = struct_unpack('<HH', arg, pos)
@@ -753,7 +762,7 @@ while pos <= arg_length do
         end
       end
 
-      -- What several requests change is written by the last that has the key.
+      -- A state that several requests change is written by the last request with its key.
       if not single then
         states[key_index] = value
         if defer then
@@ -771,7 +780,7 @@ while pos <= arg_length do
         if not value or value == '' then
           call('DEL', KEYS[key_index])
         elseif not (expiry == expiry_before and increment) or type(pcall('INCRBY', KEYS[key_index], format('%d', increment))) == 'table' then
-          -- (What INCRBY does not take for a number, such as ' 7', is one here.)
+          -- (INCRBY fails for some strings that tonumber reads, such as ' 7'.)
           if type(value) == 'number' then value = format('%d', value) end
           if expiry == expiry_before then
             call('SET', KEYS[key_index], value, 'KEEPTTL')

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// movingFor is how long a request may wait while its keys move from one node of a cluster to another, and unownedFor
-// how long while its slot has no owner. The second is short, because such a request occupies a worker, and the slot
-// may never get an owner.
+// movingFor is the longest time that a request waits while its keys move from one node of a cluster to another.
+// unownedFor is the longest time that it waits while its slot has no owner. This is short, because such a request
+// occupies a worker, and the slot may never get an owner.
 const (
 	movingFor  = 2 * time.Second
 	unownedFor = 100 * time.Millisecond
@@ -194,9 +194,10 @@ func (s *Store) failed(err error) error {
 	return e
 }
 
-// movesFor returns how long a call may wait that failed with an error because its keys move, or 0 for other errors. The
-// library follows MOVED and ASK, but gives up if nodes disagree about the owner of the keys for long. During a planned
-// failover, a node that learns of the old master's demotion first knows no owner until it learns of the promotion.
+// movesFor returns for how long to retry a call that failed with err, because its keys are moving, or 0 if err has
+// another cause. The library follows MOVED and ASK, but gives up if nodes disagree for a long time about the owner
+// of the keys. During a planned failover, a node can learn of the old master's demotion before it learns of the
+// promotion. In between, it knows no owner.
 func movesFor(err error) time.Duration {
 	if errors.Is(err, rueidis.ErrNoSlot) {
 		return unownedFor

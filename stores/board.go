@@ -20,7 +20,7 @@ func (s *Store) Board() *Board {
 var errNotOpen = errors.New("stores: the shared store could not be opened yet")
 
 // Post stores a message of an instance, which expires after the duration keepFor. The message replaces the previous
-// one of the instance in the same part. Parts are separate sets of messages, each with one message of every instance.
+// one of the instance in the same part. Each part is a separate set of messages, at most one from each instance.
 func (b *Board) Post(ctx context.Context, part, instance string, message []byte, keepFor time.Duration) error {
 	shared := b.store.shared.Load()
 	if shared == nil {

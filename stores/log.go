@@ -34,7 +34,7 @@ func (s *Store) logDangers(ctx context.Context, shared *redisstore.Store) {
 
 const (
 	lossesEvery    = time.Second // how often the losses of the memory are read
-	lossesLogEvery = time.Minute // how often they are logged at most
+	lossesLogEvery = time.Minute // how often they are logged, at most
 )
 
 // start starts the goroutine that runs until s is closed.

@@ -35,7 +35,7 @@ type Config struct {
 	// Memory has the settings of the memory store. This is the store itself if Open is called with the word
 	// [Memory], and otherwise the fallback.
 	Memory memory.Config
-	// Deadline is how long a decision may wait for a shared store: see [failover.Config].
+	// Deadline is the longest time that a decision waits for a shared store: see [failover.Config].
 	Deadline time.Duration
 	// Instances is the number of instances that divide a limit while the shared store is unavailable: see
 	// [failover.Config].
@@ -187,8 +187,8 @@ func (s *Store) reach(ctx context.Context, config redisstore.Config, required bo
 	return failover.OpenLater(s.opener(config, err)), nil
 }
 
-// opener returns a function that opens a store again that could not be opened because of problem. The function logs
-// a problem if it differs from the previous one.
+// opener returns a function that tries again to open a store. The parameter problem is the error of the first
+// attempt. The function logs an error if it is of another kind than the previous one.
 func (s *Store) opener(config redisstore.Config, problem error) func(context.Context) (failover.Shared, error) {
 	last := kind(problem)
 	return func(ctx context.Context) (failover.Shared, error) {

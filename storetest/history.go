@@ -158,8 +158,8 @@ func (h *history) permit() sluice.Charge {
 	return c
 }
 
-// nearEnd moves the clock to the moment at which a permit or value expires, or so far back that the permit counts
-// as free. It does nothing if the time for which the permit is held and the period differ too much.
+// nearEnd moves the clock to the moment at which a permit or value expires, or so far back that the permit or value
+// no longer counts. It does nothing if the time for which the permit is held and the period differ too much.
 func (h *history) nearEnd(period int64) {
 	if len(h.held) == 0 {
 		return

@@ -44,8 +44,8 @@ type terms struct {
 
 // account is the state of an identity. Times are in ticks.
 type account interface {
-	// follow adapts the state to a clock that has stepped back: it moves times back that could not be so far ahead
-	// otherwise.
+	// follow adapts the state to a clock that has stepped back: it moves back times that are too far ahead of the
+	// clock.
 	follow(t *terms, now int64)
 	// fits reports whether more units would fit.
 	fits(t *terms, now, units int64) bool
@@ -344,8 +344,8 @@ type windowAccount struct {
 	window, this, last int64
 }
 
-// at returns the account as of the time now, and the time to use with the account: that time, or the beginning of
-// the account's window if that is later.
+// at returns the account as of the time now, and the time to use with the account: now, or the beginning of the
+// account's window if that is later.
 func (a *windowAccount) at(t *terms, now int64) (windowAccount, int64) {
 	window := t.window(now)
 	switch {
@@ -409,8 +409,8 @@ type logAccount struct {
 
 type entry struct{ tick, units int64 }
 
-// at returns the entries that count at the time now, and the time to use with them: that time, or the time of the
-// newest unit if that is later.
+// at returns the entries that count at the time now, and the time to use with them: now, or the time of the newest
+// unit if that is later.
 func (a *logAccount) at(t *terms, now int64) ([]entry, int64) {
 	if n := len(a.entries); n > 0 {
 		now = max(now, a.entries[n-1].tick)

@@ -43,8 +43,8 @@ func (t *terms) penaltyOf(n int64) int64 {
 	return slices.MinFunc([]*big.Int{length, most}, (*big.Int).Cmp).Int64()
 }
 
-// offend starts a penalty, which is longer for each earlier penalty that is not yet forgotten. Once penalties no
-// longer grow, they are no longer counted.
+// offend starts a penalty, which is longer for each earlier penalty that is not yet forgotten. Penalties that no
+// longer grow are not counted.
 func (a *lockAccount) offend(t *terms, now int64) {
 	before := a.at(now).penalties
 	a.penalties = before + 1

@@ -152,8 +152,8 @@ func checkPermitsBeside(t *testing.T, s takes, plan func(n int64) *sluice.Plan) 
 	})
 }
 
-// testPermitsOfMany lets many callers take permits. It checks that there are never more permits held than the limit
-// allows, and that at the end all are free.
+// testPermitsOfMany lets many callers take permits. It checks that callers never hold more permits than the limit
+// allows, and that no permit is held at the end.
 func testPermitsOfMany(t *testing.T, s takes) {
 	ofPermits(t, s, checkPermitsOfMany)
 }

@@ -106,7 +106,7 @@ func testRefusal(t *testing.T, s takes) {
 	})
 }
 
-// same reports whether two receipts of a plan of a still limit show the same state, except that a meter has drained
+// same reports whether two receipts of a plan, whose limit is from still, show the same state. A meter has drained
 // between them.
 func same(p *sluice.Plan, before, after sluice.Receipt) bool {
 	if p.Kernel == kernel.Meter {

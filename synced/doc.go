@@ -1,8 +1,7 @@
 // Package synced lets each process count for itself and report to the others ten times a second. Of the three ways to
-// count (strict, leased and synced), it is the least exact, and makes the fewest calls to the shared store. Package
-// failover wraps it, and it wraps package lease or redisstore.
+// count (strict, leased and synced), it is the least exact, and makes the fewest calls to the shared store.
 //
-// A [Store] wraps a shared store, such as Redis, and is wrapped by a failover.Store:
+// A [Store] wraps a shared store, of package redisstore or lease, and is wrapped by a failover.Store:
 //
 //	shared, err := redisstore.Open(ctx, "redis://127.0.0.1")
 //	counts := synced.New(shared)
@@ -30,8 +29,8 @@
 // units, where B is the burst, r the rate, and A = 300 ms the maximum age of the answers from which a process
 // decides. For a window, the bound is (N − 1)·B with the count of the window as B. [Excess] returns the bound. It
 // is reached if all processes get requests for a whole burst of the same key before their first reports. The excess
-// that one process allows is at most the number of units that the others took in the last 400 ms and the time of
-// one call. For a key in constant use, the 400 ms become 200 ms.
+// that one process allows is at most the number of units that the others took in the last 400 ms plus the duration
+// of one call. For a key in constant use, it is 200 ms instead of 400 ms.
 //
 // Proof. When a process i allows a unit, the level that i knows is at most the limit. That level consists of all
 // reports until τ, the time of i's last answer, and of i's own units. i does not know the units that another
@@ -44,21 +43,21 @@
 // Units above the limit are reported as well, as costs that are owed ([sluice.Charge].Owe), and all requests are denied
 // until these units have drained: over a longer time, no more than the limit is allowed. If another process counts a
 // plan strictly under the same key, units above the Most of that plan ([kernel.Plan]) are lost; use the same policy in
-// all processes. A cost that is owed counts here at once, and is reported like any other.
+// all processes. A cost that is owed counts in this process at once, and is reported like any other.
 //
 // # Clocks that step back
 //
 // When the clock of the store steps back, a bucket counts more units as used than were used. The difference is what
 // drains in a time as long as the step. So the level is cut to the sum of the burst, the allowed debt, and the
-// [Excess] for the processes that share the store. No key waits longer than this level takes to drain. The number
-// of processes comes from the heartbeats, which a failover.Store sends every second. A process that has just
+// [Excess] for the processes that share the store. No key is denied for longer than this level takes to drain. The
+// number of processes comes from the heartbeats, which a failover.Store sends every second. A process that has just
 // started assumes at least 4 for three seconds. A second after a process has started, all others know of it. Until
 // then, the level may be cut to the sum for the earlier number of processes.
 //
-// A process can also deny slightly too many requests. Units of the last 100 ms drain from the time of their report,
-// so a process may deny a request although the units that drain in 100 ms are free. Limits with a burst
-// that drains within 200 ms, and windows of less than a second, are counted strictly. Reports under way at the end of
-// a window count in the next window.
+// A process can also deny slightly too many requests. Units of the last 100 ms drain only from the time of their
+// report, so as many units as drain in 100 ms may count as used although they are free. Limits with a burst that
+// drains within 200 ms, and windows of less than a second, are counted strictly. Reports under way at the end of a
+// window count in the next window.
 //
 // # Outages of the shared store
 //

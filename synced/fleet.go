@@ -21,7 +21,7 @@ type fleet struct {
 	instances atomic.Int64 // from the heartbeats; 0: unknown
 
 	mu   sync.Mutex
-	many time.Duration // when a heartbeat last counted at least this number of instances
+	many time.Duration // the time of the last heartbeat that counted at least this number of instances
 }
 
 // counted records the number of instances that a heartbeat has returned.

@@ -59,12 +59,11 @@ func drains(p *sluice.Plan, d time.Duration) int64 {
 	return ticks * p.Drain
 }
 
-// widened returns a plan for the states of p that also has room for the units that the given number of instances
-// can allow above the limit. They come on top of the parameter most, the units for which the states have room
-// anyway. So units above the limit drain before any instance allows more. The plan has no room for further units,
-// because a state that is ahead of the clock, after the clock was set back, is cut to the plan's size. If the
-// numbers are too large to be exact, the plan has room for fewer instances. If there is not even room for two,
-// widened returns nil.
+// widened returns a plan for the states of p. It has room for the number of units in the parameter most, plus the
+// units that the given number of instances can allow above the limit. So units above the limit are counted, and
+// drain before any instance allows more. The plan has no more room than that: if the clock was set back, a state
+// ahead of the clock is cut to the plan's Most, which should be small. If the numbers are too large to be exact,
+// the plan has room for fewer instances. If there is not even room for two, widened returns nil.
 func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
 	for n := max(instances, 1); n > 0; n /= 2 {
 		if n == 1 && instances > 1 {

@@ -9,15 +9,15 @@ import (
 )
 
 // pool is the local state of a key. It combines the shared store's last receipt and the units that this process has
-// taken since. Together these may exceed the limit, so they are counted by a plan with more room, wide.
+// taken since. Together these may exceed the limit, so the pool counts by a plan with more room: the field wide.
 type pool struct {
 	mu         sync.Mutex
 	serial     int64
 	plan, wide *sluice.Plan
 	instances  int // the number of instances for which wide has room
 
-	// state includes all known units. At the time back, the store's clock showed now, in microseconds since the
-	// Unix epoch. The time in state is never before now.
+	// state includes all known units. The field now is the time that the store's clock showed at the local time
+	// back, in microseconds since the Unix epoch.
 	state kernel.State
 	now   int64
 	// The shared store gave its last answer between the times sent and back, by this process's clock (Store.clock).
@@ -25,8 +25,8 @@ type pool struct {
 	sent, back          time.Duration
 	storeNow, storeUsed int64
 
-	own      int64         // units taken since the store's last answer and not reported to it; negative if given back
-	underWay int64         // units in a report to the store that is on its way
+	own      int64         // units taken in this process and not reported yet; negative if units were given back
+	underWay int64         // units in the report that is on its way to the store
 	window   int64         // number of the window in which own was taken, for fixed windows
 	taken    time.Duration // when own last changed
 	asked    time.Duration // when a Take last used the pool
@@ -123,8 +123,8 @@ func (p *pool) learn(r *sluice.Receipt, sent, back time.Duration) bool {
 	return true
 }
 
-// nextReport returns the cost of the next report to the store: the units taken here, or 0 if the charge only reads the
-// state. until is the end of the window in which a negative cost is valid, or 0.
+// nextReport returns the cost of the next report to the store: the unreported units, or 0 if the charge only reads
+// the state. until is the end of the window in which a negative cost is valid, or 0.
 func (p *pool) nextReport(at time.Duration) (cost, until int64) {
 	if p.back > 0 {
 		p.roll(p.clock(at))
@@ -140,8 +140,8 @@ func (p *pool) nextReport(at time.Duration) (cost, until int64) {
 	return cost, until
 }
 
-// reported records that the store has counted a report, with the receipt r. window is the fixed window of its
-// units.
+// reported records that the store has counted a report, with the receipt r. For a fixed window, window is the
+// number of the window in which the report's units were taken.
 func (p *pool) reported(cost, window int64, r *sluice.Receipt, sent, back time.Duration) {
 	underWay := p.underWay
 	p.underWay = 0

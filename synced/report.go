@@ -11,7 +11,7 @@ import (
 // arrived is not sent again.
 const reportTimeout = time.Second
 
-// report is a report about a pool.
+// report describes a call that reports the units of a pool.
 type report struct {
 	pool         *pool
 	cost, window int64
@@ -105,7 +105,7 @@ func (s *Store) report(ctx context.Context, calls []sluice.TakeCall, reports []r
 		switch {
 		case err == nil && r.Origin == sluice.ByStore:
 			p.reported(n.cost, n.window, r, sent, back)
-		case odd: // the state is unreadable, so nothing can count the report
+		case odd: // the state is unreadable, so the store has not counted the report
 			p.underWay = 0
 		case err == nil || notCharged(err):
 			p.notReported(n.cost, n.window)

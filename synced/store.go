@@ -75,7 +75,7 @@ func New(shared Shared) *Store {
 }
 
 // Close stops the background work and reports all unreported units to the shared store, within a second. It does
-// not close the shared store. It passes later Takes on to the shared store. Call it when no Take is running.
+// not close the shared store, to which later Takes are passed on. Call Close when no Take is running.
 func (s *Store) Close() {
 	if s.closed.Swap(true) {
 		return

@@ -25,13 +25,13 @@ type take struct {
 
 // held is a charge of a Take.
 type held struct {
-	pool   *pool        // nil: the shared store counts it
+	pool   *pool        // nil if the shared store counts the charge
 	units  int64        // taken from the pool
 	window int64        // the window of units
 	before kernel.State // state of the pool before the charge
 	after  kernel.State
 	asked  bool // this Take has read the state from the store
-	passed bool // the charge is in rest, too: the shared store gives back the units beyond the unreported ones
+	passed bool // the charge is in rest, too, because the shared store has to give back units
 }
 
 // TakeWithin implements failover.Shared. Its errors have the methods NotCharged and Unreadable, which return the
@@ -301,7 +301,7 @@ func (h *held) look(s *Store, at time.Duration, c *sluice.Charge) sluice.Receipt
 	return r
 }
 
-// take makes a charge that fits or is to be owed. If the charge gives units back, take gives back the units that this
+// take makes a charge that fits or is owed. If the charge gives units back, take gives back the units that this
 // process has taken and not reported yet; the shared store has to give back the others.
 func (h *held) take(at time.Duration, c *sluice.Charge, r *sluice.Receipt) {
 	p, origin := h.pool, r.Origin
@@ -372,7 +372,7 @@ func (k *take) finish(s *Store, c *sluice.TakeCall, sent time.Duration, err erro
 	return nil
 }
 
-// failure is an error of the shared store about part of a Take.
+// failure is an error of the shared store about some charges of a Take.
 type failure struct {
 	err       error
 	uncharged bool

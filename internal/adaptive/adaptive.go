@@ -9,7 +9,7 @@
 // In windows of 250 ms or longer, a Limiter measures the number N of requests under way, the number X of answers
 // per second, and the typical latency R, which is the mean of the fastest four fifths. The base is the typical
 // latency without a queue. By Little's law, X·(R−base) requests wait in the upstream, which works on the other
-// N−X·(R−base). While requests are refused, the limit moves toward 3/2 of the number of requests that the upstream
+// N−X·(R−base). While requests are denied, the limit moves toward 3/2 of the number of requests that the upstream
 // works on, plus √limit. The limit does not change while all requests fit.
 //
 // The first base is the latency of the first requests. While all requests fit, the base follows the latency slowly.
@@ -24,8 +24,8 @@
 // only if they are more than the usual fraction. A higher fraction becomes the usual one if it does not fall by
 // half when the limit is halved, unless more than half of the requests fail.
 //
-// After a client leaves, its request still counts for as long as the client waited, because the upstream may still work
-// on it.
+// After a client leaves, its request continues to count for as long as the client has waited, because the upstream
+// may continue to work on it.
 //
 // # Classes
 //
@@ -69,23 +69,23 @@ type Config struct {
 const (
 	defaultLeast, defaultMost = 4, 2000
 	firstLimit                = 64
-	episode                   = 60 * time.Second // an overload ends after this time without a refusal
+	episode                   = 60 * time.Second // an overload ends after this time without a denial
 )
 
 // A Limiter limits the requests under way to one upstream. It is safe for concurrent use.
 type Limiter struct {
 	inFlight atomic.Int64
 	least    atomic.Int64
-	caps     [Critical + 1]atomic.Int64 // by class: the number of requests under way from which on requests of the class are refused
+	caps     [Critical + 1]atomic.Int64 // by class: see knee.limitOf
 	denied   [Critical + 1]atomic.Int64
-	since    atomic.Int64 // the first refusal of the episode, in ns
-	last     atomic.Int64 // the latest refusal, in ns
+	since    atomic.Int64 // the first denial of the episode, in ns
+	last     atomic.Int64 // the latest denial, in ns
 
 	mu      sync.Mutex
 	orphans orphans
 	knee    knee
 	win     window
-	count   int64 // the number of refusals before the window
+	count   int64 // the number of denials before the window
 	latest  answer
 	stepped int64 // µs: time of the latest step
 
@@ -133,9 +133,9 @@ func (l *Limiter) publish() (changed bool) {
 }
 
 // Enter takes a permit if a request of this class fits, and reports whether it fits. If the parameter force is
-// true, it takes a permit in any case. The parameter now is the time since a fixed instant, the same for all calls.
-// If it is Unix time, limiters in different processes probe a shared upstream together. Otherwise, two limiters of
-// an upstream still find good limits, but many limiters do not.
+// true, it takes a permit even if the request does not fit. The parameter now is the time since a fixed instant,
+// the same for all calls. If now is Unix time, limiters in different processes probe a shared upstream together.
+// Without this, two limiters of an upstream find good limits, but many limiters do not.
 func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
 	for {
 		n := l.inFlight.Load()
@@ -156,7 +156,7 @@ func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) 
 	return fits
 }
 
-// refused counts a refusal. After a minute without a refusal, it starts an episode.
+// refused counts a denial. After a minute without a denial, it starts an episode.
 func (l *Limiter) refused(now time.Duration, class Class) {
 	l.denied[class].Add(1)
 	if last := l.last.Swap(int64(now)); int64(now)-last > int64(episode) {
@@ -220,7 +220,7 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 }
 
 // isLate reports whether a request is not one of the first requests, whose latencies set the first base. The first
-// answers would not do instead, because these come from the fastest of many requests. If too few of the first
+// answers cannot be used instead, because they come from the fastest of many requests. If too few of the first
 // requests are answered, later requests count, too.
 func (l *Limiter) isLate(sent time.Duration) bool {
 	if last := l.pioneered.Load(); last == 0 || sent.Microseconds() <= last || l.skipped == enough {
@@ -256,8 +256,8 @@ type State struct {
 	Base     time.Duration       // the typical latency without a queue; 0 if unknown
 	Latency  time.Duration       // the latest typical latency or, if there are few answers, the latest latency; 0 if unknown
 	Denied   [Critical + 1]int64 // by class: the number of requests that did not fit
-	// Overloaded reports whether requests were refused in the last minute. Since is then the time of the first
-	// refusal of this overload.
+	// Overloaded reports whether requests were denied in the last minute. Since is then the time of the first
+	// denial of this overload.
 	Overloaded bool
 	Since      time.Duration
 }

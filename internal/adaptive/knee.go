@@ -27,7 +27,7 @@ type knee struct {
 	usual       int64   // the usual failures, in thousandths of the answers
 	failed      int64   // the failures at the time when they began to exceed the usual ones, in thousandths of the answers; or 0
 	from        int64   // the limit when failed was set
-	served      int64   // the recent number of requests under way without refusals and without a queue
+	served      int64   // the recent number of requests under way without denials and without a queue
 	before      measure // the window with which later windows are compared, if it has a latency
 	half        measure // the windows of the present probe and of earlier probes without a result, together
 }
@@ -42,7 +42,8 @@ func root(n int64) int64 { return sqrt(n * milli) }
 // rounded up.
 func (k *knee) headroom() int64 { return (root(k.limit) + milli - 1) / milli }
 
-// limitOf returns the number of requests under way from which on requests of a class are refused.
+// limitOf returns the limit of a class: while this number of requests is under way, further requests of the class
+// are denied.
 func (k *knee) limitOf(c Class) int64 {
 	least, limit := k.least/milli, k.limit/milli
 	switch c {
@@ -77,9 +78,9 @@ func (k *knee) slot() int64 {
 	return d
 }
 
-// due returns the time from which on few samples are enough for a window. The first window always needs only few
-// samples, so that it ends before a queue grows. Later windows need only few samples from the time of the next
-// probe on, if there is a window to compare them with.
+// due returns the time after which few samples are enough for a window. The first window always needs only few
+// samples, so that it ends before a queue grows. Later windows need only few samples after the time of the next
+// probe, if there is a window to compare them with.
 func (k *knee) due() int64 {
 	switch {
 	case k.base == 0:
@@ -216,7 +217,8 @@ func (k *knee) compare(m measure) verdict {
 }
 
 // conclude ends a probe. A latency that does not fall with fewer requests under way is a lower bound of the base.
-// If half the limit has a queue, or had one according to the old base, another probe halves the limit again.
+// If requests queue under half the limit, or did so according to the old base, another probe halves the limit
+// again.
 func (k *knee) conclude(m measure, failing bool, at int64) {
 	old, slot := k.probed, k.slot()
 	if m.cut || failing {

@@ -2,9 +2,9 @@ package adaptive
 
 import "sync/atomic"
 
-// orphans counts requests without a client, on which the upstream may still work. Without this count, clients that
-// give up and retry could overload an upstream that does not notice when clients leave. An orphan counts for as
-// long as its client waited, up to 4 s.
+// orphans counts requests that have lost their client, and on which the upstream may be working. Without this
+// count, clients that give up and retry could overload an upstream that does not notice when clients leave. An
+// orphan counts for as long as its client waited, up to 4 s.
 type orphans struct {
 	n    atomic.Int64
 	slot int64 // the time, in units of grid, up to which orphans were removed

@@ -27,7 +27,7 @@ func middle(b int) int64 {
 // window collects the answers between two steps of the limit.
 type window struct {
 	from     int64 // µs: requests sent before this time do not count, because the limit was different then
-	open     int64 // µs: answers before this time do not count, because most requests that count are still unanswered
+	open     int64 // µs: answers before this time do not count, because most requests that count have no answer yet
 	end      int64 // µs
 	seen     int64 // µs: the time of the latest answer
 	exact    bool  // whether the window ends at the time of the field end, even with few samples
@@ -108,7 +108,7 @@ type measure struct {
 	span     int64 // µs
 	answers  int64
 	failed   int64 // failed answers, in thousandths of the answers
-	full     bool  // requests were refused
+	full     bool  // requests were denied
 	vain     bool  // most requests were abandoned or would have taken longer
 	cut      bool  // many requests would have taken longer: latency is only a lower bound
 	inFlight int64 // the mean number of requests under way, in thousandths

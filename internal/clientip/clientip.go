@@ -41,8 +41,8 @@ func Resolve(peer netip.Addr, header http.Header, trusted []netip.Prefix, name s
 	return addr
 }
 
-// Peer reads the address of a connection's other end, with or without a port. It returns an IPv4 address that is
-// written as IPv6 as IPv4, and leaves out zones.
+// Peer reads the address of a connection's other end, with or without a port. It returns an IPv4 address as IPv4
+// even if it is written as IPv6, and leaves out zones.
 func Peer(remote string) (netip.Addr, bool) {
 	if addr, host := Plain4(remote); host != "" {
 		return netip.AddrFrom4(addr), true

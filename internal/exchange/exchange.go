@@ -35,7 +35,8 @@ type Bound interface {
 	End() error   // called after each write or flush; returns an error if the client took too long to read
 }
 
-// Exchange is the writer of a response. It wraps the server's writer, and like it is not safe for concurrent use.
+// Exchange is the writer of a response. It wraps the server's writer and, like that writer, is not safe for
+// concurrent use.
 type Exchange struct {
 	http.ResponseWriter
 	Request *http.Request // the request as the first handler got it
@@ -90,8 +91,8 @@ func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Excha
 }
 
 // Leave passes the rest of the body to the watchers, and removes the layer that was added last. The argument must
-// be the argument own of [Join]. If Join returned this Exchange, the layer stays, and can still change a head that
-// is written later.
+// be the one that was passed to [Join] as own. If Join returned this Exchange, the layer stays, so that it can
+// change a head that is written later.
 func (x *Exchange) Leave(own *Exchange) {
 	x.watched.sent()
 	if x != own {
@@ -110,7 +111,7 @@ func (x *Exchange) Watch(w io.Writer) {
 }
 
 // watched has the watchers of a body, and buffers the bytes that they have not read. Watchers read several events
-// at a time, because their work after each flush may take processor time from the client.
+// at a time, because work after each flush could take processor time from the client.
 type watched struct {
 	by    []io.Writer
 	room  [2]io.Writer
@@ -233,7 +234,7 @@ func (x *Exchange) Write(p []byte) (int, error) {
 	return n + wrote, err
 }
 
-// whole reports whether writes may go to the server unchanged.
+// whole reports whether writes can go to the server unchanged.
 func (x *Exchange) whole() bool { return x.Length <= 0 && x.plain() }
 
 // plain reports whether nothing reads, takes or times the body.

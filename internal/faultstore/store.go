@@ -44,7 +44,7 @@ func New(backing sluice.Store) *Store {
 // Restart replaces the backing store. The counts of the previous one are lost.
 func (s *Store) Restart(backing sluice.Store) { s.backing.Store(&backing) }
 
-// Set sets the fault of all later calls. Nil ends it.
+// Set sets the fault of all later calls. Nil means no fault.
 func (s *Store) Set(f Fault) {
 	if f == nil {
 		s.fault.Store(nil)

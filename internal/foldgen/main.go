@@ -171,7 +171,7 @@ func digit(r rune) rune {
 	return (r - start) % 10
 }
 
-// trim reduces each row of the letter s, and each row of spaces, to one.
+// trim reduces each run of the letter s, and each run of spaces, to one.
 func trim(s string) string {
 	var b strings.Builder
 	last := rune(-1)
@@ -184,7 +184,7 @@ func trim(s string) string {
 	return b.String()
 }
 
-// become returns the text that a text becomes.
+// become replaces the characters of a text by their words until nothing changes, and returns the trimmed result.
 func (t *table) become(s string) string {
 	for {
 		var b strings.Builder
@@ -225,7 +225,7 @@ func (t *table) disagree(e equality) bool {
 	return word != "" && t.become(string(e.char)) == ""
 }
 
-// equateAll applies the measured equalities, and calls the function otherwise for each that cannot be applied. It
+// equateAll applies the measured equalities, and calls its argument for each equality that cannot be applied. It
 // returns the number of words that it has changed.
 func (t *table) equateAll(otherwise func(equality)) (changed int) {
 	for _, e := range t.measured {
@@ -259,7 +259,7 @@ func (t *table) equate(a, b string) bool {
 	return true
 }
 
-// before reports whether, of two equal characters, the first one is kept.
+// before reports whether, of two equal characters r and s, r is kept.
 func before(r, s rune) bool {
 	if a, b := unicode.Is(unicode.Unified_Ideograph, r), unicode.Is(unicode.Unified_Ideograph, s); a != b {
 		return a
@@ -267,7 +267,7 @@ func before(r, s rune) bool {
 	return r < s
 }
 
-// single returns the only character of s.
+// single returns the only character of s. It reports false if s has no or several characters.
 func single(s string) (rune, bool) {
 	r, n := utf8.DecodeRuneInString(s)
 	return r, n > 0 && n == len(s)

@@ -186,7 +186,8 @@ func Plain[T Text](s T, i int) int {
 		w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
 			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
 		quote, slash := w^'"'*ones, w^'\\'*ones
-		// A byte below n borrows into its highest bit. The lowest hit is right; hits above it may be wrong.
+		// Subtracting n from a byte below n sets the highest bit of the byte, but also borrows from the next byte.
+		// So only the lowest hit is certain.
 		hit := ((quote-ones)&^quote | (slash-ones)&^slash | (w-' '*ones)&^w) & (0x80 * ones)
 		if hit != 0 {
 			return i + bits.TrailingZeros64(hit)/8

@@ -10,8 +10,8 @@ import (
 // State is the state of one limit, as an answer reports it.
 type State struct {
 	Name   string        // distinguishes the limits of a server
-	Left   int64         // the number of requests that may still be made
-	Reset  time.Duration // the time until more may be made
+	Left   int64         // the number of remaining requests
+	Reset  time.Duration // the time until more requests can be made
 	Quota  int64         // the number of requests per Window; 0 if unknown
 	Window time.Duration
 }

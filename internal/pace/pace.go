@@ -21,7 +21,7 @@ import (
 // Pacer paces requests. The zero value is ready, and safe for concurrent use.
 type Pacer struct {
 	MaxWait    time.Duration                     // the longest wait for a limit, and the longest promised time after which a request is repeated; zero means a minute
-	MaxRetries int                               // how often one request may be repeated; zero means 4, and negative means never
+	MaxRetries int                               // how often one request is repeated at most; zero means 4, and negative means never
 	Random     func(time.Duration) time.Duration // returns a time from 0 to below its argument; nil means a random time
 
 	mu    sync.Mutex
@@ -54,7 +54,7 @@ type Answer struct {
 	Promise time.Duration // after a refusal, the time after which another attempt may succeed; 0 if unknown
 }
 
-// Pass is a request that may be sent.
+// Pass is a request that [Pacer.Wait] has let through.
 type Pass struct {
 	to     Target
 	at     time.Time
@@ -144,7 +144,7 @@ func (p *Pacer) Done(pass *Pass) {
 }
 
 // Again reports whether to repeat a request that was denied for the nth time, counted from 0. If so, it returns how
-// long to wait before: the promised time plus a random time, so that clients that were denied at the same time do
+// long to wait first: the promised time plus a random time, so that clients that were denied at the same time do
 // not all return at the same time. The deadline of ctx has to leave time for the wait, and for another attempt that
 // takes as long as this one. All requests of a pacer share a budget of retries: fifty, and one for every ten
 // requests. So a server that denies everything gets hardly more than a tenth more requests.

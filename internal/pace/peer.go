@@ -145,7 +145,7 @@ func (p *peer) recordStates(r *route, pass *Pass, states []State, now time.Time)
 
 // uncounted returns how many other requests under a limit the server may not have counted when it answered a
 // request, the parameter pass. These are the requests under way, except those that have probably arrived earlier,
-// because they were sent before that request by more than the time that its answer took.
+// because they were sent earlier than that request, by more time than its answer took.
 func (p *peer) uncounted(l *limit, pass *Pass, now time.Time) (n int64) {
 	since := pass.at.Add(-now.Sub(pass.at))
 	for other := range p.underWay {

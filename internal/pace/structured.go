@@ -97,7 +97,7 @@ func (r *reader) skip(c byte) bool {
 	return true
 }
 
-// while reads the bytes up to the first one for which the function kind returns false.
+// while reads the bytes up to the first one for which kind returns false.
 func (r *reader) while(kind func(byte) bool) string {
 	n := 0
 	for n < len(r.rest) && kind(r.rest[n]) {

@@ -151,8 +151,8 @@ func binaries(t testing.TB) string {
 	return filepath.Dir(found[len(found)-1])
 }
 
-// account returns process attributes with which the server runs as a user other than root, because it refuses root,
-// and ends with the test binary.
+// account returns process attributes with which the server ends with the test binary. If the test runs as root, the
+// server runs as postgres, because it refuses to run as root.
 func account(t testing.TB) *syscall.SysProcAttr {
 	t.Helper()
 	as := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

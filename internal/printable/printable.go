@@ -13,8 +13,8 @@ import (
 // cut is written at the end of a text that was shortened.
 const cut = "…"
 
-// maxMarks is the most marks, such as accents, that Text keeps on one character: more marks would reach into the
-// lines above and below.
+// maxMarks is the largest number of marks, such as accents, that Text keeps on one character: more marks would
+// reach into the lines above and below.
 const maxMarks = 2
 
 // Text returns s with "�" in place of every byte and character that does not print as itself: invalid UTF-8,
@@ -63,7 +63,7 @@ func Shows(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\u2800'
 }
 
-// Percent returns s with %XX in place of each byte for which the function bad returns true.
+// Percent returns s with %XX in place of each byte for which bad returns true.
 func Percent(s string, bad func(byte) bool) string {
 	const digits = "0123456789ABCDEF"
 	text := make([]byte, 0, len(s))

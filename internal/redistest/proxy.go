@@ -66,8 +66,8 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.Spoil(func() (time.Duration, bool) { return d, false })
 }
 
-// Reset resets the connection in place of a fraction of the pieces of answers. The choice of pieces is random, but
-// the same in each run.
+// Reset makes the proxy reset the connection instead of passing a piece of an answer, for a fraction of the pieces.
+// The choice of pieces is random, but the same in each run.
 func (p *Proxy) Reset(part float64) {
 	rng, mu := rand.New(rand.NewPCG(1, 1)), sync.Mutex{}
 	p.Spoil(func() (time.Duration, bool) {

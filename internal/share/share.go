@@ -136,12 +136,12 @@ func (s Share) slidingCounts(need int64, r *sluice.Receipt) (used, prev int64) {
 	switch {
 	case cost > plan.Capacity:
 		return p.Capacity, 0
-	case room >= 0: // they fit when the previous window counts less
+	case room >= 0: // the units fit when the previous window counts less
 		return p.Capacity - need - room, r.Prev
-	case cost == plan.Capacity: // they fit when both windows are over
+	case cost == plan.Capacity: // the units fit when both windows are over
 		return (p.Capacity-need)*p.Span + 1, 0
 	}
-	// They fit when the current window is the previous one, and counts less.
+	// The units fit when the current window has become the previous one, and counts less.
 	most := (p.Capacity-need)*p.Span + 1
 	hi, lo := bits.Mul64(uint64(p.Capacity-need), uint64(r.Used))
 	of := uint64(plan.Capacity - cost)

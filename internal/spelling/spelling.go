@@ -66,7 +66,7 @@ func Nearest(name string, names []string) string {
 }
 
 // Fold returns a form of the name that does not depend on case and separators: onError, on-error and ON_ERROR have
-// the same.
+// the same form.
 func Fold(name string) string {
 	return strings.ToLower(strings.NewReplacer("-", "", "_", "", " ", "").Replace(name))
 }

@@ -11,7 +11,7 @@ import (
 // Patience is how long a test waits for a condition before it fails: long enough for any machine under load.
 const Patience = 5 * time.Minute
 
-// Await waits until the function holds returns true.
+// Await calls holds until it returns true, with pauses between the calls.
 func Await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for begin := time.Now(); time.Since(begin) < Patience; time.Sleep(pause(time.Since(begin))) {

@@ -125,7 +125,7 @@ func (g *Gateway) read(stderr io.Reader) {
 	}
 }
 
-// AwaitRecords waits until the function holds returns true for the records.
+// AwaitRecords calls holds with the records until it returns true.
 func (g *Gateway) AwaitRecords(what string, holds func([]Record) bool) {
 	g.Helper()
 	late := time.AfterFunc(Patience, func() { _ = g.process.Process.Kill() })
@@ -142,7 +142,7 @@ func (g *Gateway) AwaitRecords(what string, holds func([]Record) bool) {
 	}
 }
 
-// Await returns the first record for which the function fits returns true, and waits for it if necessary.
+// Await returns the first record for which fits returns true, and waits for it if necessary.
 func (g *Gateway) Await(what string, fits func(Record) bool) (found Record) {
 	g.Helper()
 	g.AwaitRecords(what, func(all []Record) bool {
@@ -155,7 +155,7 @@ func (g *Gateway) Await(what string, fits func(Record) bool) (found Record) {
 	return found
 }
 
-// AwaitNext is like Await, but considers only records after the last one that it has found.
+// AwaitNext is like Await, but then forgets the found record and all records before it.
 func (g *Gateway) AwaitNext(what string, fits func(Record) bool) {
 	g.Helper()
 	g.AwaitRecords(what, func(all []Record) bool {
@@ -167,7 +167,7 @@ func (g *Gateway) AwaitNext(what string, fits func(Record) bool) {
 	})
 }
 
-// Records returns the records since the last Forget.
+// Records returns the records that were not forgotten by Forget or AwaitNext.
 func (g *Gateway) Records() []Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -47,7 +47,8 @@ func (q *queue) add(s kernel.Span) {
 	}
 }
 
-// find returns the index of the first span with room for a charge that p would make wait at a tick, or -1.
+// find returns the index of the first span with room for cost units. It returns -1 if no span has room, or if a
+// turn in that span would end beyond the length of p's queue at the given tick.
 func (q *queue) find(p *kernel.Plan, cost, tick int64) int {
 	for i, s := range q.spans {
 		if end := p.Turn(s.From, cost).To; !s.To.Before(end) {

@@ -181,7 +181,7 @@ func (s *Scanner) endLine(c byte) {
 	s.field, s.cr = 0, c == '\r'
 }
 
-// End ends the body, and with it a number at its end.
+// End ends the body. A number at the end of the body is then complete.
 func (s *Scanner) End() {
 	if s.framing != unreadable {
 		s.end()
@@ -215,7 +215,8 @@ func (s *Scanner) Text() int64 {
 // last event or line, such as [DONE]. Then clients may close the connection.
 func (s *Scanner) Ended() bool { return s.done || s.framing == plain && s.whole }
 
-// Pending reports whether the model still works in the background after the response, which may add to the cost.
+// Pending reports whether the model continues to work in the background after the response, which can add to the
+// cost.
 func (s *Scanner) Pending() bool { return s.pending && !s.done }
 
 // Unread returns [Encoded], [Type] or [Malformed] if the body cannot be read, and otherwise "". Malformed events or

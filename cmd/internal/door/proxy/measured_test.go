@@ -94,7 +94,11 @@ func TestUpstreamCounts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				h, stats := measuredTo(Upstream{URL: target, Timeout: 500 * time.Millisecond})
+				timeout := time.Minute
+				if strings.HasPrefix(test.want, "timeout") {
+					timeout = 100 * time.Millisecond
+				}
+				h, stats := measuredTo(Upstream{URL: target, Timeout: timeout})
 				gateway := httptest.NewServer(h)
 				defer gateway.Close()
 				for range 3 {

@@ -37,11 +37,11 @@ func (c *call) override(i int) error {
 	case limits != nil && limits.domains[c.request.domain] == nil:
 		return nil // not limited, like any descriptor of an unknown domain
 	case l.unit < second || l.unit > year:
-		return fmt.Errorf("descriptors[%d].limit.unit: %d is no unit", i, o.unit)
+		return fmt.Errorf("descriptors[%d].limit.unit: %d is not a unit", i, o.unit)
 	case l.multiplier == 0:
 		return fmt.Errorf("descriptors[%d].limit.unit_multiplier: it is 0", i)
 	case int64(l.multiplier) > int64(maxPeriod/time.Second) || l.period() > maxPeriod:
-		return fmt.Errorf("descriptors[%d].limit.unit_multiplier: the limit is for longer than ten years", i)
+		return fmt.Errorf("descriptors[%d].limit.unit_multiplier: the period is longer than ten years", i)
 	}
 	p.plan = l
 	if l.requests == 0 {

@@ -17,8 +17,8 @@ const (
 	byTimes = 10 // behavior counts only if the burst is at least this many times the 99th percentile of bursts
 )
 
-// watched is the rate at which bursts are compared to find abuse: once a minute, so that both a flood and a scan at
-// an even pace stand out. It was chosen before any log was seen.
+// watched is the rate at which bursts are compared to find abuse. At one request a minute, both a flood and a scan at
+// an even pace stand out. This rate was chosen before any log was seen.
 var watched = slices.Index(grid[:], rate{1, 60_000_000_000})
 
 // aside is a subject that is set aside because it looks like abuse.

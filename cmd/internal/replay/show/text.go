@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	textSubjects = 10 // how many subjects the text lists
+	textSubjects = 10 // the maximum number of subjects in the text
 	textRules    = 40
 	textLines    = 5
 	barWidth     = 12
 )
 
-// Text writes a report for a terminal with a number of columns; 0 is any number. Text from the log cannot control
-// the terminal.
+// Text writes a report for a terminal. The parameter width is the number of its columns; 0 means unknown. Text from
+// the log cannot control the terminal.
 func Text(w io.Writer, r *replay.Report, width int) error {
 	p := &printer{Writer: bufio.NewWriter(w), width: width}
 	if width <= 0 || width > 160 {
@@ -55,8 +55,8 @@ func (p *printer) section(name string) {
 	p.paragraph("", strings.ToUpper(name))
 }
 
-// paragraph writes the parameters first and text one after the other, in lines of the printer's width. All lines
-// but the first one are indented.
+// paragraph writes the parameter first, followed by text, in lines of the printer's width. All lines but the first
+// one are indented.
 func (p *printer) paragraph(first, text string) {
 	indent := utf8.RuneCountInString(first)
 	for i, line := range words.Wrap(text, min(p.width, 100)-indent) {
@@ -166,8 +166,8 @@ func formats(files []feed.File) string {
 	return " (" + safe(strings.Join(names, ", "), 200) + ")"
 }
 
-// spark draws a series in at most width characters. Each character stands for the largest of an equal number of
-// steps.
+// spark draws a series in at most width characters. Each character stands for the same number of steps, and shows the
+// largest count of these.
 func spark(series []int64, width int) string {
 	each := (len(series) + width - 1) / width
 	most := max(1, slices.Max(series))
@@ -234,7 +234,7 @@ func (p *printer) rules(r *replay.Report) {
 	}
 }
 
-// what describes a rule: its limits, or that it blocks or exempts, and whether it is a shadow.
+// what describes what a rule does, and whether it is in shadow mode.
 func what(rule replay.Rule) string {
 	if rule.Shadow {
 		return limit(rule) + " (shadow)"
@@ -299,7 +299,7 @@ func (p *printer) subjects(r *replay.Report) {
 	}
 }
 
-// down returns how long a subject was down, if a later request of it was allowed.
+// down returns how long a subject was down, or a dash.
 func down(s replay.Subject) string {
 	if s.Down <= 0 {
 		return "–"
@@ -307,7 +307,7 @@ func down(s replay.Subject) string {
 	return words.Span(s.Down)
 }
 
-// bar draws a bar as long as the ratio of n to longest.
+// bar draws a bar. The ratio of n to longest is its length.
 func bar(n, longest int64) string {
 	full := int(barWidth * n / max(1, longest))
 	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)

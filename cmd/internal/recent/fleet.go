@@ -21,7 +21,7 @@ import (
 )
 
 // Fleet tries changes on the rings of all instances that share a store. An instance posts the changed policy to a
-// board. The other instances post the effect on their requests, and the first one adds these answers.
+// board. The other instances post the effect on their requests, and the first instance adds up these answers.
 type Fleet struct {
 	Ring  *Ring
 	Board telemetry.Board // nil if this is the only instance
@@ -51,7 +51,7 @@ const (
 
 	gone     = "gone"   // posted by an instance that stops
 	ack      = "ack"    // posted by an instance that starts to answer a trial
-	maxAsked = 16 << 20 // the maximum size of a post in bytes
+	maxAsked = 16 << 20 // the maximum size of a decompressed post in bytes
 )
 
 // NewFleet returns a Fleet. If board is nil, it uses only its own ring. In this case, the counters are in the
@@ -137,8 +137,8 @@ func (f *Fleet) answerOne(ctx context.Context, name string, post []byte) error {
 	return f.post(ctx, triedPart, name+"/"+f.id, packed)
 }
 
-// Try returns the effect that a change of the policy in force would have had on the requests of the last hour of all
-// instances.
+// Try returns the effect that the policy would, in place of the policy in force, would have had on the last hour's
+// requests to all instances.
 func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error) {
 	if f.Board == nil {
 		return f.Ring.Try(ctx, f.Document(), would)

@@ -293,5 +293,5 @@ func (v *value) shownFor(text, other string) string {
 	return other
 }
 
-// shownHash returns the visible form of a hash with a token.
+// shownHash returns the visible form of a hash with the given token.
 func shownHash(token string) string { return "#" + token[:min(len(token), 12)] }

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The limits that are proposed for operations without one.
+// The limits that are proposed for operations without a limit.
 const (
 	proposedRead  = "100/minute"
 	proposedWrite = "20/minute"

@@ -100,7 +100,7 @@ func (f *Fleet) posted(ctx context.Context, part string) (map[string][]byte, err
 	return f.Board.Posted(ctx, part)
 }
 
-// answer answers the posted trials except those in the set before, and returns all posted ones.
+// answer answers the posted trials, except those in the set before. It returns the set of all posted trials.
 func (f *Fleet) answer(ctx context.Context, before map[string]bool) (now map[string]bool) {
 	asked, err := f.posted(ctx, askedPart)
 	if err != nil {
@@ -137,8 +137,8 @@ func (f *Fleet) answerOne(ctx context.Context, name string, post []byte) error {
 	return f.post(ctx, triedPart, name+"/"+f.id, packed)
 }
 
-// Try returns the effect that the policy would, in place of the policy in force, would have had on the last hour's
-// requests to all instances.
+// Try returns the effect that a changed policy would have had on the last hour's requests to all instances. The
+// parameter would is the changed policy.
 func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error) {
 	if f.Board == nil {
 		return f.Ring.Try(ctx, f.Document(), would)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The sides of a pass: the policies before and after the change, each from empty and from full counters. Real
-// counters were between empty and full.
+// The sides of a pass: the policies before and after the change, each with counters that start empty, and with
+// counters that start full. Real counters were between empty and full.
 const (
 	emptyBefore = iota
 	emptyAfter

@@ -42,7 +42,7 @@ type reader struct {
 func newReader(chunks []chunk) *reader {
 	r := &reader{chunks: chunks, header: http.Header{}, attrs: map[string]string{}}
 	r.request.Header, r.request.Attributes, r.request.Door = r.header, r.attrs, "recent"
-	// If a request has a body, the rules that do not read the body decide first, as they did for the live request.
+	// Because of this Body, rules that do not read a body decide first, as they did for the live request.
 	r.request.Body = func(int64) ([]byte, error) { return []byte{}, nil }
 	return r
 }

@@ -31,7 +31,7 @@ const (
 	noPath                // see NoPath in policy.Request
 	givesBack             // see policy.GiveBack
 	hasCost               // the cost of the request follows the time
-	hasID                 // the ID of the request follows, to which its outcome refers
+	hasID                 // the ID of the request follows; the record of its outcome has the same ID
 	isOutcome             // the record is the outcome of a request
 )
 

@@ -29,7 +29,7 @@ type Ring struct {
 	schema  atomic.Pointer[schema] // the schema for the policy of the latest decision
 	size    int                    // the size of a chunk in bytes
 	most    int                    // the maximum number of sealed chunks
-	ids     atomic.Uint64          // the last ID of a request on whose outcome rules depend
+	ids     atomic.Uint64          // the last request ID; a request has an ID only if rules depend on its outcome
 	lost    atomic.Int64           // the number of requests that were too large for a chunk
 	trying  chan struct{}          // full during a trial
 

@@ -173,7 +173,7 @@ func missingData(need string, f *feed.File) string {
 	return fmt.Sprintf("The format %s of %s does not contain %s.", f.Format, f.Name, what)
 }
 
-// mapped appends, to the name of a missing value, a hint how to map the value to a field.
+// mapped appends, to the name of a missing value, a hint on how to map the value to a field.
 func mapped(what, field string) string {
 	return fmt.Sprintf("%s; map it with --field %s=NAME if its lines have it", what, field)
 }

@@ -54,7 +54,7 @@ type Difference struct {
 	Other  string       `json:"other"`                   // a description of the other policy, such as "another policy"
 	Report *Report      `json:"report"`                  // the report of the other policy
 	Both   int64        `json:"refused_by_both"`         // requests that both policies would deny
-	Only   int64        `json:"refused_by_first_only"`   // requests that the other policy would allow
+	Only   int64        `json:"refused_by_first_only"`   // requests that only the first policy would deny
 	Newly  int64        `json:"refused_by_against_only"` // requests that only the other policy would deny
 	Rules  []RuleChange `json:"rules"`                   // the rules of both policies, in the order of the first policy and then the other
 	// ClientsNewly is the number of clients that only the other policy denies, and ClientsFreed the number of those
@@ -147,7 +147,7 @@ type Subject struct {
 	// end of the wait of the last denial before that request. At the end of the log, it lasts until the last
 	// denial.
 	Down time.Duration `json:"down_ns"`
-	// Pattern describes in a few words how its requests come: "a burst of 40 within 2 s, then silence".
+	// Pattern describes how the requests were spread over time: "a burst of 40 within 2 s, then silence".
 	Pattern string `json:"pattern"`
 	Path    string `json:"path"` // the path of most of its denied requests, without the query
 }

@@ -19,7 +19,7 @@ type Asker struct {
 type kind struct {
 	name, product             string
 	method, uri, host, client string
-	list                      bool // client is a list, to which the proxy appends its peer
+	list                      bool // the field client is a list, to which the proxy appends its peer
 	redirects                 bool // the answer to an allowed request has the field X-Accel-Redirect
 	deny                      int  // the status of all denials; 0 means that each denial keeps its own status
 	only4xx                   bool // the proxy treats a 5xx as a failure of Sluice

@@ -116,8 +116,8 @@ var outcomeMembers = []member[*policy.Outcome]{
 	}},
 }
 
-// text returns a read function for a text. The parameter what names the text in errors, and the function field
-// returns the address for the text.
+// text returns a read function for a text. The parameter what names the text in errors. The function field returns
+// the address at which the text is stored.
 func text[T any](what string, field func(T) *string) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
 		*field(into), ok = d.text(what)
@@ -126,7 +126,7 @@ func text[T any](what string, field func(T) *string) func(*decoder, T) bool {
 }
 
 // integer returns a read function for a whole number between the bounds least and most. The function field returns
-// the address for the number.
+// the address at which the number is stored.
 func integer[T any](least, most int64, field func(T) *int64) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
 		*field(into), ok = d.integer(least, most)

@@ -33,7 +33,7 @@ func (d *reader) within(name string) bool {
 
 func (d *reader) space() { d.i = jsonscan.Space(d.s, d.i) }
 
-// eat skips c and returns true if c comes next.
+// eat skips c if c comes next, and reports whether it did.
 func (d *reader) eat(c byte) bool {
 	d.space()
 	if d.i == len(d.s) || d.s[d.i] != c {

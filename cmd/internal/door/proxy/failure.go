@@ -78,7 +78,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.write(w)
 }
 
-// kindOf returns the kind of err, the error instead of a response to r.
+// kindOf returns the kind of err, the error that occurred in place of a response to r.
 func kindOf(r *http.Request, err error) telemetry.UpstreamError {
 	text := err.Error() // many errors of net/http and crypto/tls have no type
 	contains := func(some ...string) bool {

@@ -215,7 +215,7 @@ func (l *handed) context() context.Context {
 	return context.WithValue(ctx, handedKey{}, l)
 }
 
-// handedConn is the connection of a handed, which it notifies when it is closed.
+// handedConn is the connection of a handed. When it is closed, it notifies the handed.
 type handedConn struct {
 	net.Conn
 	closed func()

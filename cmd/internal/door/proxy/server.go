@@ -32,7 +32,7 @@ type Client struct {
 // idleTimeout is the time for which an idle connection is kept open.
 const idleTimeout = 2 * time.Minute
 
-// Server returns a server for h with the limits of c. Its connections must come from [Connections].
+// Server returns a server for h with the bounds of c. Its connections must come from [Connections].
 func Server(h http.Handler, c Client) *http.Server {
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, h) }),

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// slots bounds the sum of the connections of a direct and its Transport to an upstream.
+// slots bounds the number of connections to an upstream. A direct and its Transport share the slots.
 type slots struct {
 	*semaphore.Weighted
 	waiting atomic.Int32

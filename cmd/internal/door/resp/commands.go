@@ -11,7 +11,7 @@ import (
 // command describes a known command.
 type command struct {
 	run         func(c *conn, args [][]byte)
-	least, most int  // the bounds of the number of arguments, including the name; if most is 0, it is no bound
+	least, most int  // the bounds of the number of arguments, including the name; an upper bound of 0 means none
 	open        bool // the command is permitted without a token
 	asks        bool // the command needs a decision, and is answered with its batch; otherwise it is answered immediately
 	key         int  // the index of the key among the arguments, for COMMAND

@@ -210,7 +210,8 @@ func (c *call) giveBack(ctx context.Context) {
 	})
 }
 
-// useUp charges each descriptor whose cost did not fit with the units that remain of its limits.
+// useUp charges the rest of the units. If the cost of a descriptor did not fit, it charges the descriptor the units
+// that remain of its limits.
 func (c *call) useUp(ctx context.Context) {
 	c.again(ctx, func(i int) bool {
 		r := &c.asked[i]

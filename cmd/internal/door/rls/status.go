@@ -105,8 +105,8 @@ func nearest(d *policy.Decision, own *limit) *policy.Result {
 	return nil
 }
 
-// limitOf returns a limit in Envoy's form, requests per unit. A fractional number of seconds is rounded up, with the
-// count at the same rate.
+// limitOf returns a limit in Envoy's form, requests per unit. If the period is not whole seconds, it is rounded up,
+// and the count is increased at the same rate.
 func limitOf(r *policy.Result) (l currentLimit) {
 	l.name = cmp.Or(r.Name, r.Rule)
 	limit := &r.Plan.Limit

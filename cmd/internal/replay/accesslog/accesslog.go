@@ -210,7 +210,6 @@ func (e *Entry) reset() {
 type Options struct {
 	// Zone is the time zone of times without a zone, such as HAProxy's. Nil means UTC.
 	Zone *time.Location
-	// Fields maps values to the places where generic JSON lines have them, such as "client": "remote.ip". See
-	// [JSONFields].
+	// Fields maps values to their paths in generic JSON lines, such as "client": "remote.ip". See [JSONFields].
 	Fields map[string]string
 }

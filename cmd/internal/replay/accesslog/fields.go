@@ -86,7 +86,7 @@ var whatNames = [whats]struct{ name, usual string }{
 
 // JSONFields returns the keys of [Options.Fields]. The value of a key is a path in a JSON line, with dots between the
 // names of objects. "header:NAME" maps an additional field of the request's header, and "attr:NAME" an attribute of
-// the caller. "time" is the start of a request, and "ended" the end. From an end and a duration follows the start. A
+// the caller. "time" is the start of a request, and "ended" the end. The start also follows from end and duration. A
 // duration is a number of seconds, milliseconds, microseconds or nanoseconds, or a text with its unit, such as
 // "12.4ms". A time is a text as in RFC 3339, or a number since the Unix epoch with a unit that follows from its size.
 // With "layout", times have that layout of package time. "request" is a whole request line. "tokens" is the number of

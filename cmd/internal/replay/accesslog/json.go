@@ -9,8 +9,8 @@ import (
 
 var errJSON = errors.New("not a JSON object, or one that is cut off")
 
-// value is the value at a path: the JSON text of a string with its quotes, of a number, an array or an object. It
-// is null if the line has only null there, and nil if the line does not have the path.
+// value is the value at a path. The field raw has its JSON text; a string has its quotes. The text is null if the
+// line has only null at the path, and nil if the line does not have the path.
 type value struct {
 	raw  []byte
 	rank uint8 // the rank of the path that the value is from

@@ -128,7 +128,8 @@ func (e *Entry) joined(array []byte) []byte {
 	return e.own[from:len(e.own):len(e.own)]
 }
 
-// is reports whether the text in a slot equals word. No program must escape a character of word in JSON.
+// is reports whether the text in a slot equals word. It does not unescape the text, so word must contain only
+// characters that programs do not escape.
 func (e *Entry) is(slot int, word string) bool {
 	raw := e.values[slot].raw
 	return len(raw) == len(word)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == word

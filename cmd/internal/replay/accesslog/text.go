@@ -106,8 +106,8 @@ const maxPieces = 64
 type text struct {
 	prefix string
 	pieces []piece
-	// escapes reports whether the server writes a backslash in place of or before a quote, a backslash or a control
-	// character, such as \x22 in nginx and \" in Apache.
+	// escapes reports whether the server escapes quotes, backslashes and control characters with a backslash, as nginx
+	// does in \x22, and Apache in \".
 	escapes bool
 	// decode, if not nil, returns a value as it was sent. It is for servers that escape values in another way.
 	decode func(e *Entry, value []byte, w what) []byte

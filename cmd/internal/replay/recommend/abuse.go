@@ -28,8 +28,8 @@ type aside struct {
 }
 
 // findAbuse returns the subjects to set aside, at most one in a hundred. A group of such subjects is found by the
-// gap between it and all others. A single subject is found only by its behavior, because with heavy tails the
-// largest value is naturally far from the next.
+// gap between the group and all other subjects. A single subject is found only by its behavior, because with heavy
+// tails the largest value is naturally far from the next.
 func findAbuse(subjects []*subject) []aside {
 	n := len(subjects)
 	most := n / 100

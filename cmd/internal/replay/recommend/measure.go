@@ -147,7 +147,8 @@ func (g *gauge) note(key string, reserved, cost int64) {
 	}
 }
 
-// count adds a request to the bursts of its subject. The charge is at first reserved, and then becomes cost.
+// count adds a request to the bursts of its subject. The parameter reserved is the charge before the outcome, and
+// cost the charge after the outcome.
 func (g *gauge) count(s *subject, reserved, cost int64) {
 	today := len(s.days) - 1
 	if today < 0 || s.days[today].number != g.day {

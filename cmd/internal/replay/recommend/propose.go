@@ -28,7 +28,7 @@ type point struct {
 	requests int64
 }
 
-// points returns the points of the subjects. It counts only the days before the day with the number before.
+// points returns the points of the subjects. The parameter before is the number of a day. Only earlier days count.
 func points(subjects []*subject, before int32) []point {
 	var all []point
 	for _, s := range subjects {
@@ -164,8 +164,8 @@ func exceededBy(steps []step, j int) int64 {
 	return 1
 }
 
-// onLog returns the least burst with which the points above it are at most the fraction share of all points, and made
-// at most this fraction of all requests.
+// onLog returns the least burst that keeps the promise in the log itself: the points that exceed it are at most the
+// fraction share of all points, and made at most this fraction of all requests.
 func (t *terms) onLog(all []point, steps []step) int64 {
 	var requests int64
 	for i := range all {

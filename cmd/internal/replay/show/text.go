@@ -307,7 +307,7 @@ func down(s replay.Subject) string {
 	return words.Span(s.Down)
 }
 
-// bar draws a bar. The ratio of n to longest is its length.
+// bar draws a bar whose length is proportional to n. If n equals longest, the bar has the full width.
 func bar(n, longest int64) string {
 	full := int(barWidth * n / max(1, longest))
 	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)
@@ -357,7 +357,7 @@ func findings(r *replay.Report) (found []string) {
 	return found
 }
 
-// names lists some of the names, and how many more there are.
+// names lists some of the names, and gives the number of the others.
 func names(all []string) string {
 	const most = 8
 	shown := make([]string, min(len(all), most))

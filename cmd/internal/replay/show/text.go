@@ -268,7 +268,7 @@ func aboutRules(r *replay.Report) string {
 	return text
 }
 
-const aboutDown = "Down is the longest time from a denial to the next request that was allowed, or that would have been allowed after the Retry-After. Once counts those with only one denial."
+const aboutDown = "Down is the longest time from a denial to the next request that was allowed, or that would have been allowed after the Retry-After. Once means that there was only one denial."
 
 func longest(rule replay.Rule) string {
 	if rule.Refused == 0 || rule.Longest <= 0 {
@@ -326,10 +326,10 @@ func (p *printer) list(name string, sentences []string, limit int) {
 // findings returns conclusions about the rules from the counts, in sentences.
 func findings(r *replay.Report) (found []string) {
 	if len(r.NeverHit) > 0 {
-		found = append(found, "No request met "+names(r.NeverHit)+".")
+		found = append(found, "No request matched "+names(r.NeverHit)+".")
 	}
 	for _, s := range r.Shadowed {
-		found = append(found, fmt.Sprintf("All that %s denies, %s denies, too: it makes no difference here.", safe(s.Rule, 64), safe(s.By, 64)))
+		found = append(found, fmt.Sprintf("%[2]s denies every request that %[1]s denies, so %[1]s makes no difference in this log.", safe(s.Rule, 64), safe(s.By, 64)))
 	}
 	for _, name := range r.Order {
 		rule, ok := r.Rules[name]
@@ -338,7 +338,7 @@ func findings(r *replay.Report) (found []string) {
 		}
 		name = safe(name, 64)
 		if rule.Boundary > 0.2 && rule.Refused >= 20 {
-			found = append(found, fmt.Sprintf("%s of the denials by %s are in the first tenth of its window: clients send bursts when it begins. A bucket, or a sliding window, spreads them.", share(int64(rule.Boundary*1000+0.5), 1000), name))
+			found = append(found, fmt.Sprintf("%s of the denials by %s are in the first tenth of its window: clients send bursts when a window begins. A bucket or a sliding window spreads these bursts.", share(int64(rule.Boundary*1000+0.5), 1000), name))
 		}
 		if rule.Shadow && rule.Refused > 0 {
 			others := humanize.Comma(rule.Alone) + " of which no other rule denies"
@@ -411,7 +411,7 @@ func (p *printer) doubts(r *replay.Report) {
 func broken(r *replay.Report) (all []string) {
 	for _, f := range r.Log.Files {
 		if f.Broken != "" {
-			all = append(all, f.Name+" breaks off, and what was before that is counted: "+f.Broken)
+			all = append(all, f.Name+" breaks off; the lines before the break are counted: "+f.Broken)
 		}
 	}
 	return all
@@ -434,7 +434,7 @@ func (p *printer) difference(r *replay.Report, d *replay.Difference) {
 	p.clients("denied less", d.Relieved)
 	for _, n := range notJudged(r, d) {
 		p.line("")
-		p.paragraph("  - ", safe("Not judged of the other policy: "+n.Rule+". "+n.Why, 300))
+		p.paragraph("  - ", safe("Not judged in the other policy: "+n.Rule+". "+n.Why, 300))
 	}
 }
 
@@ -482,11 +482,11 @@ func verdict(r *replay.Report, d *replay.Difference) string {
 	case d.Newly == 0:
 		text += humanize.Comma(d.Only) + " fewer"
 	default:
-		text += fmt.Sprintf("%s that pass now, and no longer %s others", humanize.Comma(d.Newly), humanize.Comma(d.Only))
+		text += fmt.Sprintf("%s that are allowed now, and no longer %s others", humanize.Comma(d.Newly), humanize.Comma(d.Only))
 	}
 	text += "."
 	if d.ClientsNewly == 0 && d.ClientsFreed == 0 {
-		return text + " It would deny the same clients, of each more or less."
+		return text + " It would deny the same clients, but other numbers of their requests."
 	}
 	newly := none(d.ClientsNewly, "client")
 	return fmt.Sprintf("%s %s would newly be denied, and %s no longer at all.",

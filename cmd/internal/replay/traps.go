@@ -109,7 +109,7 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		say("%s could not be read by the server, or by Sluice: they count under rules that apply to every path.", requestsOf(t.noPath, c.requests))
 	}
 	if c.malformed > 0 {
-		say("%s would be denied as malformed, because they lack a part of a key, or servers read the path in several ways. They still count under rules that need neither.", requestsOf(c.malformed, c.requests))
+		say("%s would be denied as malformed, because they lack a key part, or because servers read the path in several ways. Rules that need neither the key part nor the path still count them.", requestsOf(c.malformed, c.requests))
 	}
 	if noClient {
 		say("The log does not contain the address that connected: the last address of X-Forwarded-For is used in its place.")

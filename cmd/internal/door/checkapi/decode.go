@@ -99,7 +99,7 @@ var outcomeMembers = []member[*policy.Outcome]{
 		o.Numbers = map[string]int64{}
 		return d.members(func(path string) bool {
 			if _, twice := o.Numbers[path]; twice {
-				return d.fail("the member is there twice")
+				return d.fail("the member occurs twice")
 			}
 			n, ok := d.integer(0, door.MaxUnits)
 			o.Numbers[path] = n
@@ -143,7 +143,7 @@ func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen m
 		case n < 0 || !takes.has(n):
 			return d.fail("unknown member: the members are %s", strings.Join(namesOf(all, takes), ", "))
 		case seen.has(n):
-			return d.fail("the member is there twice")
+			return d.fail("the member occurs twice")
 		}
 		seen |= 1 << n
 		return all[n].read(d, into)
@@ -310,7 +310,7 @@ func (d *decoder) client(c *check) bool {
 func (d *decoder) texts(all map[string]string, what string) bool {
 	return d.members(func(name string) bool {
 		if _, twice := all[name]; twice {
-			return d.fail("the member is there twice")
+			return d.fail("the member occurs twice")
 		}
 		value, ok := d.text(what)
 		all[name] = value

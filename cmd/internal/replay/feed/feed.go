@@ -92,7 +92,7 @@ type Entry struct {
 type Mark struct {
 	Peer  netip.Addr
 	Named bool  // the log has a name, and the address stands for it
-	Part  uint8 // the part to which the client belongs
+	Part  uint8 // the part of a replay to which the client belongs
 }
 
 // Batch has some requests, in the order of their times. Its receiver has to call Release, on any goroutine, and

@@ -17,9 +17,9 @@ import (
 // Config configures the decisions and answers of an integration.
 type Config struct {
 	Engine *policy.Engine
-	// Authorize returns an error unless the caller with an address and a token has permission. A missing token is
-	// "". An error may have a method RetrySeconds, which returns the time to wait. If Authorize is nil, all callers
-	// have permission.
+	// Authorize returns nil if the caller with this address and token has permission. A missing token is "". Its
+	// error may have a method RetrySeconds, which returns the time to wait. If Authorize is nil, all callers have
+	// permission.
 	Authorize     func(from, token string) error
 	DegradedField bool         // see [answer.Encoder]
 	Logger        *slog.Logger // slog.Default() if nil
@@ -33,7 +33,7 @@ const (
 	MaxUnits  = 1 << 50 // units; larger than any limit
 )
 
-// Base makes answers for a Config.
+// Base makes the answers of an integration.
 type Base struct {
 	Config
 	encoder answer.Encoder
@@ -56,8 +56,9 @@ func Rescue(log *slog.Logger, err *error) {
 	}
 }
 
-// Answer sets a to the answer to a request, and the fields of the answer in h. If the request has a fault, the
-// answer is a denial; otherwise it is the answer to d. The parameter asked has the fields of the request.
+// Answer sets a to the answer to a request, and sets the answer's header fields in h. If fault is not empty, the
+// request is malformed, and the answer denies it. Otherwise the answer follows from d. The parameter asked has the
+// header fields of the request.
 func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault string, asked http.Header) {
 	p := b.Engine.Policy()
 	client := answer.Client{Header: asked, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()}

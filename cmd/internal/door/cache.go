@@ -6,7 +6,7 @@ import "sync"
 // invented keys.
 const maxCached = 1024
 
-// Cache keeps values that are expensive to make. When it is full, it drops all values, and makes those in use
+// Cache keeps values that are expensive to make. When it is full, it drops all values; values in use are then made
 // again. The zero Cache is empty. A Cache is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	mu  sync.RWMutex

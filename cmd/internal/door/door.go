@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bearer returns the token of the only Authorization field, or "".
+// Bearer returns the bearer token of a request with exactly one Authorization field, or "".
 func Bearer(fields []string) string {
 	if len(fields) != 1 {
 		return ""
@@ -27,8 +27,8 @@ func Bearer(fields []string) string {
 }
 
 // AdmitCall returns an error for a gRPC call without permission. The function authorize gets the address and the
-// token of the caller; it may be nil. If its error has a method RetrySeconds, AdmitCall returns RESOURCE_EXHAUSTED,
-// otherwise the error refused.
+// token of the caller; it may be nil. If its error has a method RetrySeconds, AdmitCall returns RESOURCE_EXHAUSTED;
+// for any other error, it returns the error refused.
 func AdmitCall(ctx context.Context, authorize func(from, token string) error, refused error) error {
 	if authorize == nil {
 		return nil

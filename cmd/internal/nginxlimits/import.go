@@ -47,7 +47,7 @@ func Import(files *conf.Files) (*Imported, error) {
 	}
 	im.Untranslated = r.notes
 	if _, err := policy.Compile(im.Document); err != nil {
-		return nil, fmt.Errorf("the rules do not make a policy together: %w", err)
+		return nil, fmt.Errorf("the rules together are not a valid policy: %w", err)
 	}
 	return im, nil
 }

@@ -22,7 +22,7 @@ type zoneKey struct {
 	parts    []string
 	missing  string
 	byServer bool     // the key contains $server_name
-	always   bool     // the key is not empty even if $server_name is
+	always   bool     // the key is not empty even if $server_name is empty
 	notes    []string // differences from nginx
 }
 

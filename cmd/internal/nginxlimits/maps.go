@@ -275,7 +275,7 @@ func splitByAddress(entries []entry, other string) ([]branch, error) {
 }
 
 // splitByText returns a branch for each value of a map with texts as entries, and one for the default. The function
-// match makes a condition match a text, and exclude makes it exclude one.
+// match makes a condition match a text, and exclude makes a condition exclude a text.
 func splitByText(entries []entry, other string, match func(*condition, string), exclude func(*condition, string) error) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}

@@ -14,7 +14,7 @@ import (
 type pathSet struct {
 	patterns []string
 	rough    string // describes how the patterns match too much or too little; "" if they are exact
-	wide     bool   // the patterns also match other paths, so a rule cannot exclude the set with them
+	wide     bool   // the patterns also match other paths, so a rule cannot use them to exclude the set
 }
 
 // eitherCase is the note about paths for which nginx ignores case.

@@ -184,7 +184,7 @@ func simplified(all []target) []target {
 	}
 	for _, t := range all {
 		if !t.in && !slices.ContainsFunc(in, func(o target) bool { return meetTarget(t, o) }) {
-			continue // t is out, and meets no later target that is in; so are most locations
+			continue // t is out, and meets no target that is in, like most locations
 		}
 		if !slices.ContainsFunc(reached, func(o target) bool { return coversTarget(o, t) }) {
 			reached = append(reached, t)

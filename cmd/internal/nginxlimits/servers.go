@@ -147,8 +147,8 @@ func overlap(a, b []string) bool {
 // hosts returns the names of the server as hosts of a rule.
 func (s *server) hosts() []string { return slices.Concat(s.names, s.wild) }
 
-// sort sorts the places in the order in which nginx tries them. A prefix that extends one with "^~" comes before
-// it.
+// sort sorts the places in the order in which nginx tries them. If a prefix extends another one with "^~", the longer
+// prefix comes first.
 func (s *server) sort() {
 	for i := range s.places {
 		p := &s.places[i]
@@ -214,8 +214,8 @@ func answersItself(block []*conf.Directive) bool {
 	return slices.ContainsFunc(block, func(d *conf.Directive) bool { return d.Name == "return" || d.Name == "internal" })
 }
 
-// unclear reports whether patterns cannot express the paths of a place. counts reports whether the limit is in
-// force there; if not, the rule must exclude the paths.
+// unclear reports whether patterns cannot express the paths of a place. The parameter counts reports whether the
+// limit is in force in the place. If not, the rule must exclude the paths.
 func (p *place) unclear(counts bool) bool { return p.unknown || !counts && p.paths.wide }
 
 // within reports whether all patterns of a place start with a prefix.

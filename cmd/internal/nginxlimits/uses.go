@@ -24,7 +24,7 @@ type use struct {
 	burst    int64
 	nodelay  bool
 	delay    int64 // the number of requests after the first that are not delayed
-	requests int64 // for limit_conn: the number of requests at the same time
+	requests int64 // for limit_conn: the maximum number of requests at the same time
 	dryRun   bool
 	status   int
 	at       *conf.Directive
@@ -83,7 +83,7 @@ func definesZone(d *conf.Directive) bool {
 	return d.Name == "limit_req_zone" || d.Name == "limit_conn_zone"
 }
 
-// zone returns the zone with a name, or nil. directive is the kind of directive that defines the zone.
+// zone returns the zone with a name, or nil. The parameter directive is the kind of directive that defines the zone.
 func (r *reader) zone(directive, name string) *zoneDefinition {
 	for _, z := range r.zones {
 		if z.at.Name == directive && z.name == name {
@@ -97,7 +97,7 @@ func (r *reader) zone(directive, name string) *zoneDefinition {
 func noZones(all []*conf.Directive) error {
 	for _, d := range all {
 		if definesZone(d) {
-			return d.Errorf("%s belongs directly into the http block", d.Name)
+			return d.Errorf("%s must be directly in the http block", d.Name)
 		}
 		if err := noZones(d.Block); err != nil {
 			return err

@@ -12,12 +12,12 @@ import (
 // Coverage compares the rules of a policy with the operations of a document.
 type Coverage struct {
 	Operations int
-	// Unmet has the operations to which no rule applies, for any headers, body and client.
+	// Unmet has the operations to which no rule applies, whatever the headers, the body and the client.
 	Unmet []*Operation
 	// General has the operations to which only rules without patterns and hosts apply.
 	General []*Operation
-	// Weak has the operations to which only rules apply that deny no requests or only some: rules in shadow mode,
-	// exemptions, and rules with conditions on headers, attributes, the body or the client.
+	// Weak has the operations to which only weak rules apply. A weak rule denies no requests or only some: it is in
+	// shadow mode, is an exemption, or has conditions on headers, attributes, the body or the client.
 	Weak []*Operation
 	// Idle has the rules with patterns or hosts that apply to no operation.
 	Idle []string

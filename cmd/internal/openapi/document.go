@@ -2,8 +2,8 @@
 // reads the operations, the paths of servers, the credentials that operations require, and limits in extensions. It
 // imports packages policy and policyfile; package cli imports it.
 //
-// It reads versions 3.0 to 3.2 and Swagger 2.0, as YAML and JSON. It follows references within the document, but
-// not references to other files.
+// The package reads versions 3.0 to 3.2 and Swagger 2.0, as YAML and JSON. It follows references within the document,
+// but not references to other files.
 package openapi
 
 import (
@@ -102,7 +102,7 @@ func (d *Document) check() *policy.Problem {
 	return nil
 }
 
-// leave adds a problem because of which an operation or a path is omitted.
+// leave adds the problem for which an operation or a path is omitted.
 func (d *Document) leave(line int, hint, format string, args ...any) {
 	d.Left = append(d.Left, policy.Problem{File: d.File, Line: line, Message: fmt.Sprintf(format, args...), Hint: hint})
 }

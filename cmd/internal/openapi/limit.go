@@ -18,7 +18,7 @@ type limit struct {
 	extension string
 	texts     []string // in the form of a policy, such as "100/minute"
 	by        countBy
-	key       []string // if the field by is byKey
+	key       []string // the key parts, if the field by is byKey
 	algorithm string
 	shadow    bool // the rule would deny more than the extension
 	notes     []string
@@ -106,7 +106,7 @@ var (
 	keyFields    = []string{"key", "by", "keyby", "limitby", "countby", "scope", "identifier", "per"}
 )
 
-// directFields has the periods of fields whose names contain a period.
+// directFields has the folded names of fields that state a period of time, with this period.
 var directFields = map[string]string{
 	"rps": "second", "requestspersecond": "second", "persecond": "second", "second": "second",
 	"rpm": "minute", "requestsperminute": "minute", "perminute": "minute", "minute": "minute",
@@ -236,7 +236,7 @@ func namesUnit(fields map[string]*yaml.Node) bool {
 	return unit != "" && !slices.Contains(countFields, unit)
 }
 
-// firstText returns the first text in the named fields that is neither a number nor a period.
+// firstText returns the first text in the named fields that is neither a number nor a period of time.
 func firstText(fields map[string]*yaml.Node, names []string) string {
 	for _, name := range names {
 		v := text(fields[name])

@@ -28,7 +28,7 @@ func (o *Operation) String() string {
 	return strings.TrimSpace(cmp.Or(o.Method, "any method of") + " " + o.Path)
 }
 
-// methods maps the keys of a path item that are operations to methods.
+// methods has the keys of operations in a path item, with their methods.
 var methods = map[string]string{
 	"get": "GET", "put": "PUT", "post": "POST", "delete": "DELETE", "options": "OPTIONS", "head": "HEAD",
 	"patch": "PATCH", "trace": "TRACE", "query": "QUERY",
@@ -102,8 +102,8 @@ type base struct {
 	path string // without a final slash
 }
 
-// bases returns the bases of an operation: those of its own servers, or otherwise of its path's servers, or
-// otherwise of the document's servers.
+// bases returns the bases of an operation's servers. If the operation lists no servers, these are the servers of its
+// path or, without any, those of the document.
 func (d *Document) bases(item, node *yaml.Node) (all []base) {
 	if d.swagger {
 		return []base{{hostOf(text(d.field(d.root, "host"))), cleanBase(text(d.field(d.root, "basePath")))}}

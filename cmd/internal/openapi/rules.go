@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The limits that are proposed for operations without one.
+// The limits that are proposed for operations without a limit.
 const (
 	proposedRead  = "100/minute"
 	proposedWrite = "20/minute"
@@ -193,7 +193,7 @@ func (l *limit) origin() string {
 	return "From " + l.extension + "."
 }
 
-// sentences makes sentences of texts, with a capital letter and a period.
+// sentences turns texts into sentences, with a capital letter and a period.
 func sentences(texts []string) (all []string) {
 	for _, t := range texts {
 		all = append(all, strings.ToUpper(t[:1])+t[1:]+".")
@@ -224,8 +224,8 @@ func (b *builder) addKeys(r policy.Rule, l *limit, c credentials, comments []str
 	}
 }
 
-// append adds a rule under a unique name. If the rule does not compile, append adds one that counts by address, or
-// none if that does not compile either.
+// append adds a rule under a unique name. If the rule does not compile, append adds a rule that counts by address. If
+// that rule does not compile either, append adds a problem instead.
 func (b *builder) append(r policy.Rule, comments []string, of []*Operation) {
 	err := compiles(r)
 	if err != nil && len(r.Key) > 0 && !slices.Equal(r.Key, []string{clientIP}) {

@@ -14,7 +14,7 @@ type scope uint8
 
 const (
 	unchanged   scope = iota
-	someChanged       // only subjects with other limits from overrides or tiers
+	someChanged       // only the subjects for which overrides or tiers set other limits than before
 	allChanged
 )
 

@@ -21,7 +21,7 @@ import (
 )
 
 // Fleet tries changes on the rings of all instances that share a store. An instance posts the changed policy to a
-// board. The other instances post the effect on their requests, and the first one adds these answers.
+// board. The other instances post the effect on their requests, and the first instance adds up these answers.
 type Fleet struct {
 	Ring  *Ring
 	Board telemetry.Board // nil if this is the only instance
@@ -51,7 +51,7 @@ const (
 
 	gone     = "gone"   // posted by an instance that stops
 	ack      = "ack"    // posted by an instance that starts to answer a trial
-	maxAsked = 16 << 20 // the maximum size of a post in bytes
+	maxAsked = 16 << 20 // the maximum size of a decompressed post in bytes
 )
 
 // NewFleet returns a Fleet. If board is nil, it uses only its own ring. In this case, the counters are in the
@@ -100,7 +100,7 @@ func (f *Fleet) posted(ctx context.Context, part string) (map[string][]byte, err
 	return f.Board.Posted(ctx, part)
 }
 
-// answer answers the posted trials except those in the set before, and returns all posted ones.
+// answer answers the posted trials, except those in the set before. It returns the set of all posted trials.
 func (f *Fleet) answer(ctx context.Context, before map[string]bool) (now map[string]bool) {
 	asked, err := f.posted(ctx, askedPart)
 	if err != nil {
@@ -137,8 +137,8 @@ func (f *Fleet) answerOne(ctx context.Context, name string, post []byte) error {
 	return f.post(ctx, triedPart, name+"/"+f.id, packed)
 }
 
-// Try returns the effect that a change of the policy in force would have had on the requests of the last hour of all
-// instances.
+// Try returns the effect that a changed policy would have had on the last hour's requests to all instances. The
+// parameter would is the changed policy.
 func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error) {
 	if f.Board == nil {
 		return f.Ring.Try(ctx, f.Document(), would)

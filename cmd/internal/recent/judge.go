@@ -115,7 +115,7 @@ func (j *judge) hasField(name string, cost bool) bool {
 	return slices.ContainsFunc(j.schema.fields, func(f policy.RequestField) bool { return f.Name == name && (f.Cost || !cost) })
 }
 
-// lacksOpen is like lacks for values that the records have only as hashes although the rule needs the values.
+// lacksOpen is like lacks, but for the values that the rule needs and that the records have only as hashes.
 func (j *judge) lacksOpen(r *policy.Rule) (need, why string) {
 	const hidden = "Only hashes of %s are recorded, but %s needs the values."
 	hides := func(part string) bool { return j.schema.hides(policy.PartID(part)) }
@@ -185,7 +185,7 @@ func (j *judge) judged(left map[string]replay.NotJudged) policy.Document {
 	return doc
 }
 
-// tokenized returns a rule with tokens in its conditions. It shows whole keys, because these also contain tokens
+// tokenized returns a rule with tokens in its conditions. Its show_key is whole, because keys also contain tokens
 // instead of values.
 func (j *judge) tokenized(r policy.Rule) policy.Rule {
 	if !r.Exempt && !r.Block && !r.OnlyClassifies() {
@@ -203,8 +203,8 @@ func (j *judge) tokenized(r policy.Rule) policy.Rule {
 	return r
 }
 
-// conditions replaces the hidden values in conditions with their tokens. The parameter prefix is the kind of the
-// parts.
+// conditions replaces the hidden values in conditions with their tokens. The parameter prefix is the kind of the key
+// parts, such as "attr:".
 func (j *judge) conditions(prefix string, values map[string]string) map[string]string {
 	if len(values) == 0 {
 		return nil

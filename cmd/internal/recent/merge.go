@@ -2,7 +2,7 @@ package recent
 
 // merger reads the records of all stripes in order of time.
 type merger struct {
-	heads []*reader // the readers that have a record, as a heap; the first one has the next record
+	heads []*reader // the readers that have a record; the first one has the record that next returned
 	begun bool
 }
 

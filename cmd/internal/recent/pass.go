@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The sides of a pass: the policies before and after the change, each from empty and from full counters. Real
-// counters were between empty and full.
+// The sides of a pass: the policies before and after the change, each with counters that start empty, and with
+// counters that start full. Real counters were between empty and full.
 const (
 	emptyBefore = iota
 	emptyAfter
@@ -293,5 +293,5 @@ func (v *value) shownFor(text, other string) string {
 	return other
 }
 
-// shownHash returns the visible form of a hash with a token.
+// shownHash returns the visible form of a hash with the given token.
 func shownHash(token string) string { return "#" + token[:min(len(token), 12)] }

@@ -11,15 +11,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// value is a part of a record.
+// value is the value of a key part in a record.
 type value struct {
 	policy.Reading
 	hidden bool   // Value is a token
 	shown  string // the visible form of the value; "" if it is Value
 }
 
-// reader reads the records of the chunks of a stripe in order. Its fields are about the current record, and are
-// valid until the next one.
+// reader reads the records of the chunks of a stripe in order. Its fields describe the current record. They are valid
+// until the next record is read.
 type reader struct {
 	chunks []chunk
 	rest   []byte
@@ -42,7 +42,7 @@ type reader struct {
 func newReader(chunks []chunk) *reader {
 	r := &reader{chunks: chunks, header: http.Header{}, attrs: map[string]string{}}
 	r.request.Header, r.request.Attributes, r.request.Door = r.header, r.attrs, "recent"
-	// The body makes the rules that do not read it decide first, as for the live request.
+	// Because of this Body, rules that do not read a body decide first, as they did for the live request.
 	r.request.Body = func(int64) ([]byte, error) { return []byte{}, nil }
 	return r
 }
@@ -175,8 +175,8 @@ func (r *reader) token(prefix string, hash uint64) string {
 	return text(r.tokens[start:])
 }
 
-// appendToken appends the token of a hash, which takes the place of a value. It consists of decimal digits, because
-// comparisons that ignore case do not change digits.
+// appendToken appends the token of a hash, which takes the place of a value. A token consists of decimal digits, so
+// comparisons that ignore case do not change it.
 func appendToken(dst []byte, hash uint64) []byte {
 	return strconv.AppendUint(dst, hash, 10)
 }

@@ -31,7 +31,7 @@ const (
 	noPath                // see NoPath in policy.Request
 	givesBack             // see policy.GiveBack
 	hasCost               // the cost of the request follows the time
-	hasID                 // the ID of the request follows, to which its outcome refers
+	hasID                 // the ID of the request follows; the record of its outcome has the same ID
 	isOutcome             // the record is the outcome of a request
 )
 
@@ -87,7 +87,8 @@ func (w *writer) measure(o *policy.Observation, s *schema) int {
 	return n
 }
 
-// write appends the record of a decision after measure. The parameter id is 0 if no rule depends on the outcome.
+// write appends the record of a decision, for which measure has been called. The parameter id is 0 if no rule depends
+// on the outcome.
 func (w *writer) write(o *policy.Observation, s *schema, at int64, id uint64) {
 	q := o.Request
 	w.number(flagIf(!o.Decision.Allowed, denied) | flagIf(q.NoPath, noPath) | flagIf(q.Mode == policy.GiveBack, givesBack) | flagIf(q.Cost > 1, hasCost) | flagIf(id > 0, hasID))

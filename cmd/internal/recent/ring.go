@@ -29,7 +29,7 @@ type Ring struct {
 	schema  atomic.Pointer[schema] // the schema for the policy of the latest decision
 	size    int                    // the size of a chunk in bytes
 	most    int                    // the maximum number of sealed chunks
-	ids     atomic.Uint64          // the last ID of a request on whose outcome rules depend
+	ids     atomic.Uint64          // the last request ID; a request has an ID only if rules depend on its outcome
 	lost    atomic.Int64           // the number of requests that were too large for a chunk
 	trying  chan struct{}          // full during a trial
 
@@ -130,8 +130,8 @@ func (r *Ring) room(w *stripe, s *schema, bytes int, at int64) bool {
 	return true
 }
 
-// kept reports whether a decision is recorded. Only decisions of rules about requests are recorded, and not exempt
-// preflights, repeated requests, denials in an overload, or blocks by an operator.
+// kept reports whether a decision is recorded. Only decisions of rules about requests are recorded. Not recorded are
+// exempt preflights, repeated requests, denials in an overload, and blocks by an operator.
 func kept(o *policy.Observation) bool {
 	d := &o.Decision
 	switch {
@@ -161,7 +161,7 @@ func (r *Ring) seal(c *chunk) {
 	}
 }
 
-// follow returns the schema for a policy. If the current schema is equal, it returns that.
+// follow returns the schema for a policy. If the current schema is equal, it returns the current one.
 func (r *Ring) follow(p *policy.Policy) *schema {
 	r.mu.Lock()
 	defer r.mu.Unlock()

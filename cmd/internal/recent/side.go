@@ -21,7 +21,7 @@ type side struct {
 	taken    []taken          // the charges of the current request
 	full     bool             // the counters of changed rules start full
 	filled   map[uint64]int64 // the units of counters at the start, by key and position among the key's charges
-	like     *side            // if not nil, full counters start with the units that they have on this side; otherwise with their capacity
+	like     *side            // if not nil, full counters start with the same units as on side like; otherwise with their capacity
 	blind    bool             // the request was denied before a rule could read a part, so the rule does not count it
 	denied   int64            // the number of denied requests
 	decision policy.Decision
@@ -30,7 +30,7 @@ type side struct {
 	keys     []byte
 	unread   string                      // the last unread part
 	settling []bool                      // by index of a rule: whether it depends on the outcome
-	open     map[uint64]*policy.Decision // the decisions without an outcome so far, by request ID
+	open     map[uint64]*policy.Decision // the decisions that have no outcome yet, by request ID
 	tier     string                      // the ID of the part that determines the tier
 	tiered   []string
 }
@@ -60,7 +60,7 @@ func (p *pass) newSide(compiled *policy.Policy, doc *policy.Document) *side {
 // unknownOutcome names the missing input if outcomes were reported without the ID of their request.
 const unknownOutcome = "the outcomes of /v1/settle"
 
-// missSettled records for all rules that depend on outcomes that this input is missing.
+// missSettled records unknownOutcome as the missing input of all rules that depend on outcomes.
 func (s *side) missSettled() {
 	for i, name := range s.engine.Policy().RuleNames() {
 		if s.settling[i] {
@@ -87,7 +87,7 @@ func (s *side) decide(ctx context.Context) (allowed bool) {
 	return s.decision.Allowed
 }
 
-// maxOpen bounds the requests without an outcome so far.
+// maxOpen bounds the requests that have no outcome yet.
 const maxOpen = 1 << 16
 
 // settle settles the request of the current outcome if this side allowed it.
@@ -146,7 +146,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 	}
 }
 
-// missOutcome records for each rule that depends on an unknown outcome that this input is missing.
+// missOutcome records the outcome as the missing input of the rules that depend on it, if the outcome is unknown.
 func (s *side) missOutcome(o *policy.Observation) {
 	if s.pass.reader.id != 0 || !o.Decision.Unsettled() {
 		return
@@ -166,7 +166,7 @@ type taken struct {
 	shadow    bool
 }
 
-// charged returns the charges of the current request under the key with a hash.
+// charged returns the charges of the current request under the key with the given hash.
 func (s *side) charged(key uint64) (all []taken) {
 	for _, c := range s.taken {
 		if c.key == key {
@@ -189,8 +189,8 @@ func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 	return s.store.TakeAt(ctx, s.pass.reader.at, charges, receipts)
 }
 
-// fill fills the counters of charges that are new, as of the time of the first request. Penalties and counts of
-// distinct values start empty.
+// fill fills the counters of charges that it has not filled before, as of the time of the first request. It fills
+// only counters that the change affects. Penalties and counts of distinct values start empty.
 func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 	nth, key := uint64(0), ""
 	for _, c := range charges {

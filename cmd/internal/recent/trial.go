@@ -12,8 +12,8 @@ type Trial struct {
 	To       time.Time `json:"to,omitzero"`
 	Requests int64     `json:"requests"`
 	Refused  int64     `json:"refused"` // the number of requests that were really denied
-	// Before is the number of requests that the policy in force denies from empty counters. After is that number
-	// for the changed policy.
+	// Before is the number of requests that the policy in force denies if all counters start empty. After is the same
+	// number for the changed policy.
 	Before int64 `json:"refused_before"`
 	After  int64 `json:"refused_after"`
 	Change

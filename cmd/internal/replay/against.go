@@ -18,7 +18,7 @@ type clientTally struct {
 	requests, before, after int64
 }
 
-// note counts the decisions of the two policies about a request of a client.
+// note counts a request of a client. The parameters before and after report whether each policy allows the request.
 func (v *versus) note(client netip.Addr, name string, before, after bool) {
 	switch {
 	case !before && !after:
@@ -60,10 +60,10 @@ func (v *versus) merge(o *versus) {
 	}
 }
 
-// maxChanged is how many clients each list of changes has at most.
+// maxChanged is the maximum number of clients in each list of changes.
 const maxChanged = 20
 
-// difference returns the changes from one report to the other.
+// difference returns the changes from the report before to the report after.
 func (v *versus) difference(before, after *Report) *Difference {
 	d := &Difference{Report: after, Both: v.both, Only: v.only, Newly: v.newly}
 	for _, name := range before.Order {

@@ -6,8 +6,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Asked makes requests of log entries in the same way as [Run], for other users of a policy. It must be used by one
-// goroutine at a time.
+// Asked makes requests from log entries in the same way as [Run], for callers that decide about the requests
+// themselves. It must be used by one goroutine at a time.
 type Asked struct{ requests *requests }
 
 // NewAsked returns an Asked that makes requests for the policy of a document.
@@ -23,7 +23,7 @@ func (a *Asked) Of(e *accesslog.Entry) (r *policy.Request, name string) {
 	return a.requests.of(e, peer), name
 }
 
-// Untold returns the rules of a document for which the logs do not contain enough.
+// Untold returns the rules of a document for which the logs do not contain enough data.
 func Untold(doc policy.Document, files []feed.File) []NotJudged {
 	_, out := judgeable(doc, files)
 	return out

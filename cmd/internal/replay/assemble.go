@@ -199,7 +199,7 @@ func (r *record) hardness() int {
 	return 5
 }
 
-// shown returns the subject of a record as it may be shown.
+// shown returns the subject of a record for the report.
 func (j *judged) shown(r *record) Subject {
 	return Subject{
 		Rule: j.rules[r.rule].rule.Name, Key: j.shownKey(r), Requests: int64(r.subject.requests), Refused: r.refused,
@@ -208,7 +208,8 @@ func (j *judged) shown(r *record) Subject {
 	}
 }
 
-// shownKey returns the key of a record as it may be shown. For a client that the log names, it returns the name.
+// shownKey returns the key of a record in the form in which the policy shows keys. If the log names the client, the
+// name replaces the address that stands for it.
 func (j *judged) shownKey(r *record) string {
 	rule := j.rules[r.rule].rule
 	shown := valueOf(r.key)

@@ -14,8 +14,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// judgeable returns the document with only the rules for which the logs contain enough, and the rules that are left
-// out. It does not change doc.
+// judgeable returns the document with only the rules for which the logs contain enough data, and the omitted rules.
+// It does not change doc.
 func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJudged) {
 	var out []NotJudged
 	left := map[string]bool{}
@@ -173,7 +173,7 @@ func missingData(need string, f *feed.File) string {
 	return fmt.Sprintf("The format %s of %s does not contain %s.", f.Format, f.Name, what)
 }
 
-// mapped appends to the name of a missing value how to map it to a field.
+// mapped appends, to the name of a missing value, a hint on how to map the value to a field.
 func mapped(what, field string) string {
 	return fmt.Sprintf("%s; map it with --field %s=NAME if its lines have it", what, field)
 }
@@ -188,24 +188,24 @@ func logsHeader(t *accesslog.Tells, name string) bool {
 	return t.AnyHeader || slices.Contains(t.Headers, name)
 }
 
-// byClient reports whether clients share no count of a policy, so that the requests of each client can be decided
-// independently of the others.
+// byClient reports whether each count of a policy belongs to a single client. If so, the requests of a client can be
+// decided independently of those of other clients.
 func byClient(doc *policy.Document) bool {
 	return !slices.ContainsFunc(doc.Rules, func(r policy.Rule) bool {
 		return !r.Exempt && !r.Block && !slices.Contains(r.Key, "client_ip") || r.Share.Of != "" // the engine keeps the demand of all tenants together
 	})
 }
 
-// wholeSeconds reports whether a file has times of whole seconds.
+// wholeSeconds reports whether one of the files has times in whole seconds.
 func wholeSeconds(files []feed.File) bool {
 	return slices.ContainsFunc(files, func(f feed.File) bool { return f.Format != "" && !f.Tells.Fine })
 }
 
-// withExactLogs returns the document with a sliding_window_log_exact for each sliding_window_log, and whether there
-// is one. A sliding_window_log rounds times to a small part of its period, which hardly matters if requests come at
-// any time. If times are whole seconds, many requests come exactly one period after others, and the rounding would
-// decide about all of them. The function does not change logs of more than [kernel.FineLogCount] units: they round
-// so much that it matters for live traffic, too.
+// withExactLogs replaces each sliding_window_log of a document with a sliding_window_log_exact, and reports whether
+// it has replaced any. A sliding_window_log rounds times to a small part of its period. This hardly matters if
+// requests come at arbitrary times. If times are whole seconds, many requests come exactly one period after others,
+// and the rounding would decide about all of them. Logs of more than [kernel.FineLogCount] units are not replaced:
+// they round so much that the rounding also matters for live traffic.
 func withExactLogs(doc policy.Document) (policy.Document, bool) {
 	some := false
 	rules := slices.Clone(doc.Rules)
@@ -231,7 +231,7 @@ func withExactLogs(doc policy.Document) (policy.Document, bool) {
 	return doc, some
 }
 
-// isCoarse reports whether a sliding_window_log of the limit does not remember each unit.
+// isCoarse reports whether the limit is too large for a sliding_window_log that keeps the time of each unit.
 func isCoarse(limit string) bool {
 	l, err := sluice.ParseLimit(limit)
 	return err == nil && l.Count > kernel.FineLogCount

@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// marker finds the clients of requests, and the part that each belongs to. It must be used by one goroutine at a
-// time.
+// marker finds the clients of requests, and the part that each client belongs to. It must be used by one goroutine
+// at a time.
 type marker struct {
 	run       *replay
 	client    policy.Request // has only the fields that identify the client

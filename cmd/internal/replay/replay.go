@@ -1,6 +1,6 @@
-// Package replay decides the requests of access logs by a policy, on the log's clock, and reports what would have
-// happened. It uses the same engine and store that limit live traffic. Packages cli and show import it; it imports
-// packages feed and accesslog.
+// Package replay decides about the requests in access logs by a policy, at the times in the logs, and reports what
+// would have happened. It uses the same engine and store that limit live traffic. Packages cli and show import it; it
+// imports packages feed and accesslog.
 package replay
 
 import (
@@ -19,11 +19,12 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Store is a store like memory.Store, which charges at a time that the caller gives, in microseconds since the Unix
-// epoch.
+// Store is a store like memory.Store.
 type Store interface {
+	// TakeAt is like Take of a store, but charges at the time of the parameter now, in microseconds since the Unix
+	// epoch.
 	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
-	// Evicted returns how many states that were not empty the store has evicted for lack of room.
+	// Evicted returns the number of nonempty states that the store has evicted for lack of room.
 	Evicted() int64
 }
 
@@ -37,10 +38,10 @@ type Config struct {
 	Compile func(policy.Document) (*policy.Policy, error)
 	// NewStore makes an empty store of at most maxBytes bytes. The store grows as it is filled.
 	NewStore func(maxBytes int64) Store
-	// Nodes, if Against is nil, is how many instances, each with its own counts, the other side of the comparison
-	// has. 0 means no comparison.
+	// Nodes is used if Against is nil. The policy is then compared with a fleet of this many instances, each with its
+	// own counts. 0 means no comparison.
 	Nodes   int
-	Workers int // how many goroutines decide at once, where that does not change the result; 0: one for each processor
+	Workers int // the maximum number of goroutines that decide; 0 means one for each processor
 
 	decided func(n int64, allowed bool) // for tests; called with the number of each request
 }
@@ -48,8 +49,8 @@ type Config struct {
 const (
 	// storeBytes bounds the memory of the stores of a policy.
 	storeBytes = 256 << 20
-	// maxParts is the number of parts into which clients are divided. It does not depend on the machine, so that
-	// the states that stores evict for lack of room do not depend on it either.
+	// maxParts is the number of parts into which clients are divided. It is the same on every machine, so that stores
+	// evict the same states for lack of room.
 	maxParts = 16
 )
 
@@ -81,7 +82,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 type replay struct {
 	config  *Config
 	other   string    // the name of the other side
-	sides   []*judged // the policy, and the other one if there is one
+	sides   []*judged // the policy and, in a comparison, the other side
 	parts   []*part
 	split   *policy.Policy // the policy with the larger networks, which divides clients into parts
 	trusted []netip.Prefix
@@ -91,7 +92,7 @@ type replay struct {
 	running sync.WaitGroup
 }
 
-// judged is a policy with the rules for which the logs contain enough.
+// judged is a policy with the rules for which the logs contain enough data.
 type judged struct {
 	document  policy.Document
 	exactLogs bool // each sliding_window_log is exact: see withExactLogs
@@ -227,7 +228,7 @@ type part struct {
 	versus versus
 }
 
-// counts has what one policy has counted for a part.
+// counts has the counts of one policy for a part.
 type counts struct {
 	store    Store
 	subjects *subjects

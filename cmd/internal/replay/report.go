@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 )
 
-// Report is what a policy would have done to the requests of a log.
+// Report describes what a policy would have done to the requests of a log.
 type Report struct {
 	Requests   int64 `json:"requests"`   // requests that were decided
 	Refused    int64 `json:"refused"`    // requests that enforced rules denied
@@ -15,9 +15,9 @@ type Report struct {
 	// Malformed is the number of requests that were denied because they lack a key part, or because servers read
 	// their paths in different ways.
 	Malformed int64 `json:"malformed,omitempty"`
-	// SubjectsRefused is how many subjects any enforced rule has denied at least once, and Subjects is how many
-	// there were. Rules with the same key share their subjects. The numbers are exact up to [MaxSubjects] for all
-	// rules together. Beyond that they are estimates, and Estimated is set.
+	// Subjects is the number of subjects, and SubjectsRefused the number of those that any enforced rule has denied
+	// at least once. Rules with the same key share their subjects. The numbers are exact up to [MaxSubjects] subjects
+	// of all rules together. With more subjects, the numbers are estimates, and Estimated is set.
 	SubjectsRefused int64           `json:"subjects_refused"`
 	Subjects        int64           `json:"subjects"`
 	Estimated       bool            `json:"estimated,omitempty"`
@@ -36,28 +36,29 @@ type Report struct {
 	// have been denied. "none" is for requests without a status.
 	Statuses []Status `json:"statuses"`
 
-	NotJudged []NotJudged `json:"not_judged,omitempty"` // rules for which the log tells too little
-	NeverHit  []string    `json:"never_hit,omitempty"`  // rules that no request met
-	// Shadowed has the rules that denied only requests that another rule denied, too.
+	NotJudged []NotJudged `json:"not_judged,omitempty"` // rules for which the log contains too little data
+	NeverHit  []string    `json:"never_hit,omitempty"`  // rules that matched no request
+	// Shadowed has each rule for which another rule has denied all the same requests.
 	Shadowed []Shadowed `json:"always_beside,omitempty"`
 	// Notes are whole sentences about facts that limit the trust in the numbers, such as that times are ends of
 	// requests, that all requests are in one minute of the hour, or that a store was too small for all states.
 	Notes []string `json:"notes,omitempty"`
 
-	// Against has what another policy would change, or nil.
+	// Against is the comparison with another policy, or nil.
 	Against *Difference `json:"against,omitempty"`
 }
 
-// Difference has what changes if another policy, or another way to count, replaces the policy of the report.
+// Difference has the changes if another policy, or another way to count, replaces the policy of the report. The
+// comments call both of these the other policy.
 type Difference struct {
-	Other  string       `json:"other"`                   // what it is put to beside the policy: "another policy"
+	Other  string       `json:"other"`                   // a description of the other policy, such as "another policy"
 	Report *Report      `json:"report"`                  // the report of the other policy
-	Both   int64        `json:"refused_by_both"`         // requests
-	Only   int64        `json:"refused_by_first_only"`   // requests that the other policy would allow
+	Both   int64        `json:"refused_by_both"`         // requests that both policies would deny
+	Only   int64        `json:"refused_by_first_only"`   // requests that only the first policy would deny
 	Newly  int64        `json:"refused_by_against_only"` // requests that only the other policy would deny
 	Rules  []RuleChange `json:"rules"`                   // the rules of both policies, in the order of the first policy and then the other
 	// ClientsNewly is the number of clients that only the other policy denies, and ClientsFreed the number of those
-	// that only the first policy denies. Up to [MaxSubjects] they are exact; beyond that they are lower bounds.
+	// that only the first policy denies. With more than about [MaxSubjects] clients, these numbers are lower bounds.
 	ClientsNewly int64 `json:"clients_newly_refused"`
 	ClientsFreed int64 `json:"clients_freed"`
 	// Suffer has the clients that the other policy denies more often, and Relieved those that it denies less often.
@@ -66,8 +67,8 @@ type Difference struct {
 	Relieved []ClientChange `json:"relieved,omitempty"`
 }
 
-// RuleChange is a rule of either policy. A side is nil if the policy has no rule with the name, or if the rule
-// could not be judged.
+// RuleChange is a rule of either policy. Before or After is nil if its policy has no rule with this name, or if the
+// rule could not be judged.
 type RuleChange struct {
 	Rule   string `json:"rule"`
 	Before *Rule  `json:"before"`
@@ -97,7 +98,7 @@ type Log struct {
 // Rule has what one rule would have done.
 type Rule struct {
 	Matched int64 `json:"matched"`       // requests that the rule counted, denied or exempted
-	Refused int64 `json:"refused"`       // requests that the rule denied, or as a shadow would have denied
+	Refused int64 `json:"refused"`       // requests that the rule denied, or in shadow mode would have denied
 	Alone   int64 `json:"refused_alone"` // requests that only this rule denied
 	Shadow  bool  `json:"shadow,omitempty"`
 
@@ -106,8 +107,8 @@ type Rule struct {
 	Key       []string `json:"key,omitempty"`
 	Limits    []string `json:"limits"` // as in the policy
 	Algorithm string   `json:"algorithm"`
-	// Enforce is the rollout percentage of the rule, such as "10%". Empty means all subjects. Refused also counts
-	// requests of the other subjects.
+	// Enforce is the rollout percentage of the rule, such as "10%". Empty means all subjects. Refused also counts the
+	// requests of subjects for which the rule is not enforced yet.
 	Enforce string `json:"enforce,omitempty"`
 
 	Subjects        int64 `json:"subjects"`
@@ -118,9 +119,9 @@ type Rule struct {
 	Hardness [6]int64 `json:"hardness"`
 	// Longest is the longest wait of a denial.
 	Longest time.Duration `json:"longest_wait_ns"`
-	Delayed int64         `json:"delayed,omitempty"` // requests that a queue would have held
-	// Boundary is the share of a rule's denials by fixed windows that came in the first tenth of a window. 0.1
-	// would be chance.
+	Delayed int64         `json:"delayed,omitempty"` // requests that a queue would have delayed
+	// Boundary is the fraction of the denials by the rule's fixed windows that fell into the first tenth of a window.
+	// By chance, it would be 0.1.
 	Boundary float64   `json:"boundary,omitempty"`
 	Series   []int64   `json:"series"` // denials in the steps of the report
 	Top      []Subject `json:"top"`
@@ -146,7 +147,7 @@ type Subject struct {
 	// end of the wait of the last denial before that request. At the end of the log, it lasts until the last
 	// denial.
 	Down time.Duration `json:"down_ns"`
-	// Pattern describes in a few words how its requests come: "a burst of 40 within 2 s, then silence".
+	// Pattern describes how the requests were spread over time: "a burst of 40 within 2 s, then silence".
 	Pattern string `json:"pattern"`
 	Path    string `json:"path"` // the path of most of its denied requests, without the query
 }
@@ -165,7 +166,7 @@ type NotJudged struct {
 	Why   string `json:"why"`   // a sentence
 }
 
-// Shadowed is a rule with denials that another rule would have made as well.
+// Shadowed is a rule whose denials another rule would have made as well.
 type Shadowed struct {
 	Rule string `json:"rule"`
 	By   string `json:"by"`

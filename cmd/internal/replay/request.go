@@ -14,15 +14,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// requests makes requests of entries. It reuses its memory for each.
+// requests makes requests from log entries. It uses the same memory for all requests.
 type requests struct {
 	wanted    []string // canonical names of the header fields that rules use
 	attrs     bool     // rules use attributes
 	model     bool     // rules use the model, which is a field of the body
-	forwarded bool     // there are trusted proxies
+	forwarded bool     // a policy has trusted proxies
 	request   policy.Request
 	header    http.Header
-	values    [3][1]string // for the header fields that entries have as fields of their own
+	values    [3][1]string // the values of Referer, User-Agent and X-Forwarded-For
 	attr      map[string]string
 	body      []byte // {"model":"…"}
 }

@@ -2,18 +2,18 @@ package replay
 
 import "time"
 
-// maxSteps is how many steps a series has at most.
+// maxSteps is the maximum number of steps in a series.
 const maxSteps = 500
 
 // stepSeconds are the lengths that a step can have, each a multiple of the one before.
 var stepSeconds = [...]int64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 6 * 3600, 86400, 7 * 86400, 28 * 86400, 364 * 86400}
 
-// axis is the time axis of series. It has steps of one length, from a first step on. When it is full, the steps
-// become longer.
+// axis is the time axis of all series. Its steps have the same length. When the axis is full, all steps become
+// longer.
 type axis struct {
 	level int   // index in stepSeconds
 	begin int64 // the number of the first step, counted from the Unix epoch
-	steps int   // 0: nothing has happened yet
+	steps int   // 0 means that nothing has happened yet
 
 	last      int   // the step that the last call of the method at returned
 	from, end int64 // the start and the end of that step

@@ -8,27 +8,27 @@ import (
 	"github.com/axiomhq/hyperloglog"
 )
 
-// MaxSubjects is how many subjects of all rules together are distinguished. The number of further subjects is
-// estimated. A subject takes up to 400 bytes if it was denied, and otherwise up to 200.
+// MaxSubjects is the maximum number of subjects that are distinguished, for all rules together. The number of further
+// subjects is estimated. A subject takes up to 400 bytes if it was denied, and otherwise up to 200.
 const MaxSubjects = 1 << 20
 
-// runGap is the silence that ends a run of requests, in seconds.
+// runGap is the time without requests, in seconds, that ends a run of requests.
 const runGap = 10
 
 // subject has the counts of a subject of a rule. It takes half a cache line, because nearly every access is a cache
 // miss. Times are in seconds since the first request of the log. Counts stop at the largest number of their type.
 type subject struct {
 	hash     uint64
-	first    uint32 // request
-	last     uint32
+	first    uint32 // the time of the first request
+	last     uint32 // the time of the last request
 	runBegin uint32 // the start of the run of requests to which the last request belongs
-	requests uint32 // 0: this place in the table is free
-	record   uint32 // the number of the record, from 1; 0: the subject was never denied
-	run      uint16 // requests in the run
-	runs     uint16
+	requests uint32 // 0 means that this slot of the table is empty
+	record   uint32 // the number of the record, from 1; 0 means that the subject was never denied
+	run      uint16 // the number of requests in the run of the last request
+	runs     uint16 // the number of runs
 }
 
-// record has more about a subject that was denied.
+// record has additional data about a denied subject.
 type record struct {
 	key     string // the key in the store
 	name    string // the name of the client, if the log has names
@@ -37,12 +37,12 @@ type record struct {
 	refused int64
 	first   int64 // time of the first denial
 	last    int64
-	since   int64 // when the subject went down; 0: it is not down
-	until   int64 // end of the wait of its last denial
-	down    int64 // the longest time for which the subject was down
-	bestRun uint16
-	runSpan uint32 // the duration of that run
-	mayPass int64  // how many denied requests may have been allowed in reality since the limit was unused: see secondGains
+	since   int64  // the time at which the subject went down; 0 means that it is not down
+	until   int64  // end of the wait of its last denial
+	down    int64  // the longest time for which the subject was down
+	bestRun uint16 // the number of requests in the largest run since the first denial
+	runSpan uint32 // the duration of this run
+	mayPass int64  // the number of denied requests, since the limit was unused, that might have been allowed: see secondGains
 	paths   [3]pathCount
 	// enforced is set if an enforced rule denied the subject.
 	enforced bool
@@ -58,14 +58,13 @@ type pathCount struct {
 type subjects struct {
 	seed    maphash.Seed
 	slots   []subject // a hash table with open addressing; its length is a power of two
-	none    uint64    // a hash that no value has
+	none    uint64    // the hash of an empty value
 	known   int
 	room    int
-	ofRule  []int64 // how many subjects of each rule are known
-	begin   int64   // the time of the first request, in microseconds since the Unix epoch; 0: there was none yet
+	ofRule  []int64 // the number of known subjects of each rule
+	begin   int64   // the time of the first request, in microseconds since the Unix epoch; 0 means that there was none yet
 	records []record
-	// values has the hashes of the values of keys, whichever rule counts them, and whether an enforced rule has
-	// denied them.
+	// values maps the hashes of key values, for all rules, to whether an enforced rule has denied the value.
 	values map[uint64]bool
 	paths  map[string]string // the paths that are kept
 	beyond *beyond           // estimates the subjects for which there was no room
@@ -86,13 +85,13 @@ func newSubjects(seed maphash.Seed, room, rules int) *subjects {
 type seen struct {
 	key   string
 	rule  int
-	of    *subject // nil: the subject is beyond MaxSubjects
+	of    *subject // nil if the subject is beyond MaxSubjects
 	hash  uint64
 	value uint64 // the hash of the value, the same for all rules of the group
 }
 
-// request counts a request of the subject of a rule, by its key in the store and the hash of its value. The result
-// is valid until the next call.
+// request counts a request of a rule's subject. The parameter key is the subject's key in the store, and text is the
+// hash of the subject's value. The result is valid until the next call.
 func (t *subjects) request(rule, group int, key string, text uint64, now int64) seen {
 	if t.begin == 0 {
 		t.begin = now
@@ -129,9 +128,9 @@ func (t *subjects) request(rule, group int, key string, text uint64, now int64) 
 	return seen{key, rule, s, hash, value}
 }
 
-// subjectHash returns the hash of the subject of a rule by the hash of its value. The hashes of a value for four
-// rules differ only in their topmost bits, so that their slots are side by side in the table. A request often has
-// subjects of all four.
+// subjectHash returns the hash of a rule's subject from the hash of its value. Within a group of four rules, the
+// hashes of a value differ only in their topmost bits, so that the subjects are side by side in the table. A request
+// often has subjects of all four rules.
 func subjectHash(rule int, text uint64) uint64 {
 	return (text + uint64(rule>>2)*0x9e3779b97f4a7c15) ^ uint64(rule&3)<<62
 }
@@ -158,7 +157,8 @@ func (t *subjects) endRun(s *subject) {
 	}
 }
 
-// refused counts a denial of the request, by a rule or a shadow. The wait of the denial is in microseconds.
+// refused counts a denial of the request by a rule, which may be in shadow mode. The wait of the denial is in
+// microseconds.
 func (t *subjects) refused(s seen, now, wait int64, enforced bool, name, path string) {
 	if s.of == nil {
 		sketchOf(t.beyond.refused, s.rule).InsertHash(s.hash)
@@ -189,14 +189,15 @@ func (t *subjects) refused(s seen, now, wait int64, enforced bool, name, path st
 	r.ask(t.kept(path))
 }
 
-// unsure is a denied subject, and how many more such requests its limit may allow at their true times.
+// unsure is a denied subject. gain is the number of additional requests that its limit might have allowed at their
+// true times: see secondGains.
 type unsure struct {
 	seen
 	gain int64
 }
 
-// mayPass reports whether a request that all these subjects' limits deny might have been allowed at its true time,
-// and if so, counts it.
+// mayPass reports whether a request that the limits of all these subjects deny might have been allowed at its true
+// time. If so, it counts the request.
 func (t *subjects) mayPass(all []unsure) bool {
 	for _, u := range all {
 		if u.of == nil {
@@ -212,7 +213,7 @@ func (t *subjects) mayPass(all []unsure) bool {
 	return len(all) > 0
 }
 
-// passed counts an allowed request. The argument unused tells whether the limit was unused before.
+// passed counts an allowed request. The parameter unused reports whether the limit was unused before.
 func (t *subjects) passed(s seen, now int64, unused bool) {
 	if s.of == nil || s.of.record == 0 {
 		return
@@ -221,13 +222,13 @@ func (t *subjects) passed(s seen, now int64, unused bool) {
 		t.records[s.of.record-1].mayPass = 0
 	}
 	if r := &t.records[s.of.record-1]; r.since != 0 {
-		// A subject that stays away is not down meanwhile.
+		// If the subject waits for longer than it must, this additional time is not downtime.
 		r.down = max(r.down, min(now, r.until)-r.since)
 		r.since = 0
 	}
 }
 
-// end closes open downtimes after the last request.
+// end ends the current runs and downtimes of the denied subjects, after the last request.
 func (t *subjects) end() {
 	for i := range t.slots {
 		s := &t.slots[i]
@@ -243,7 +244,7 @@ func (t *subjects) end() {
 	}
 }
 
-// find returns the slot of a hash, which may be free.
+// find returns the slot of a hash, or an empty slot for it.
 func (t *subjects) find(hash uint64) *subject {
 	mask := uint64(len(t.slots) - 1)
 	for i := hash & mask; ; i = (i + 1) & mask {

@@ -64,7 +64,7 @@ func (s *side) decide(ctx context.Context, e *accesslog.Entry, r *policy.Request
 	return d.Allowed
 }
 
-// outcomeOf returns the outcome of a request, by its entry in the log.
+// outcomeOf returns the outcome of a request from its entry in the log.
 func outcomeOf(e *accesslog.Entry) policy.Outcome {
 	o := policy.Outcome{Status: e.Status, Bytes: e.Sent, At: time.UnixMicro(e.Time)}
 	if e.Tokens.Total >= 0 || e.Tokens.Input >= 0 || e.Tokens.Output >= 0 {
@@ -156,9 +156,10 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 	}
 }
 
-// secondGains returns how many more requests like this one a limit may allow at their true times. The log has only
-// whole seconds, so a replay makes all requests of a second at its start. The limit may allow as many more as it
-// regains in a second. Windows and sliding logs of whole seconds regain nothing within a second.
+// secondGains returns the number of additional requests like this one that a limit might allow at their true times.
+// With times in whole seconds, a replay makes all requests of a second at the start of the second. At their true
+// times, the limit might allow as many more requests as it regains within a second. Fixed windows and exact sliding
+// logs regain nothing within a second if their periods are whole seconds.
 func secondGains(r *policy.Result) int64 {
 	if r.Plan == nil || r.Plan.Kernel == kernel.InFlight || r.Cost < 1 {
 		return 0
@@ -284,7 +285,7 @@ func (t *tally) together(refusing []int) {
 	}
 }
 
-// keepBeside removes the rules from the field beside that are not in the parameter rules.
+// keepBeside keeps only those rules in the field beside that are also in the parameter rules.
 func (r *ruleTally) keepBeside(rules []int) {
 	r.beside = slices.DeleteFunc(r.beside, func(i int) bool { return !slices.Contains(rules, i) })
 }

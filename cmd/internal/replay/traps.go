@@ -82,13 +82,13 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		say("The log may be sampled, which leaves requests out on purpose. Then counts and peaks are too low by the sampling factor, and bursts cannot be restored.")
 	}
 	if t.ended > 0 {
-		say("%s have only the time at which they ended. A limiter decides when they begin, so slow requests count later in this report than in live traffic.", requestsOf(t.ended, c.requests))
+		say("%s have only the time at which they ended. A limiter decides when requests begin, so slow requests count later in this report than in live traffic.", requestsOf(t.ended, c.requests))
 	}
 	if coarse && c.close > 0 {
-		say("Times in the log are whole seconds. Within a second, requests are tried in the order of the file: with the true times, up to %s might be missing.", refusalsOf(c.close, c.refused))
+		say("Times in the log are whole seconds. Within a second, requests are tried in the order of the file. With the true times, up to %s might not occur.", refusalsOf(c.close, c.refused))
 	}
 	if j.exactLogs {
-		say("A sliding_window_log rounds times to a 32,768th of its period. In whole seconds many requests come exactly one period after others, and the rounding would decide about them: it is judged as a sliding_window_log_exact.")
+		say("A sliding_window_log rounds times to a 32,768th of its period. With times in whole seconds, many requests come exactly one period after others, and the rounding would decide about them. So the rule is judged as a sliding_window_log_exact.")
 	}
 	if n, minute := minutesUsed(c); n == 1 && r.To.Sub(r.From).Hours() > 2 {
 		say("All requests are in minute %d of their hour: their times were invented or truncated, and limits over less than an hour are judged too strictly.", minute)
@@ -109,7 +109,7 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		say("%s could not be read by the server, or by Sluice: they count under rules that apply to every path.", requestsOf(t.noPath, c.requests))
 	}
 	if c.malformed > 0 {
-		say("%s would be denied as malformed, because they lack a part of a key, or servers read the path in several ways. They still count under rules that need neither.", requestsOf(c.malformed, c.requests))
+		say("%s would be denied as malformed, because they lack a key part, or because servers read the path in several ways. Rules that need neither the key part nor the path still count them.", requestsOf(c.malformed, c.requests))
 	}
 	if noClient {
 		say("The log does not contain the address that connected: the last address of X-Forwarded-For is used in its place.")
@@ -127,7 +127,7 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		say("%s have the method OPTIONS. The log does not show whether they are preflights, so they are counted, although the policy exempts preflights.", requestsOf(t.preflights, c.requests))
 	}
 	if names := j.policy.ByOutcome(); len(names) > 0 {
-		say("Rules that depend on the outcome of a request get it when the request begins, and not when the response was sent.")
+		say("Rules that depend on the outcome of a request get the outcome when the request begins, and not when the response was sent.")
 	}
 	var evicted int64
 	for _, c := range counted {

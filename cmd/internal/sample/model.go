@@ -34,7 +34,8 @@ type prompt struct {
 	}
 }
 
-// streams reports whether the request asks for a stream. byDefault is the result for a request that does not say.
+// streams reports whether the request asks for a stream. The parameter byDefault is the result for a request without
+// the field stream.
 func (p *prompt) streams(byDefault bool) bool {
 	if p.Stream == nil {
 		return byDefault
@@ -204,7 +205,7 @@ type exchange struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	request *http.Request
-	zip     *gzip.Writer // nil: not compressed
+	zip     *gzip.Writer // nil if the response is not compressed
 	prompt  prompt
 	answer  answer
 }
@@ -229,7 +230,7 @@ func (x *exchange) whole(body any) {
 	x.write(encode(body), []byte("\n"))
 }
 
-// each calls f for each piece of a streamed answer when its time has come.
+// each calls f for each piece of a streamed answer, at the pace of the model.
 func (x *exchange) each(f func(piece string)) {
 	for i, piece := range x.answer.tokens {
 		if i >= len(x.answer.tokens)/2 && strings.Contains(x.prompt.Model, "-fails") {
@@ -240,7 +241,7 @@ func (x *exchange) each(f func(piece string)) {
 	}
 }
 
-// wait waits for the time of a word. If the client has left, it ends the handler.
+// wait waits for the time that a word takes. If the client has left, it ends the handler.
 func (x *exchange) wait() {
 	select {
 	case <-time.After(pace(x.prompt.Model)):

@@ -13,7 +13,7 @@ type answering struct {
 	own      exchange.Exchange
 	exchange *exchange.Exchange
 	kind     *kind
-	location string // the location of the proxy in which an allowed request continues
+	location string // the named location of nginx that serves an allowed request, or ""
 	bodiless bool   // the client's request is a HEAD, but the proxy's request is not
 }
 
@@ -37,7 +37,7 @@ func (a *answering) Head(status int) int {
 	return status
 }
 
-// refuse answers a request of the proxy about which no decision is possible.
+// refuse answers the proxy's request if no decision is possible.
 func (a *answering) refuse(status int, text string) {
 	h := a.exchange.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")

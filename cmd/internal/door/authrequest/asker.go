@@ -19,9 +19,9 @@ type Asker struct {
 type kind struct {
 	name, product             string
 	method, uri, host, client string
-	list                      bool // client is a list, to which the proxy appends its peer
-	redirects                 bool // an allowed request gets the answer X-Accel-Redirect
-	deny                      int  // the status of all denials; 0: the status of the denial
+	list                      bool // the field client is a list, to which the proxy appends its peer
+	redirects                 bool // the answer to an allowed request has the field X-Accel-Redirect
+	deny                      int  // the status of all denials; 0 means that each denial keeps its own status
 	only4xx                   bool // the proxy treats a 5xx as a failure of Sluice
 	noBody, noID              string
 	example                   string // a file in deploy/
@@ -111,8 +111,8 @@ func (a Asker) String() string {
 // Name returns the kind of proxy, which is also the last part of its path.
 func (a Asker) Name() string { return a.kind.name }
 
-// BringsBody reports whether the proxy sends the bodies of requests. If it does not, the result mend is a hint for
-// rules that need bodies.
+// BringsBody reports whether the proxy sends the bodies of requests. If it does not, the result mend suggests what
+// to do for rules that need bodies.
 func (a Asker) BringsBody() (brings bool, mend string) {
 	if a.body {
 		return true, ""

@@ -2,8 +2,8 @@
 // nginx (auth_request) and Traefik (ForwardAuth). It restores the client's request from the proxy's header fields,
 // and decides about that request with httplimit, as the gateway does.
 //
-// Clients can send any field that their proxy does not overwrite. So each kind of proxy has a path of its own, and
-// only the fields that this kind sets are used there.
+// Clients can send any field that their proxy does not overwrite. So each kind of proxy has a path of its own. For
+// requests to this path, the package uses only the fields that this kind of proxy sets.
 package authrequest
 
 import (
@@ -29,8 +29,9 @@ type Config struct {
 	BodyTimeout time.Duration // see [httplimit.Config]
 }
 
-// Handler answers the proxies below [Root], and passes all other requests to next. It does not clean the path: if
-// it redirected to a clean path like [http.ServeMux], the proxy would take the redirect for the decision.
+// Handler answers the requests of proxies, which have paths below [Root], and passes all other requests to next. It
+// does not clean the path: if it redirected to the clean path, as [http.ServeMux] does, the proxy would take the
+// redirect for the decision.
 func Handler(c Config, next http.Handler) http.Handler {
 	doors := make(map[string]*decider)
 	for _, a := range c.Askers {
@@ -87,8 +88,8 @@ func (d *decider) serve(w http.ResponseWriter, r *http.Request, target string) {
 	d.limit.ServeHTTP(a.exchange, asked)
 }
 
-// pass is the handler for allowed requests. Only the proxy sees the outcome of such a request. So the request
-// counts, and costs its estimate, as if a handler had taken over the connection.
+// pass is the handler for allowed requests. Only the proxy sees the outcome of such a request. So pass reports the
+// status 101, as if a handler had taken over the connection: the request counts, and costs its estimate.
 func pass(w http.ResponseWriter, r *http.Request) {
 	httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts, Status: http.StatusSwitchingProtocols})
 	w.WriteHeader(http.StatusOK)

@@ -27,12 +27,12 @@ const (
 // maxID is the maximum length of a request ID in bytes.
 const maxID = 200
 
-// named matches the name of a named location of nginx. Another text could be the path of a location that is not
-// open to clients.
+// named matches the name of a named location of nginx. Any other text could be the path of a location that clients
+// must not reach.
 var named = regexp.MustCompile(`^@[A-Za-z0-9_.-]{1,60}$`)
 
-// restore returns the client's request. An error is a mistake in the proxy's configuration. The parameter target is
-// the rest of the path of the proxy's request.
+// restore returns the client's request. An error means a mistake in the proxy's configuration. The parameter target
+// is the path of the proxy's request after the name of the proxy's kind.
 func (d *decider) restore(r *http.Request, target string) (*http.Request, error) {
 	token := take(r.Header, tokenField)
 	if d.authorize != nil {
@@ -78,7 +78,7 @@ func (d *decider) aim(r *http.Request, target string) (err error) {
 }
 
 // escaped escapes the bytes of a target's path that should be escaped. Otherwise, [url.URL] would rewrite the whole
-// path and undo other escapes, although a server may treat escaped characters differently.
+// path and undo other escapes. But a server may distinguish an escaped character from the unescaped one.
 func escaped(target string) string {
 	path, query, asks := strings.Cut(target, "?")
 	if !strings.ContainsFunc(path, unwritable) {
@@ -91,8 +91,8 @@ func escaped(target string) string {
 	return path
 }
 
-// unwritable reports whether a character should be escaped in a path. Control characters are left unescaped so that
-// the request is denied later, because servers treat them in different ways.
+// unwritable reports whether a character should be escaped in a path. Control characters stay unescaped. They cause
+// a denial later, because servers treat them in different ways.
 func unwritable(r rune) bool { return r >= 0x80 || strings.ContainsRune("\"<>\\^`{|}", r) }
 
 // from sets the address of the client.
@@ -145,7 +145,7 @@ func (d *decider) restoreBody(r *http.Request) {
 	}
 }
 
-// part is the body of a request of which the proxy sent only the beginning.
+// part is the body of a request if the proxy sent only the beginning of the body.
 type part struct{}
 
 func (part) Read([]byte) (int, error) { return 0, policy.ErrBodyPart }

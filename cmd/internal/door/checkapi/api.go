@@ -1,9 +1,10 @@
-// Package checkapi is the HTTP API for decisions. Programs in any language query whether a request is allowed and
-// how much is left, and give units back. Its OpenAPI document is at /v1/openapi.json.
+// Package checkapi is the HTTP API for decisions. With it, programs in any language query whether a request is
+// allowed and how much is left, and give units back. The API's OpenAPI document is at /v1/openapi.json.
 //
 // The API does not delay answers: for a request in a queue, it returns the delay. The answer to an invalid check is
-// a problem (RFC 9457) that points at the mistake, and nothing of its batch is charged. If a check is valid but
-// describes an invalid request, for example one with an impossible path, the request is denied as by the gateway.
+// a problem (RFC 9457) that points at the mistake, and no check of the batch is charged. If a check is valid but
+// describes an invalid request, for example one with an impossible path, the API denies the request, as the gateway
+// does.
 package checkapi
 
 import (
@@ -29,8 +30,8 @@ type operation struct {
 	mode   policy.Mode
 	takes  memberSet // the members that a check in this operation may have
 	settle bool
-	// places applies the operation to a place. A place is a text from an earlier answer that identifies the permits
-	// and the turns in queues of a request.
+	// places applies the operation to a place. A place is a token from an earlier answer. It identifies the request's
+	// permits and its turns in queues.
 	places func(*policy.Engine, context.Context, string) (bool, error)
 	member string // the name of the answer's member with the result of places
 }

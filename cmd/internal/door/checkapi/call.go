@@ -28,7 +28,7 @@ type call struct {
 	decisions []policy.Decision
 	answer    answer.Answer
 	header    http.Header // the fields of an answer
-	names     []string    // the names of its fields
+	names     []string    // the names of these fields
 }
 
 func newCall(a *api) *call {
@@ -86,7 +86,7 @@ func (c *call) serve() *problem {
 		return d.problem
 	}
 	if status && d.batch {
-		return badParameter("status", "a batch has several: each check's is in its answer")
+		return badParameter("status", "a batch has several statuses: each answer contains its own")
 	}
 	checks := c.checks[:c.used]
 	if c.operation.places != nil {
@@ -156,7 +156,7 @@ func (c *call) decide(checks []*check) {
 	c.api.Engine.DecideEach(c.r.Context(), c.asked, c.decisions[:len(c.asked)])
 }
 
-// settle settles one check. The response contains whether anything was settled.
+// settle settles one check. The response reports whether anything was settled.
 func (c *call) settle(one *check) *problem {
 	if one.fault != "" {
 		return badMember("/request", "%s", one.fault) // an invalid request was never charged
@@ -183,7 +183,8 @@ func (c *call) places(place string) *problem {
 	return c.report(c.operation.member, done)
 }
 
-// report sends the response of an operation. Its only member is whether the operation was done.
+// report sends the response of an operation. The only member of the response reports whether the operation was
+// done.
 func (c *call) report(member string, done bool) *problem {
 	c.out = fmt.Appendf(c.out[:0], `{"%s":%t}`, member, done)
 	c.send(http.StatusOK)
@@ -196,7 +197,7 @@ var (
 	noStoreFields = []string{"no-store"}
 )
 
-// reply sends the answers. For a single check, the response also has the fields of its answer.
+// reply sends the answers. The response to a single check also has the header fields in passed.
 func (c *call) reply(checks []*check, batch, status bool) {
 	h, code := c.w.Header(), http.StatusOK
 	c.out = c.out[:0]
@@ -233,6 +234,6 @@ func (c *call) send(code int) {
 // autoLength is the maximum length of a body for which net/http sets Content-Length.
 const autoLength = 2 << 10
 
-// passed are the fields of the answer that the response to a single check also gets. Other fields concern the body
-// of a denial, or web pages that read the denial.
+// passed has the fields that the response to a single check copies from the answer. The answer's other fields
+// concern the body of a denial, or web pages that read the denial.
 var passed = slices.Concat(answer.StateFields[:], []string{"Retry-After"})

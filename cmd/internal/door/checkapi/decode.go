@@ -12,8 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// memberSet is a set of members of an object. A member is a bit, by the index of the member in the table of the
-// object.
+// memberSet is a set of members of an object. Bit n stands for the member with the index n in the object's table.
 type memberSet uint16
 
 func (s memberSet) has(n int) bool { return s>>n&1 != 0 }
@@ -100,7 +99,7 @@ var outcomeMembers = []member[*policy.Outcome]{
 		o.Numbers = map[string]int64{}
 		return d.members(func(path string) bool {
 			if _, twice := o.Numbers[path]; twice {
-				return d.fail("the member is there twice")
+				return d.fail("the member occurs twice")
 			}
 			n, ok := d.integer(0, door.MaxUnits)
 			o.Numbers[path] = n
@@ -117,8 +116,8 @@ var outcomeMembers = []member[*policy.Outcome]{
 	}},
 }
 
-// text returns a read function for a text. The parameter what names the text in errors, and the function field
-// returns the address for the text.
+// text returns a read function for a text. The parameter what names the text in errors. The function field returns
+// the address at which the text is stored.
 func text[T any](what string, field func(T) *string) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
 		*field(into), ok = d.text(what)
@@ -127,7 +126,7 @@ func text[T any](what string, field func(T) *string) func(*decoder, T) bool {
 }
 
 // integer returns a read function for a whole number between the bounds least and most. The function field returns
-// the address for the number.
+// the address at which the number is stored.
 func integer[T any](least, most int64, field func(T) *int64) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
 		*field(into), ok = d.integer(least, most)
@@ -135,8 +134,8 @@ func integer[T any](least, most int64, field func(T) *int64) func(*decoder, T) b
 	}
 }
 
-// object reads an object into the parameter into. The object may have the members in the set takes, each at most
-// once; the result seen has the members of the object.
+// object reads an object, and stores its values in the parameter into. The object may have the members in the set
+// takes, but none of them twice. The result seen has the members of the object.
 func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen memberSet, ok bool) {
 	ok = d.members(func(name string) bool {
 		n := find(all, name)
@@ -144,7 +143,7 @@ func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen m
 		case n < 0 || !takes.has(n):
 			return d.fail("unknown member: the members are %s", strings.Join(namesOf(all, takes), ", "))
 		case seen.has(n):
-			return d.fail("the member is there twice")
+			return d.fail("the member occurs twice")
 		}
 		seen |= 1 << n
 		return all[n].read(d, into)
@@ -241,8 +240,8 @@ func (d *decoder) peek(c *check) bool {
 	return ok
 }
 
-// place reads the member "place". For an operation on places, it is the text of one. In a check, it is a boolean:
-// with true, the caller requests a place, and will report the end of the request.
+// place reads the member "place". For an operation on places, the member is the token of a place. In a check, the
+// member is a boolean: with true, the caller requests a place, and will report the end of the request.
 func (d *decoder) place(c *check) (ok bool) {
 	if d.operation.places != nil {
 		c.place, ok = d.text("a place")
@@ -272,7 +271,7 @@ func (d *decoder) request(c *check) bool {
 	case !ok:
 		return false
 	case !has("path"):
-		return d.fail("write \"path\", at least \"/\": rules match by it")
+		return d.fail("write \"path\", at least \"/\": rules match requests by their paths")
 	case has("body") && has("body_base64"):
 		return d.fail("write either \"body\" or \"body_base64\"")
 	}
@@ -311,7 +310,7 @@ func (d *decoder) client(c *check) bool {
 func (d *decoder) texts(all map[string]string, what string) bool {
 	return d.members(func(name string) bool {
 		if _, twice := all[name]; twice {
-			return d.fail("the member is there twice")
+			return d.fail("the member occurs twice")
 		}
 		value, ok := d.text(what)
 		all[name] = value
@@ -330,7 +329,7 @@ func (d *decoder) header(h http.Header) bool {
 	return d.members(func(name string) bool {
 		name = http.CanonicalHeaderKey(name)
 		if h[name] != nil {
-			return d.fail("the field occurs twice, because names of fields ignore case: write a list")
+			return d.fail("the field occurs twice, because case does not distinguish the names of fields: write its values as a list")
 		}
 		value := func() bool {
 			v, ok := d.text("a field")

@@ -29,8 +29,8 @@ func (c *call) appendAll(checks []*check) {
 var undecided policy.Decision
 
 // appendAnswer appends the answer to a check. Unless the request has a fault, the first decision of ds is about
-// this check. It returns the decisions for later checks, and leaves the fields in c.header and the status in
-// c.answer.
+// this check. appendAnswer returns the decisions about later checks. It leaves the answer's fields in c.header, and
+// the status in c.answer.
 func (c *call) appendAnswer(one *check, ds []policy.Decision) []policy.Decision {
 	clear(c.header)
 	d := &undecided
@@ -84,7 +84,7 @@ func appendDecision(dst []byte, d *policy.Decision) []byte {
 	return append(dst, ']')
 }
 
-// appendOver appends the names of the rules that allowed the request with a mark.
+// appendOver appends the names of the rules with "over: mark" whose limits the request exceeds.
 func appendOver(dst []byte, d *policy.Decision) []byte {
 	over := d.Over()
 	if over == nil {
@@ -164,7 +164,7 @@ func (c *call) appendHeaders() {
 	c.out = append(c.out, '}')
 }
 
-// appendBody appends a body as text. Bodies from files of the policy may not be UTF-8.
+// appendBody appends a body as text. A body from a file of the policy is not always UTF-8.
 func appendBody(dst, body []byte) []byte {
 	if !utf8.Valid(body) {
 		return appendText(dst, strings.ToValidUTF8(string(body), "\uFFFD"))

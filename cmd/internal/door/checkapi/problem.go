@@ -19,7 +19,7 @@ type problem struct {
 	header http.Header
 }
 
-// wrong is a mistake in the member of the body at a JSON pointer (RFC 6901), or in a parameter of the query.
+// wrong is a mistake in a member of the body, given by its JSON pointer (RFC 6901), or in a parameter of the query.
 type wrong struct {
 	Pointer   *string `json:"pointer,omitempty"`
 	Parameter string  `json:"parameter,omitempty"`

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// check is one check.
+// check is a converted CheckRequest.
 type check struct {
 	request policy.Request
 	err     error  // if not nil, the check is invalid, and no decision is made
@@ -71,7 +71,7 @@ func (c *check) describe(in *HttpRequest) (err error) {
 	return nil
 }
 
-// settled checks a request to settle a check, and sets the time of the charge.
+// settled validates the outcome in a request to settle c, and sets the time of the charge.
 func (c *check) settled(in *SettleRequest) error {
 	o := in.GetOutcome()
 	switch {
@@ -97,7 +97,7 @@ func (c *check) settled(in *SettleRequest) error {
 	return nil
 }
 
-// outcomeOf converts an outcome that has been checked.
+// outcomeOf converts a valid outcome.
 func outcomeOf(in *Outcome) policy.Outcome {
 	o := policy.Outcome{Status: int(in.GetStatus()), Header: headerOf(in.GetHeaders()), Bytes: -1, Numbers: in.GetNumbers()}
 	if in.Bytes != nil {

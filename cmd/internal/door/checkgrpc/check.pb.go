@@ -171,11 +171,11 @@ type CheckRequest struct {
 	//	*CheckRequest_Request
 	//	*CheckRequest_Subject
 	About isCheckRequest_About `protobuf_oneof:"about"`
-	Cost  int64                `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"` // how many requests this check counts as; 0 means 1
+	Cost  int64                `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"` // the number of requests that this check counts as; 0 means 1
 	Mode  Mode                 `protobuf:"varint,4,opt,name=mode,proto3,enum=sluice.v1.Mode" json:"mode,omitempty"`
 	Id    string               `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"` // a check that is repeated with the same id within a minute is charged once
-	// Take a permit from rules with in_flight: the caller promises to call Release when the request ends. Without it,
-	// such rules only check whether a permit is free. It is invalid unless mode is MODE_CHARGE.
+	// Take a permit from rules with in_flight: the caller promises to call Release when the request ends. If place is
+	// false, such rules only check whether a permit is available. place must be false unless mode is MODE_CHARGE.
 	Place         bool `protobuf:"varint,6,opt,name=place,proto3" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -494,7 +494,7 @@ type CheckResponse struct {
 	// HTTP API calls this field "repeated".
 	Known bool   `protobuf:"varint,11,opt,name=known,proto3" json:"known,omitempty"`
 	Body  []byte `protobuf:"bytes,12,opt,name=body,proto3" json:"body,omitempty"` // the body of a denial, to send to the client; headers contain its type
-	// In a batch, why this check is invalid. It was not charged, and no other field is set.
+	// In a batch, the reason why this check is invalid. The check was not charged, and no other field is set.
 	Error string `protobuf:"bytes,13,opt,name=error,proto3" json:"error,omitempty"`
 	// The token of the permit or the turn that the request has, for Hold and Release; empty if it has neither.
 	Place string `protobuf:"bytes,14,opt,name=place,proto3" json:"place,omitempty"`
@@ -701,7 +701,7 @@ func (x *SettleRequest) GetAt() *timestamppb.Timestamp {
 
 type Outcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Status        int32                  `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"` // the status of the response; 0 if there was none: then the request counts
+	Status        int32                  `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"` // the status of the response; 0 if there was no response: the request then counts
 	Headers       []*Header              `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
 	Bytes         *int64                 `protobuf:"varint,3,opt,name=bytes,proto3,oneof" json:"bytes,omitempty"`                                                                         // the length of the response's body
 	Cost          *int64                 `protobuf:"varint,4,opt,name=cost,proto3,oneof" json:"cost,omitempty"`                                                                           // in micro-USD for rules in USD

@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// Clean changes a request to the form that the upstream gets, before the handler next decides about the request. So
-// the decision is about the request that the upstream gets.
+// Clean changes each request to the form that the upstream gets, and passes it to the handler next. So next decides
+// about the request that the upstream gets.
 //
 //   - Fields that change the path, the method or the host are dropped, except those of u.Keep. Trusted proxies may also
 //     send X-Forwarded-Prefix and similar fields.
@@ -20,7 +20,7 @@ import (
 //     because CGI and similar interfaces do not distinguish such characters from a hyphen.
 //   - Upgrades are dropped, except the upgrade to a WebSocket. Any other upgrade would open a tunnel for requests that
 //     are not counted.
-//   - A request without a host gets the name of the http upstream as its Host.
+//   - A request without a host gets the host of the upstream's URL, unless the upstream uses https.
 //   - The fields that are listed in Connection are dropped, as in package httplimit.
 //   - HTTP/2 requests that could be read in two ways are answered with 400, because HTTP/2 can express requests that
 //     HTTP/1 cannot, and net/http accepts some of them.
@@ -54,7 +54,8 @@ func Clean(u Upstream, next http.Handler) http.Handler {
 	})
 }
 
-// exchanges has exchanges for refused requests. These can be reused, because nothing keeps references to them.
+// exchanges has exchanges for reuse. The exchange of a request that is not passed to the upstream can be reused,
+// because nothing keeps a reference to it.
 var exchanges = sync.Pool{New: func() any { return new(exchange.Exchange) }}
 
 // hopFields are not passed on. HTTP2-Settings belongs to the upgrade to HTTP/2, which is never passed on.
@@ -66,8 +67,8 @@ var pathFields = []string{
 	"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X-HTTP-Host-Override", "X-Host", "X-Script-Name",
 }
 
-// proxyFields have the same effect, but some proxies set them. They are dropped unless they come from a trusted
-// proxy.
+// proxyFields have the same effect as pathFields, but some proxies set them. They are dropped unless they come from
+// a trusted proxy.
 var proxyFields = []string{
 	"X-Forwarded-Prefix", "X-Forwarded-Path", "X-Forwarded-Uri", "X-Forwarded-Url", "X-Forwarded-Method", "X-Forwarded-Server",
 	"X-Forwarded-Script-Name",
@@ -88,7 +89,7 @@ type cleaner struct {
 	dropped, kept map[string]bool // canonical names
 }
 
-// identify finds the address of the client once, for both the limits and the upstream.
+// identify finds the address of the client, which both the limits and the upstream use.
 func (u *Upstream) identify(x *exchange.Exchange, r *http.Request) {
 	trusted := u.Trusted()
 	x.Peer = httplimit.ClientIP{}.Addr(r)
@@ -150,8 +151,8 @@ func asksForWebSocket(r *http.Request) bool {
 		len(r.Header["Sec-Websocket-Key"]) == 1
 }
 
-// climbs reports whether a server may find a segment ".." in the path, which may be escaped up to three times. Such
-// a segment could lead out of the path of the upstream's URL.
+// climbs reports whether a server that unescapes the path up to three times may find a segment ".." in it. Such a
+// segment could lead out of the path of the upstream's URL.
 func climbs(path string) bool {
 	for range 4 {
 		for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {

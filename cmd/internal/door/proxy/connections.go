@@ -44,7 +44,7 @@ func (c *Connections) Refused() (all, address uint64) {
 }
 
 // Listener returns a listener on l with these bounds. A write on one of its connections fails if the client does
-// not read for the given duration. A deadline for the whole response, as in http.Server, would cut long streams.
+// not read for the time stall. A deadline for the whole response, as in http.Server, would cut off long streams.
 func (c *Connections) Listener(l net.Listener, stall time.Duration) net.Listener {
 	return &listener{l, c, stall}
 }
@@ -78,7 +78,7 @@ func address(a net.Addr) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// network returns the network that counts as one client.
+// network returns the address under which a client's connections are counted: for IPv6, the address of the /64.
 func network(addr netip.Addr) netip.Addr {
 	if addr.Is6() {
 		p, _ := addr.Prefix(64) // an IPv6 address has at least 64 bits

@@ -34,7 +34,7 @@ type direct struct {
 }
 
 const (
-	// smallBody is the maximum size of a body that is read from the client before it is sent.
+	// smallBody is the maximum size of a body that is read from the client before the request is sent.
 	smallBody = 16 << 10
 	// maxHead is the maximum size of a response's head, including interim responses, in bytes.
 	maxHead = 1 << 20
@@ -80,7 +80,7 @@ func (d *direct) send(r *http.Request, body []byte) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l == nil { // no connection may be opened, and a Transport waits for one
+		if l == nil { // the maximum number of connections is open: the Transport waits for one of them
 			return d.rest.send(withBody(r, body))
 		}
 		again := l.used && repeatable(r)
@@ -153,8 +153,8 @@ func repeatable(r *http.Request) bool {
 	return false
 }
 
-// get returns an idle connection that is still open, or a new one, with the deadline for the answer set. It returns
-// nil if no more connections may be opened.
+// get returns an idle connection that the upstream has not closed, or a new one. It sets the deadline for the
+// answer. It returns nil if no more connections may be opened.
 func (d *direct) get(ctx context.Context) (*link, error) {
 	for {
 		l, room := d.take()

@@ -44,8 +44,8 @@ func (p *problem) write(w http.ResponseWriter) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// fail answers for an upstream that did not answer. If the upstream was connected, it may have received the request
-// and acted on it, so the request counts for rules that depend on the outcome.
+// fail answers a request that the upstream did not answer. If a connection was open, the upstream may have received
+// the request and acted on it. So the request counts for rules that depend on the outcome.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	closeAfter(w.Header(), r)
 	x := exchange.Join(w, r, nil, nil) // returns the exchange of ServeHTTP
@@ -59,7 +59,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errStreams):
 		p = &problem{http.StatusServiceUnavailable, "Too many streams are open."}
 	case errors.Is(err, errSwitch):
-		p, own = &problem{http.StatusBadGateway, "The upstream switched to another protocol than the requested WebSocket."}, false
+		p, own = &problem{http.StatusBadGateway, "The upstream switched to a protocol other than the requested WebSocket."}, false
 	case r.Context().Err() != nil && r.ContentLength == 0:
 		panic(http.ErrAbortHandler) // the client has left
 	case r.Context().Err() != nil:
@@ -78,7 +78,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.write(w)
 }
 
-// kindOf returns the kind of the error because of which r got no response.
+// kindOf returns the kind of err, the error that occurred in place of a response to r.
 func kindOf(r *http.Request, err error) telemetry.UpstreamError {
 	text := err.Error() // many errors of net/http and crypto/tls have no type
 	contains := func(some ...string) bool {
@@ -117,7 +117,7 @@ func notReceived(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// blameClient returns the answer if reading the client's body failed, or else nil.
+// blameClient returns the answer if err comes from reading the client's body, or else nil.
 func blameClient(err error) *problem {
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge(large.Limit)

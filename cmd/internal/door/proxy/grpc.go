@@ -27,8 +27,8 @@ func callOf(resp *http.Response) *clientBody {
 	return call
 }
 
-// Head withholds an answer of the gateway itself to a gRPC call; Take sends it as a gRPC status instead. A client
-// would turn the HTTP status 429 into UNAVAILABLE without a retry time. Head does not change answers of the
+// Head withholds the gateway's own answer to a gRPC call. Take then sends the answer as a gRPC status, because a
+// client would turn the HTTP status 429 into UNAVAILABLE without a retry time. Head does not change answers of the
 // upstream.
 func (b *clientBody) Head(status int) int {
 	if b.answered || status < 400 {
@@ -38,7 +38,7 @@ func (b *clientBody) Head(status int) int {
 	return 0
 }
 
-// Take sends the withheld answer, if any, at the first call. The parameter body is the body of the answer.
+// Take sends the withheld answer, if any. Later calls do nothing. The parameter body is the body of the answer.
 func (b *clientBody) Take(body []byte) {
 	if b.status == 0 {
 		return

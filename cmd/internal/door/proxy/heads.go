@@ -36,8 +36,7 @@ type frames struct {
 }
 
 // scan processes p, the next bytes from the client. The result unfinished reports whether p ends within a head or a
-// frame; the payload of a DATA frame does not count. The result began reports whether a head or a frame starts in
-// p.
+// frame, except within the payload of a DATA frame. The result began reports whether a head or a frame starts in p.
 func (f *frames) scan(p []byte) (unfinished, began bool) {
 	for len(p) > 0 && !f.other {
 		var n int
@@ -73,7 +72,7 @@ func (f *frames) next() {
 }
 
 // headConn closes an HTTP/2 connection if its client starts a head, or any frame except DATA, and does not finish
-// it in time. It does not use deadlines, because gRPC servers set their own.
+// it in time. It uses a timer and no deadlines, because gRPC servers set deadlines of their own.
 type headConn struct {
 	net.Conn
 	frames  frames
@@ -106,12 +105,12 @@ func (c *headConn) start() {
 	c.timer.Reset(c.timeout)
 }
 
-// CloseWrite closes the write side of the connection, which has no TLS.
+// CloseWrite closes the write side of a connection without TLS.
 func (c *headConn) CloseWrite() error { return closeWrite(c.Conn) }
 
-// BoundHeads returns a listener on l that bounds the time of HTTP/2 heads. Connections may also speak another
-// protocol. It cannot be used for TLS, because an http.Server recognizes TLS by the type *tls.Conn of a connection:
-// see [BoundHeadsTLS].
+// BoundHeads returns a listener on l that bounds the time of HTTP/2 heads. Connections may also speak other
+// protocols. For TLS, use [BoundHeadsTLS]: an http.Server recognizes a TLS connection by its type *tls.Conn, which
+// this listener would hide.
 func BoundHeads(l net.Listener, timeout time.Duration) net.Listener {
 	return &headListener{l, timeout}
 }
@@ -157,7 +156,8 @@ func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 		},
 	}
 	server.RegisterOnShutdown(func() {
-		// This makes clients send no more requests. server waits for the requests in flight.
+		// With a canceled context, Shutdown only makes clients send no more requests. server waits for the requests
+		// in flight.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = within.Shutdown(ctx)
@@ -215,7 +215,7 @@ func (l *handed) context() context.Context {
 	return context.WithValue(ctx, handedKey{}, l)
 }
 
-// handedConn is the connection of a handed, which it notifies when it is closed.
+// handedConn is the connection of a handed. When it is closed, it notifies the handed.
 type handedConn struct {
 	net.Conn
 	closed func()

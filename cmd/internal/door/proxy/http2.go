@@ -82,8 +82,7 @@ type stall struct {
 	late     bool
 }
 
-// boundStream returns a writer for the answer to r. The parameter after is a duration: writes fail if the client
-// does not read for that long.
+// boundStream returns a writer for the answer to r. Writes fail if the client does not read for the duration after.
 func boundStream(w http.ResponseWriter, r *http.Request, after time.Duration) *stall {
 	s := &stall{after: after}
 	s.exchange = exchange.Join(w, r, &s.own, nil)

@@ -25,7 +25,7 @@ type link struct {
 	raw   syscall.RawConn
 	in    *bufio.Reader
 	out   []byte // memory for the head of a request
-	left  int    // the number of bytes that heads may still have; negative: the body is being read
+	left  int    // the number of bytes of heads that may still be read; negative while a body is read
 	lost  error  // the error of reading a head, or nil
 	since time.Time
 	used  bool // an earlier request has used the connection
@@ -197,8 +197,8 @@ func (b *linkBody) cancel() {
 	_ = b.link.SetDeadline(time.Unix(1, 0))
 }
 
-// done keeps the connection for another request if the parameter all is true, which means that the whole response
-// was read, and if the context was not canceled. Otherwise it closes the connection.
+// done ends the response. It keeps the connection for another request if the whole response was read, as the
+// parameter all reports, and the context was not canceled. Otherwise it closes the connection.
 func (b *linkBody) done(all bool) {
 	if b.ended.Swap(true) {
 		return

@@ -31,8 +31,7 @@ type Upstream struct {
 	// URL has the scheme http, https, or h2c for HTTP/2 without TLS. Its path is put before the path of each
 	// request. It may be nil if Hosts is not empty.
 	URL *url.URL
-	// Hosts has other URLs by the host of the request. A host is a name in lower case or an address, without a
-	// port.
+	// Hosts maps the hosts of requests to other URLs. A host is a name in lower case or an address, without a port.
 	Hosts map[string]*url.URL
 	// CA has the certificate authorities for https upstreams; nil means those of the system.
 	CA *x509.CertPool
@@ -116,7 +115,7 @@ func newGateway(u Upstream, all *streams) *gateway {
 
 type gateway struct {
 	Upstream
-	target  url.URL // the URL as a Transport needs it
+	target  url.URL // the URL, with the scheme http in place of h2c
 	reverse *httputil.ReverseProxy
 	health  health
 	streams *streams
@@ -175,8 +174,8 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// closeAfter closes the connection after the answer if the upload of r has not ended. If a Read of the body was
-// interrupted, the server may not read the rest of the body, and would take it for the next request.
+// closeAfter closes the connection after the answer if the upload of r has not ended. After an interrupted Read,
+// the server does not always read the rest of the body. It would then take that rest for the next request.
 func closeAfter(answer http.Header, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
@@ -207,7 +206,7 @@ func (g *gateway) rewrite(r *httputil.ProxyRequest) {
 	if g.target.Scheme == "http" {
 		r.Out.Host = r.In.Host
 	}
-	// Use the same map rather than a copy, because it is filled when the body has been read.
+	// Use the same map rather than a copy, because the server fills the map when the body has been read.
 	r.Out.Trailer = r.In.Trailer
 	if r.Out.Body != nil && r.In.ProtoMajor == 2 {
 		r.Out.Body = &streamBody{r.Out.Body, r.In.Body}
@@ -235,7 +234,7 @@ func (b *streamBody) Close() error {
 // forwardedFields describe the client to the upstream.
 var forwardedFields = [...]string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
-// setForwarded replaces forwardedFields. Of a chain of addresses, it passes on only those of the client and the
+// setForwarded replaces forwardedFields. From a chain of addresses, it passes on only those of the client and the
 // last proxy, because the client may have invented the addresses before its own.
 func setForwarded(x *exchange.Exchange, r *http.Request) {
 	values := &x.Forwarded

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// Client has the time limits for clients.
+// Client has the bounds for clients.
 type Client struct {
 	// HeaderTimeout bounds the time for the head of a request.
 	HeaderTimeout time.Duration
@@ -32,7 +32,7 @@ type Client struct {
 // idleTimeout is the time for which an idle connection is kept open.
 const idleTimeout = 2 * time.Minute
 
-// Server returns a server for h with the limits of c. Its connections must come from [Connections].
+// Server returns a server for h with the bounds of c. Its connections must come from [Connections].
 func Server(h http.Handler, c Client) *http.Server {
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, h) }),
@@ -72,8 +72,8 @@ func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		defer b.Take(nil)
 	}
 	b.await()
-	// The body is replaced only in a copy of the request. The server recognizes by the original body that a client
-	// waits for a 100; a denial must not wait for the body then, because the client does not send it.
+	// The body is replaced only in a copy of the request. From the original body, the server knows whether a client
+	// waits for a 100. In that case, a denial must not wait for the body, because the client does not send it.
 	own := r.WithContext(ctx)
 	own.Body = b
 	next.ServeHTTP(w, own)
@@ -87,14 +87,14 @@ const lingering = 500 * time.Millisecond
 type clientBody struct {
 	io.ReadCloser
 	stall time.Duration // zero means no bound
-	until time.Time     // a bound for all reads, unless zero
+	until time.Time     // the deadline for all reads; zero means no bound
 	ended func()        // called when the trailers have arrived; may be nil
 
 	// The following fields are for a gRPC call: whether the upstream has answered, and the body of its answer.
 	answered bool
 	answer   atomic.Pointer[answerBody]
 	exchange *exchange.Exchange
-	status   int // the status of a withheld answer of the gateway; 0: none
+	status   int // the status of the gateway's withheld answer; 0 means that there was no such answer
 
 	mu      sync.Mutex // guards control, which must not be used after the handler has returned
 	control *http.ResponseController

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// slots bounds the sum of the connections of a direct and its Transport to an upstream.
+// slots bounds the number of connections to an upstream. A direct and its Transport share the slots.
 type slots struct {
 	*semaphore.Weighted
 	waiting atomic.Int32
@@ -23,7 +23,7 @@ func newSlots(most int) *slots {
 	return &slots{Weighted: semaphore.NewWeighted(int64(most))}
 }
 
-// take waits for a slot. If no slot is free, it first calls the function room, which may free one.
+// take waits for a slot. If none is available, it first calls the function room, which may release one.
 func (s *slots) take(ctx context.Context, room func()) error {
 	if s.TryAcquire(1) {
 		return nil
@@ -39,7 +39,7 @@ func (s *slots) wanted() bool { return s.waiting.Load() > 0 }
 
 func (s *slots) leave() { s.Release(1) }
 
-// counted is a connection that frees a slot when it is closed.
+// counted is a connection that releases a slot when it is closed.
 type counted struct {
 	net.Conn
 	leave func()
@@ -72,8 +72,8 @@ func (d *direct) dialCounted(ctx context.Context, network, address string) (net.
 	return &counted{c, sync.OnceFunc(d.slots.leave)}, nil
 }
 
-// evict makes room for a connection of the Transport. It closes an idle connection of d or, without one, the idle
-// connections of the Transport.
+// evict makes room for a connection of the Transport. It closes an idle connection of d. If d has none, it closes
+// the idle connections of the Transport.
 func (d *direct) evict() {
 	d.mu.Lock()
 	var l *link

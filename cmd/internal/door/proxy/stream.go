@@ -63,7 +63,7 @@ func endless(resp *http.Response) bool {
 	return kind == "text/event-stream"
 }
 
-// answerBody is the body of an answer. Its reads fail after too long a time without data.
+// answerBody is the body of an answer. Its reads fail after the time silence without data.
 type answerBody struct {
 	io.ReadCloser
 	silence time.Duration

@@ -10,9 +10,9 @@ import (
 // errSwitch is the error if an upstream switches to a protocol that was not requested.
 var errSwitch = errors.New("switched to a protocol that was not requested")
 
-// checkSwitch returns an error for a 101 unless it proves that the upstream has accepted the key of the WebSocket's
-// handshake. Any other 101 would open a tunnel for requests that are not counted. It could come from a server that
-// lets clients choose the status.
+// checkSwitch returns an error for a 101 unless the response proves that the upstream has accepted the key of the
+// WebSocket's handshake. Any other 101 would open a tunnel for requests that are not counted. Such a 101 could come
+// from a server that lets clients choose the status.
 func checkSwitch(resp *http.Response) error {
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		return nil

@@ -5,7 +5,8 @@ import "github.com/sluicehq/sluice/policy"
 // maxBatch bounds the decisions in one call of the engine.
 const maxBatch = 256
 
-// batch has commands that have arrived together. They are decided in one call of the engine, and so of the store.
+// batch has commands that have arrived together. One call of the engine, and so one call of the store, decides
+// about all of them.
 type batch struct {
 	questions []question
 	requests  []*policy.Request
@@ -15,7 +16,7 @@ type batch struct {
 
 // question is a command that needs a decision, with the data for its reply.
 type question struct {
-	limit *limit // the limit of CL.THROTTLE, else nil
+	limit *limit // the limit of CL.THROTTLE; nil for other commands
 	looks bool   // CL.THROTTLE with a quantity of 0
 }
 

@@ -11,9 +11,9 @@ import (
 // command describes a known command.
 type command struct {
 	run         func(c *conn, args [][]byte)
-	least, most int  // bounds of the number of arguments, including the name; the upper bound 0 means none
-	open        bool // permitted without a token
-	asks        bool // the command needs a decision, and is answered with its batch; other commands are answered at once
+	least, most int  // the bounds of the number of arguments, including the name; an upper bound of 0 means none
+	open        bool // the command is permitted without a token
+	asks        bool // the command needs a decision, and is answered with its batch; otherwise it is answered immediately
 	key         int  // the index of the key among the arguments, for COMMAND
 }
 
@@ -119,7 +119,7 @@ func (c *conn) reset([][]byte) {
 	c.line('+', "RESET")
 }
 
-// speaks is the version of Redis that clients see. Clients choose commands by it.
+// speaks is the version of Redis that clients see. Clients choose their commands by this version.
 const speaks = "7.0.0"
 
 func (c *conn) info([][]byte) {
@@ -206,7 +206,7 @@ func (c *conn) client(args [][]byte) {
 	}
 }
 
-// setName sets the name of the connection, and reports whether it is valid.
+// setName sets the name of the connection, and appends the reply.
 func (c *conn) setName(name []byte) {
 	if text, ok := clientName(name); ok {
 		c.name = text

@@ -12,7 +12,7 @@ import (
 
 const (
 	smallBuffer = 4 << 10  // the buffer of an idle connection
-	largeBuffer = 16 << 10 // the buffer of a connection that pipelines; a large command needs a larger one
+	largeBuffer = 16 << 10 // the buffer of a connection that pipelines; only a large command makes it larger
 	maxReplies  = 16 << 10 // the bytes of replies that are collected before a write
 	// drainFor is the time for which commands are still answered when the server shuts down, because clients may
 	// already have sent them.
@@ -38,7 +38,7 @@ type conn struct {
 	half     bool // the deadline is for the rest of a command
 	leaving  bool // close the connection after the pending replies
 
-	draining atomic.Int64 // the end of reading commands, in nanoseconds since 1970; 0: none
+	draining atomic.Int64 // the time until which commands are read, in nanoseconds since 1970; 0 means no end
 
 	name string
 	login
@@ -150,8 +150,9 @@ func (c *conn) makeRoom() {
 	c.start, c.end, c.in = 0, copy(in, rest), in
 }
 
-// mayBeIdle reports whether a client may stay connected after a deadline has passed: it may if data has arrived
-// since the deadline was set. It sets the next deadline.
+// mayBeIdle reports whether a client may stay connected after a deadline has passed. If the connection is between
+// commands, the client may stay if data has arrived since the deadline was set. mayBeIdle then sets the next
+// deadline.
 func (c *conn) mayBeIdle() bool {
 	if !c.received || !c.begun || c.half || c.draining.Load() != 0 {
 		return false

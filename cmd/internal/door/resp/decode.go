@@ -17,7 +17,7 @@ const (
 // decoder reads commands from a buffer. args are slices of that buffer, and are valid until the next call.
 type decoder struct{ args [][]byte }
 
-// Errors for clients that speak another protocol or send too large commands.
+// Errors for clients that speak another protocol or send commands that are too large.
 var (
 	errCount   = errors.New("invalid multibulk length")
 	errMany    = errors.New("too many arguments")

@@ -6,7 +6,7 @@
 // returns five integers: 1 if limited, else 0; the limit, which is max_burst+1; the remaining units; the seconds
 // until quantity fits, or -1 if it fits now or never will; and the seconds until the whole limit is available.
 // Seconds are rounded up. A quantity of 0 changes nothing. The rate is exact. If a key is used with another rate,
-// it starts from zero; another burst keeps its count.
+// its count starts from zero; with another burst, its count is kept.
 //
 //	SLUICE.CHECK rule [part value ...] [COST n] [ID id]
 //	SLUICE.PEEK rule [part value ...] [COST n]
@@ -16,16 +16,17 @@
 // cannot be taken for an option. CHECK and PEEK return a map, which is an array of names and values in RESP2:
 //
 //	allowed      1 or 0
-//	reason       why not: "limit", "blocked", "unavailable" (of the store), or "malformed" where the
-//	             policy has just changed; "marked" if it exceeds a rule with "over: mark"; else ""
-//	rule         the name of the limit that the numbers are about: the one that restricts most
-//	limit        how much it lets through at once
-//	remaining    what is left of it
-//	retry_after  seconds until the cost fits, rounded up; 0 at once, -1 never
-//	reset_after  seconds until nothing is used, rounded up
-//	delay_ms     how long to wait for a turn in the queue of a leaky bucket
-//	limits       for each limit of the rule an array of rule, allowed, limit, remaining,
-//	             retry_after and reset_after
+//	reason       the reason for a denial: "limit", "blocked", "unavailable" (the store), or "malformed"
+//	             (the policy has just changed); "marked" if an allowed request exceeds a rule with
+//	             "over: mark"; else ""
+//	rule         the name of the most restrictive limit, which the next numbers describe
+//	limit        the number of units that the limit allows at once
+//	remaining    the number of units that remain
+//	retry_after  the seconds until the cost fits, rounded up; 0 means now, -1 means never
+//	reset_after  the seconds until the whole limit is available, rounded up
+//	delay_ms     the milliseconds to wait for a turn in the queue of a leaky bucket
+//	limits       an array for each limit of the rule: rule, allowed, limit, remaining, retry_after
+//	             and reset_after
 //
 // The package also answers the commands that clients send when they connect.
 package resp

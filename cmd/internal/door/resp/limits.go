@@ -7,12 +7,12 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// rate is a limit in the arguments of CL.THROTTLE.
+// rate is the limit that the arguments of CL.THROTTLE describe.
 type rate struct{ burst, count, period int64 }
 
 // limit is a compiled rate.
 type limit struct {
-	brought  *policy.Subject // a subject without a key, from which those with a key are made
+	brought  *policy.Subject // a subject without a key, from which the subjects with keys are made
 	capacity int64
 }
 

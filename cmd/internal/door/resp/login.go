@@ -15,7 +15,7 @@ type login struct {
 // verifyEvery is the time after which a token is verified again, because it may have been deleted or have expired.
 const verifyEvery = time.Second
 
-// verify verifies the token again if the last time was verifyEvery ago.
+// verify verifies the token again if the last verification was at least verifyEvery ago.
 func (c *conn) verify() {
 	if c.server.Authorize == nil || !c.permitted {
 		return

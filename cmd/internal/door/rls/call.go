@@ -22,7 +22,7 @@ type call struct {
 
 // part is the state of a descriptor.
 type part struct {
-	limit      *limit // the limit of the configuration for the descriptor, or nil
+	limit      *limit // the descriptor's limit in the configuration, or nil
 	attributes map[string]string
 	plan       overrideLimit // the limit that the request itself carries
 	brought    bool          // plan is charged in place of rules
@@ -31,7 +31,7 @@ type part struct {
 	over       bool
 }
 
-// maxKept is the maximum number of descriptors of a call that is reused.
+// maxKept is the maximum number of descriptors for which a call keeps its memory.
 const maxKept = 16
 
 // end prepares the call for reuse.
@@ -210,7 +210,8 @@ func (c *call) giveBack(ctx context.Context) {
 	})
 }
 
-// useUp charges, to each descriptor that did not fit, the units that remain of its limits.
+// useUp charges the rest of the units. If the cost of a descriptor did not fit, it charges the descriptor the units
+// that remain of its limits.
 func (c *call) useUp(ctx context.Context) {
 	c.again(ctx, func(i int) bool {
 		r := &c.asked[i]
@@ -225,8 +226,8 @@ func (c *call) useUp(ctx context.Context) {
 // againTimeout bounds the time of a second decision. The store may have no deadline of its own.
 const againTimeout = time.Second
 
-// again decides once more about the selected descriptors, and ignores the decisions. It continues after the caller
-// has left, because Envoy waits only 20 ms, and charges must be given back nevertheless.
+// again decides a second time about the selected descriptors, and ignores the decisions. It continues after the
+// caller has left: Envoy waits only 20 ms, but charges must be given back even then.
 func (c *call) again(ctx context.Context, which func(i int) bool) {
 	var some []*policy.Request
 	for i := range c.asked {
@@ -262,8 +263,8 @@ func resultOf(d *policy.Decision, l *limit) *policy.Result {
 	return nil
 }
 
-// leftBy returns the smallest number of units that remain of the limits that a descriptor did not fit, including
-// limits in shadow mode.
+// leftBy returns the number of units that a descriptor can use up. This is the smallest remainder of the limits
+// that its cost exceeds, including limits in shadow mode.
 func leftBy(d *policy.Decision) int64 {
 	least := int64(math.MaxInt64)
 	for i := range d.Results {

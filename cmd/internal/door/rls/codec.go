@@ -7,7 +7,7 @@ import (
 )
 
 // codec decodes requests and encodes responses of the rate limit service without protobuf messages, which would
-// take a third of the time of a call. Other messages use the usual codec.
+// take a third of the time of a call. For other messages, it uses the usual codec.
 type codec struct{ encoding.CodecV2 }
 
 // Codec returns the codec for a server that has the service: see [google.golang.org/grpc.ForceServerCodecV2].
@@ -21,7 +21,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(r.bytes)}, nil
 }
 
-// Unmarshal records an error in a request in the request, so that the service returns it with the right code.
+// Unmarshal decodes a message into v. If a request is unreadable, Unmarshal stores the error in the request, so that
+// the service returns the error with the right code.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ours := v.(*request)
 	if !ours {

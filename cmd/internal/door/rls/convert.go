@@ -88,11 +88,11 @@ func (c *converter) exemptions(rule *policy.Rule) (all []policy.Override) {
 	return all
 }
 
-// others returns the exemptions for one level. at is the index of the step.
+// others returns the exemptions for one level. The parameter at is the index of the step.
 func (c *converter) others(rule *policy.Rule, at int, of *level) (all []policy.Override) {
 	s := &c.limit.steps[at]
 	if len(of.wildcards) > 0 && (s.kind != wildcardStep || of.wildcards[0].pattern != s.value) {
-		c.fail("serve the configuration itself", "descriptors of %q with wildcards come before it, but all rules apply independently", s.key)
+		c.fail("serve the configuration itself", "the configuration tries descriptors of %q with wildcards first, but all rules apply independently", s.key)
 		return nil
 	}
 	if len(of.values) > 0 && (!s.open() || rule.Block) {

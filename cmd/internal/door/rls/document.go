@@ -92,7 +92,7 @@ func nameRules(limits []*limit) {
 	}
 }
 
-// plainName returns the path to a limit as a text of characters that names of rules may have.
+// plainName returns the path to a limit, written with the characters that a rule's name may contain.
 func (l *limit) plainName() string {
 	var b strings.Builder
 	for i := range l.steps {
@@ -112,7 +112,7 @@ func (l *limit) plainName() string {
 	return name
 }
 
-// nameByte returns c, or the character in its place if a name may not contain c.
+// nameByte returns c in lower case, or a hyphen if a rule's name cannot contain c.
 func nameByte(c rune) rune {
 	switch {
 	case c >= 'A' && c <= 'Z':
@@ -123,7 +123,7 @@ func nameByte(c rune) rune {
 	return '-'
 }
 
-// exactName returns the path to a limit as a text that differs between limits.
+// exactName returns the path to a limit as a text that no other limit has.
 func (l *limit) exactName() string {
 	var b []byte
 	for _, s := range l.steps {

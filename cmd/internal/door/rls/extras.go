@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// appendAnswer appends the fields and the body of the gateway's answer.
+// appendAnswer appends the fields and the body of the answer that the gateway would give.
 func (c *call) appendAnswer(b []byte, over bool) []byte {
 	all := policy.Decision{Allowed: !over}
 	for i := range c.ds {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// overrideLimit is a limit that a request carries (Envoy's "limit" override), with the fields in which the response
-// reports it.
+// overrideLimit is a limit that a request carries (Envoy's "limit" override), in the form in which the response
+// reports the limit.
 type overrideLimit struct {
 	requests, multiplier uint32
 	unit                 unit
@@ -25,7 +25,7 @@ const maxPeriod = 10 * 365 * 24 * time.Hour
 // broughtRule is used as the name of the rule for limits that requests carry.
 const broughtRule = "envoy"
 
-// override makes the limit that a descriptor carries the only limit that decides about the descriptor.
+// override replaces all limits for a descriptor with the limit that the descriptor carries.
 func (c *call) override(i int) error {
 	d, p := &c.request.descriptors[i], &c.parts[i]
 	o := &d.limit
@@ -37,11 +37,11 @@ func (c *call) override(i int) error {
 	case limits != nil && limits.domains[c.request.domain] == nil:
 		return nil // not limited, like any descriptor of an unknown domain
 	case l.unit < second || l.unit > year:
-		return fmt.Errorf("descriptors[%d].limit.unit: %d is no unit", i, o.unit)
+		return fmt.Errorf("descriptors[%d].limit.unit: %d is not a unit", i, o.unit)
 	case l.multiplier == 0:
 		return fmt.Errorf("descriptors[%d].limit.unit_multiplier: it is 0", i)
 	case int64(l.multiplier) > int64(maxPeriod/time.Second) || l.period() > maxPeriod:
-		return fmt.Errorf("descriptors[%d].limit.unit_multiplier: the limit is for longer than ten years", i)
+		return fmt.Errorf("descriptors[%d].limit.unit_multiplier: the period is longer than ten years", i)
 	}
 	p.plan = l
 	if l.requests == 0 {

@@ -31,7 +31,7 @@ type File struct {
 	Data []byte
 }
 
-// ReadDir reads the files of a configuration, .yaml and .yml in a directory, ordered by name.
+// ReadDir reads the files of a configuration: the .yaml and .yml files of a directory, ordered by name.
 func ReadDir(dir string) (files []File, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -204,8 +204,8 @@ func (r *reader) boolean(n *yaml.Node, what string) bool {
 	return b
 }
 
-// count reads a whole number, which may be at most the parameter most. It reports numbers such as 010, which YAML
-// would change, as errors.
+// count reads a whole number. The parameter most is its maximum. A number such as 010 is an error, because YAML would
+// change it.
 func (r *reader) count(n *yaml.Node, what string, most uint64) uint64 {
 	text := r.text(n, what)
 	v, err := strconv.ParseUint(text, 10, 64)
@@ -269,13 +269,13 @@ func (r *reader) descriptor(n *yaml.Node, parent *node, steps []step) {
 		{"metadata", func(n *yaml.Node) { w.metadata = n }},
 	})
 	switch {
-	case n.Kind != yaml.MappingNode: // has been reported
+	case n.Kind != yaml.MappingNode: // mapping has reported this
 		return
 	case w.key == "":
 		r.fail(n.Line, "write \"key: …\"", "the descriptor has no key")
 		return
 	case strings.Contains(w.key, "*"):
-		r.fail(n.Line, "write it into the value", "the key %.60q contains a wildcard", w.key)
+		r.fail(n.Line, "write the wildcard into the value", "the key %.60q contains a wildcard", w.key)
 		return
 	case w.shared && !strings.Contains(w.value, "*"):
 		r.fail(n.Line, "write a value with *, or omit share_threshold", "share_threshold needs a descriptor with a wildcard")
@@ -423,7 +423,7 @@ func (r *reader) own(n *yaml.Node, s *settings) {
 	})
 }
 
-// free reads a value of any form, and returns it as encoding/json would.
+// free reads a value of any form, and returns the value that encoding/json would decode.
 func (r *reader) free(n *yaml.Node) any {
 	switch n = follow(n); n.Kind {
 	case yaml.MappingNode:

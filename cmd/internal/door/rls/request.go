@@ -33,7 +33,7 @@ type request struct {
 type entry struct{ key, value string }
 
 type descriptor struct {
-	from, to int // the range of its entries
+	from, to int // the range of its entries in request.entries
 	limit    override
 	hasLimit bool
 	hits     uint64
@@ -74,7 +74,7 @@ var (
 	errUTF8 = invalid(errors.New("a text in the message is not UTF-8"))
 )
 
-// field is a field of a message. It has a number or bytes as its value.
+// field is a field of a message. Its content is a number in value, or bytes.
 type field struct {
 	number protowire.Number
 	kind   protowire.Type
@@ -214,7 +214,7 @@ func wrapped(m string, set func(uint64)) error {
 	})
 }
 
-// check returns an error if a request that was decoded is invalid.
+// check returns an error if the decoded request is invalid.
 func (r *request) check() error {
 	if r.domain == "" {
 		return errors.New("the request has no domain")

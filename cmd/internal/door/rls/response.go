@@ -4,8 +4,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The codes of a response. Envoy treats the code 0, UNKNOWN, as a failure and allows the request, so it is never
-// used.
+// The codes of a response. The code 0, UNKNOWN, is never used, because Envoy treats it as a failure and allows the
+// request.
 const (
 	codeOK   = 1
 	codeOver = 2
@@ -25,7 +25,7 @@ type status struct {
 	limit     currentLimit
 	hasLimit  bool
 	remaining uint32
-	reset     int64 // in seconds; negative: unknown
+	reset     int64 // in seconds; negative if unknown
 }
 
 // reply is an encoded RateLimitResponse.
@@ -45,8 +45,8 @@ func appendText(b []byte, number protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), s)
 }
 
-// open starts a message that is a field of another message, and returns the message's position. The function shut
-// ends the message at this position.
+// open starts a message that is a field of another message, and returns the position of its first byte. The function
+// shut ends the message that starts at this position.
 func open(b []byte, number protowire.Number) (_ []byte, at int) {
 	b = append(protowire.AppendTag(b, number, protowire.BytesType), 0)
 	return b, len(b)

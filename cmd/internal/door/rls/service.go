@@ -24,8 +24,8 @@ type Config struct {
 	// Limits returns the configuration from which the engine's policy was made. It is nil or returns nil if the
 	// policy was not made from a configuration.
 	Limits func() *Limits
-	// Authorize returns an error unless the caller with an address and a token has permission. If it is nil, all
-	// callers have permission. An error with a method RetrySeconds becomes RESOURCE_EXHAUSTED.
+	// Authorize returns nil if the caller with this address and token has permission. Its error becomes
+	// RESOURCE_EXHAUSTED if it has a method RetrySeconds. If Authorize is nil, all callers have permission.
 	Authorize func(from, token string) error
 	// Algorithm and OnError apply to limits that requests carry.
 	Algorithm sluice.Algorithm

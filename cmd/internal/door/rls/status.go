@@ -37,7 +37,7 @@ func (c *call) encode(over bool) *reply {
 	return &reply{b}
 }
 
-// marks returns the rules that allowed the request with a mark.
+// marks returns the names of the rules with "over: mark" whose limits the request exceeds.
 func (c *call) marks() (all []string) {
 	for i := range c.ds {
 		for _, rule := range c.ds[i].Over() {
@@ -105,8 +105,8 @@ func nearest(d *policy.Decision, own *limit) *policy.Result {
 	return nil
 }
 
-// limitOf returns a limit in Envoy's form, requests per unit. A period of less than a second becomes whole seconds
-// at the same rate.
+// limitOf returns a limit in Envoy's form, requests per unit. If the period is not whole seconds, it is rounded up,
+// and the count is increased at the same rate.
 func limitOf(r *policy.Result) (l currentLimit) {
 	l.name = cmp.Or(r.Name, r.Rule)
 	limit := &r.Plan.Limit
@@ -131,8 +131,8 @@ func limitOf(r *policy.Result) (l currentLimit) {
 func saturated(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
 // resetOf returns the seconds until a denied request fits. For an allowed request, it returns the seconds until the
-// whole limit is available, or until the window ends. Seconds are rounded up, because Envoy drops fractions. A
-// negative result means never.
+// whole limit is available or, for a fixed window, until the window ends. Seconds are rounded up, because Envoy drops
+// fractions. A negative result means never.
 func resetOf(r *policy.Result) int64 {
 	switch {
 	case !r.Allowed && r.RetryAfter == sluice.Never:

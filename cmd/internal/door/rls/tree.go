@@ -11,7 +11,7 @@ import (
 // Limits is a configuration of envoyproxy/ratelimit. It has a tree of descriptors for each domain, and a policy
 // with a rule for each limit.
 type Limits struct {
-	// Document has a rule for each limit, which matches by the attribute "limit". Overrides, administration and
+	// Document has a rule for each limit. The rule matches by the attribute "limit". Overrides, administration and
 	// reports work as for other rules.
 	Document policy.Document
 	// Where returns the file and the line of a field of Document: see [policy.CompileAt].
@@ -24,7 +24,7 @@ type Limits struct {
 // node is a descriptor of a configuration, or a domain.
 type node struct {
 	children map[string]*level // by key
-	limit    *limit            // nil: no limit
+	limit    *limit            // nil if the node has no limit
 	place    place
 }
 
@@ -51,8 +51,8 @@ type place struct {
 // limit is a rate_limit of the configuration.
 type limit struct {
 	place
-	steps     []step // the descriptors on the path to the limit, after the domain
-	rule      string // the name of its rule in the policy; empty if it is unlimited
+	steps     []step // the path to the limit: the domain, then the descriptors
+	rule      string // the name of the limit's rule in the policy; empty if the limit is unlimited
 	requests  uint32
 	unit      unit
 	unlimited bool
@@ -64,7 +64,7 @@ type limit struct {
 	own       settings
 }
 
-// step is a descriptor on the path to a limit.
+// step is the domain or a descriptor on the path to a limit.
 type step struct {
 	key, value string
 	kind       stepKind

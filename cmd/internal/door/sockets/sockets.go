@@ -62,7 +62,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return err
 		default: // usually too many open files; retry, because some will be closed
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.log.Warn("a connection not accepted", "error", err, "again_in", pause)
+			s.log.Warn("cannot accept a connection", "error", err, "again_in", pause)
 			time.Sleep(pause)
 		}
 	}
@@ -122,7 +122,7 @@ func (s *Server) Rescue(socket net.Conn) {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop(func(_ net.Conn, c Conn) { c.Drain() })
 	done := make(chan struct{})
-	go func() { // returns when the last connection has ended, at the latest because of Close
+	go func() { // returns when the last connection ends; Close ends all connections
 		s.running.Wait()
 		close(done)
 	}()

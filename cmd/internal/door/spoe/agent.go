@@ -10,7 +10,7 @@
 // for a request in the queue of a leaky bucket. Other arguments become attributes of the request.
 //
 // The variables have the scope txn. They are allowed, status, body, and one for each header field of the answer,
-// such as retry_after and ratelimit_policy.
+// such as retry_after and ratelimit_policy. If the request exceeds rules with "over: mark", over has their names.
 package spoe
 
 import (

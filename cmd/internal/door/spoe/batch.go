@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// batch has frames that have arrived together and are decided at once.
+// batch has frames that have arrived together. They are decided in one call of the engine.
 type batch struct {
 	questions []*question
 	spare     []*question
@@ -96,7 +96,8 @@ func (c *conn) answer(b *batch) {
 	}
 }
 
-// refuseUnread denies a request that the engine cannot decide about, and reports whether it has done so.
+// refuseUnread denies a request that has an invalid target or host, or lacks a required argument. It reports whether
+// it has denied the request.
 func (c *conn) refuseUnread(b *batch, q *question) bool {
 	if forgotten := q.seen.missing(); forgotten != "" {
 		c.agent.complain("requests are denied because HAProxy does not send values that rules may use: add " + forgotten + " to the arguments of the message")

@@ -16,8 +16,8 @@ const (
 	// patience bounds the time in which the first frame arrives, and the time in which the rest of a started frame
 	// arrives.
 	patience = 10 * time.Second
-	// maxBatch bounds the frames that are decided at once. maxWaiting bounds the requests of a connection that wait
-	// for their turn. HAProxy has at most 20 unanswered frames.
+	// maxBatch bounds the frames of a batch. maxWaiting bounds the requests of a connection that wait for their turn.
+	// HAProxy has at most 20 unanswered frames.
 	maxBatch   = 32
 	maxWaiting = 256
 )
@@ -29,7 +29,7 @@ type conn struct {
 	frames frames
 	size   int       // the maximum size of a frame for both sides; 0 before the handshake
 	due    time.Time // the deadline for the rest of a started frame
-	until  time.Time // the deadline of reads
+	until  time.Time // the read deadline of socket
 	out    []byte
 
 	ctx     context.Context
@@ -191,7 +191,7 @@ func (c *conn) end(err error) {
 	switch late := errors.Is(err, os.ErrDeadlineExceeded); {
 	case late && c.drains():
 		c.waiting.Wait()
-		f = &fault{codeNormal, "the agent leaves"}
+		f = &fault{codeNormal, "the agent is shutting down"}
 	case late && c.size > 0:
 		f = &fault{codeTimeout, "a frame did not arrive completely within 10s"}
 	case !errors.As(err, &f):

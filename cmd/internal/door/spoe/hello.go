@@ -11,7 +11,7 @@ type hello struct {
 func decodeHello(frame []byte) (h hello, err error) {
 	d := decoder{rest: string(frame)}
 	if d.head().kind != haproxyHello {
-		return h, &fault{codeInvalid, "the first frame is not HAPROXY-HELLO: this is an address for HAProxy's SPOE"}
+		return h, &fault{codeInvalid, "the first frame is not HAPROXY-HELLO: only HAProxy's SPOE can use this address"}
 	}
 	var versions string
 	for d.rest != "" {

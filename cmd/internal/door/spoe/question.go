@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxWait is the maximum value of the argument wait. HAProxy cannot use a later turn.
+// maxWait is the maximum value of the argument wait.
 const maxWait = time.Minute
 
 // question is a request for a decision, decoded from a NOTIFY frame.
@@ -84,7 +84,7 @@ func (q *question) decode(frame []byte) error {
 	if q.request.Host == "" {
 		q.request.Host = q.header.Get("Host")
 	}
-	// Of a list of hosts, HAProxy's req.hdr returns the last one.
+	// From a list of hosts, HAProxy's req.hdr returns only the last one.
 	q.hosts = slices.ContainsFunc(q.header["Host"], func(h string) bool { return !policy.PlainHost(h) })
 	delete(q.header, "Host") // as in an http.Request
 	if !q.bodiless() {

@@ -69,8 +69,8 @@ func (f *Files) Add(name string) error {
 // dumped matches the line before each file in the output of "nginx -T".
 var dumped = regexp.MustCompile(`(?m)^# configuration file (.+):$`)
 
-// AddText appends the directives of a text like Add. If the text is the output of "nginx -T", included files are
-// taken from it. Otherwise, their names are relative to the working directory.
+// AddText is like Add, but reads a text. If the text is the output of "nginx -T", included files are read from this
+// output. Otherwise, their names are relative to the working directory.
 func (f *Files) AddText(name, text string) error {
 	f.base = "."
 	starts := dumped.FindAllStringSubmatchIndex(text, -1)

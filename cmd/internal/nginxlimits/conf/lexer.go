@@ -23,8 +23,8 @@ type token struct {
 	quoted bool
 }
 
-// lexer splits a file like nginx. A "#" starts a comment, and a quote starts a quoted word, only where a word can
-// start.
+// lexer splits a file into tokens, as nginx does. A "#" starts a comment, and a quote starts a quoted word, only where
+// a word can start.
 type lexer struct {
 	text string // the rest of the file
 	file string
@@ -123,7 +123,8 @@ func (l *lexer) take(n int) string {
 	return text
 }
 
-// escapes has the escapes that nginx replaces. It leaves others unchanged, such as those of regular expressions.
+// escapes has the escapes that nginx replaces. nginx leaves other escapes unchanged, such as those of regular
+// expressions.
 var escapes = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\\`, `\`, `\t`, "\t", `\r`, "\r", `\n`, "\n")
 
 func unescape(s string) string {

@@ -1,8 +1,8 @@
 // Package accesslog parses the lines of access logs. Package feed imports it.
 //
 // A [Format] reads the lines of one kind of log. [Lookup] finds a format by its name, or makes one from a
-// log_format of nginx or a LogFormat of Apache. [Detect] recognizes the format of some lines. A line that does not
-// follow its format is an error and never a guess.
+// log_format of nginx or a LogFormat of Apache. [Detect] recognizes the format of sample lines. A line that does not
+// follow its format is an error: the package never guesses.
 package accesslog
 
 import (
@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// Entry is the request in a line. Fields that the line does not have are empty. If the line has a value as it was
-// sent, the field shares the bytes of the line; otherwise it uses the entry's own memory. So a field is valid until
-// the line or the entry is used again. Once that memory has grown, [Format.Parse] allocates only a few bytes for a
-// duration that is written with its unit.
+// Entry is the request in a line. Fields that the line does not have are empty. A field shares the bytes of the line
+// if its value is not escaped there. Otherwise the field uses the entry's own memory. So a field is valid until the
+// line or the entry is used again. When this memory has grown, [Format.Parse] allocates nothing, except a few bytes
+// for a duration that is written with its unit.
 type Entry struct {
-	// Time is the start of the request, in microseconds since the Unix epoch. If Ended, it is the end, because the
-	// line has no duration.
+	// Time is the start of the request, in microseconds since the Unix epoch. If Ended is true, Time is the end,
+	// because the line has no duration.
 	Time int64
 	// Method and Target are from the request line. Target includes the query, and in some formats it is an absolute
 	// URL with the host. Both are empty if the server could not read the request.
 	Method, Target, Host []byte
-	Status               int   // 0: there was no response
-	Sent                 int64 // bytes of the response; -1: the line does not have it
+	Status               int   // 0 means that there was no response
+	Sent                 int64 // the bytes of the response; -1 if the line does not have them
 	Tokens               Tokens
-	Model                []byte // of the request
+	Model                []byte // the language model that the request uses
 	// Client is the address or the name of the peer, without a port. Forwarded is X-Forwarded-For.
 	Forwarded, Client  []byte
 	Ended              bool
 	User               []byte // the user name that the client sent, even if the server rejected it
-	Duration           int64  // microseconds; -1: the line does not have it
+	Duration           int64  // in microseconds; -1 if the line does not have it
 	Referer, UserAgent []byte
-	ID                 []byte  // of the request
+	ID                 []byte  // the ID of the request
 	Headers            []Field // other fields of the request, under their canonical names
 	Attributes         []Field // attributes of the caller, from attr:NAME in [Options.Fields]
 
@@ -45,10 +45,11 @@ type Entry struct {
 // Output give the third.
 type Tokens struct {
 	Total, Input, Output int64
-	Cached               int64 // the part of Input from a cache
+	Cached               int64 // the number of input tokens that came from a cache
 }
 
-// Of returns the number of tokens of a kind: total, input, output or uncached. It returns -1 if that is unknown.
+// Of returns the number of tokens of a kind: total, input, output or uncached. It returns -1 if the number is
+// unknown.
 func (t *Tokens) Of(kind string) int64 {
 	switch {
 	case kind == "input":
@@ -94,7 +95,7 @@ type Tells struct {
 	Referer   bool
 	UserAgent bool
 	Headers   []string // the other fields of the request, by their canonical names
-	AnyHeader bool     // all other fields that the request had, such as in Caddy's log
+	AnyHeader bool     // all other fields of the request, as in Caddy's log
 	Hidden    []string // the fields that the log hides by default, in spite of AnyHeader
 	// Attributes are the names of the attributes that attr:NAME in [Options.Fields] maps.
 	Attributes []string
@@ -135,7 +136,7 @@ func (f *Format) Narrow(sample [][]byte) *Format {
 var ErrSkip = errors.New("accesslog: no request")
 
 // Parse reads a line, without its line end, into e. The error is [ErrSkip], or states in a few words how the
-// line differs from the format. Errors are created once, so that a log of garbage costs no memory.
+// line differs from the format. Parse allocates no errors, so that a log of garbage costs no memory.
 func (f *Format) Parse(line []byte, e *Entry) error {
 	e.reset()
 	if len(line) == 0 {
@@ -144,8 +145,8 @@ func (f *Format) Parse(line []byte, e *Entry) error {
 	return f.line(line, e)
 }
 
-// Entries yields the entry or the error of each line of a sample. All entries share the memory of one. A directive
-// among the lines changes the format of those after it.
+// Entries yields the entry or the error of each line of a sample. It uses a single Entry for all lines. A directive
+// among the lines changes the format of the lines after it.
 func (f *Format) Entries(sample [][]byte) iter.Seq2[*Entry, error] {
 	return func(yield func(*Entry, error) bool) {
 		var e Entry
@@ -190,8 +191,8 @@ func (f *Format) Header(directive []byte) (*Format, error) {
 // Directives reports whether lines that begin with "#" may change the format.
 func (f *Format) Directives() bool { return f.header != nil }
 
-// keep is how many bytes of its own memory an entry keeps for the next line. Otherwise a few huge lines would leave
-// every entry as large as the largest.
+// keep is the maximum size in bytes of the memory that an entry keeps for the next line. Without it, a few huge lines
+// would make every entry as large as the largest.
 const keep = 64 << 10
 
 func (e *Entry) reset() {
@@ -209,7 +210,6 @@ func (e *Entry) reset() {
 type Options struct {
 	// Zone is the time zone of times without a zone, such as HAProxy's. Nil means UTC.
 	Zone *time.Location
-	// Fields maps values to the places where generic JSON lines have them, such as "client": "remote.ip". See
-	// [JSONFields].
+	// Fields maps values to their paths in generic JSON lines, such as "client": "remote.ip". See [JSONFields].
 	Fields map[string]string
 }

@@ -7,7 +7,7 @@ import (
 
 var (
 	errALB     = errors.New("not a line of a load balancer's log, or one whose quotes can be read in several ways")
-	errRequest = errors.New("a request line that is none")
+	errRequest = errors.New("the request line has no target")
 )
 
 // alb reads the log of AWS' Application Load Balancer: fields separated by blanks, some of them in quotes. Nothing
@@ -22,7 +22,7 @@ func alb(Options) *Format {
 	}
 }
 
-// The numbers of fields. The fields from albQuoted on are in quotes.
+// The indexes of the fields. The fields from albQuoted on are in quotes.
 const (
 	albType, albTime, albClient, albStatus, albSent = 0, 1, 3, 8, 11
 
@@ -115,7 +115,7 @@ func albTail(b []byte) (agent []byte, began int64, ok bool) {
 	}
 }
 
-// albAfter reports whether b has the fields that follow the user agent, and returns when the request began.
+// albAfter reports whether b has the fields that follow the user agent, and returns the start of the request.
 func albAfter(b []byte) (began int64, ok bool) {
 	for _, quoted := range [...]bool{false, false, false, true, true, true, false} {
 		var token []byte

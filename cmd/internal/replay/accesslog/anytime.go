@@ -7,10 +7,10 @@ import (
 )
 
 // anyTime reads a time in one of the usual forms. Numbers are seconds, milliseconds, microseconds or nanoseconds
-// since the Unix epoch, depending on their size. Texts are like 2026-11-20T10:15:32.123+01:00, possibly with "/"
-// for "-", with a blank for the T or before the zone, or without a zone; or like 20/Nov/2026:10:15:32 +0100. A time
-// without a zone is in the given zone, or in UTC if that is nil. The result is in microseconds since the Unix
-// epoch.
+// since the Unix epoch, depending on their size. Texts are like 20/Nov/2026:10:15:32 +0100 or like
+// 2026-11-20T10:15:32.123+01:00. The second form may have "/" in place of "-", a blank in place of the T or before
+// the zone, or no zone. A time without a zone is in the time zone of the parameter zone, or in UTC if that is nil.
+// The result is in microseconds since the Unix epoch.
 func anyTime(b []byte, zone *time.Location) (int64, bool) {
 	switch {
 	case len(b) >= 20 && b[2] == '/':
@@ -49,7 +49,7 @@ func anyTime(b []byte, zone *time.Location) (int64, bool) {
 }
 
 // scaled reads a decimal number, and returns it times ten to the power of shift, without the fraction. It ignores
-// digits after the eighteenth. It fails if b is no number, or if the number is too large.
+// digits after the eighteenth. It fails if b is not a number, or if the number is too large.
 func scaled(b []byte, shift int) (int64, bool) {
 	negative := len(b) > 0 && b[0] == '-'
 	if negative {

@@ -103,8 +103,8 @@ func apacheFormat(name, format string, t *text) (*Format, error) {
 				arg, t.ends = after, true
 			}
 			return strftime(strings.TrimPrefix(arg, "begin:"), whole)
-		case !strings.Contains("aAbBCDefhHiIkKlLmnoOpPqrRsSTuUvVX", letter) && (arg == "" || letter != "x" && letter != "c"): // a variable of mod_ssl
-			return nil, fmt.Errorf("%s is not known (of HAProxy there is only the format haproxy)", whole)
+		case !strings.Contains("aAbBCDefhHiIkKlLmnoOpPqrRsSTuUvVX", letter) && (arg == "" || letter != "x" && letter != "c"): // mod_ssl has x and c with an argument
+			return nil, fmt.Errorf("unknown variable %s (for a log of HAProxy, use the format haproxy)", whole)
 		}
 		v := ofApache(letter, arg, strings.Contains(m[2], ">")) // ">": the status after an internal redirect
 		v.text = whole
@@ -130,8 +130,8 @@ var apacheVariables = map[string]variable{
 	"T{ms}": {what: valDuration, shape: number, scale: 1e3, rank: 1}, "T": {what: valDuration, shape: number, scale: 1e6},
 }
 
-// ofApache returns the variable of a letter. If the letter stands for a status, and the parameter final is true, it
-// is the status after internal redirects.
+// ofApache returns the variable of a letter with an argument. The parameter final reports whether a status is the one
+// after internal redirects.
 func ofApache(letter, arg string, final bool) variable {
 	switch {
 	case letter == "i":
@@ -164,7 +164,7 @@ func headerVariable(name string) variable {
 	return variable{what: valHeader, name: name}
 }
 
-// strftimeDigits has the conversions with a fixed number of digits.
+// strftimeDigits has the conversions with a fixed width.
 var strftimeDigits = map[string]struct {
 	what  what
 	width int
@@ -210,6 +210,6 @@ func strftime(format, whole string) ([]part, error) {
 		case known.width > 0:
 			return []part{digits(known.what, known.width)}, nil
 		}
-		return nil, fmt.Errorf("the time's format in %s has %s, which is not known", whole, m[0])
+		return nil, fmt.Errorf("the time format in %s has the unknown conversion %s", whole, m[0])
 	})
 }

@@ -68,7 +68,7 @@ func (e *Entry) caddyTook(raw []byte) {
 		case n < 1_000:
 			shift = 3 // no request is over within a microsecond
 		case n >= 1_000_000:
-			shift = -3 // or takes longer than a quarter of an hour
+			shift = -3 // no request takes longer than a quarter of an hour
 		default:
 			return
 		}

@@ -13,8 +13,8 @@ type part struct {
 	variable
 }
 
-// tokenize cuts a format into literals and variables. Variables begin with a mark. The function read returns the
-// parts for a match of their syntax. "%%" stands for one "%".
+// tokenize cuts a format into literals and variables. Variables begin with the byte mark and match syntax. The
+// function read returns the parts for such a match. "%%" stands for one "%".
 func tokenize(format string, mark byte, syntax *regexp.Regexp, read func(match []string) ([]part, error)) (tokens []part, err error) {
 	for format != "" {
 		n := strings.IndexByte(format, mark)
@@ -41,7 +41,7 @@ func tokenize(format string, mark byte, syntax *regexp.Regexp, read func(match [
 	return tokens, nil
 }
 
-// compile returns the format of the tokens. The argument t has the other properties of the server's logs.
+// compile returns the format of the tokens. The parameter t has additional properties of the server's logs.
 func compile(name string, tokens []part, t *text) (*Format, error) {
 	for _, k := range tokens {
 		n := len(t.pieces)
@@ -52,18 +52,18 @@ func compile(name string, tokens []part, t *text) (*Format, error) {
 			t.pieces[n-1].lit += k.lit
 		default:
 			if n > 0 && t.pieces[n-1].lit == "" && (t.pieces[n-1].shape != fixed || k.shape != fixed) {
-				return nil, fmt.Errorf("the log format has nothing between %s and %s, so that no line says where the one ends and the other begins", t.pieces[n-1].text, k.text)
+				return nil, fmt.Errorf("the log format has nothing between %s and %s, so their values cannot be separated", t.pieces[n-1].text, k.text)
 			}
 			t.pieces = append(t.pieces, piece{variable: k.variable, header: []byte(k.name)})
 		}
 	}
 	if len(t.pieces) > maxPieces {
-		return nil, fmt.Errorf("the log format has %d variables, and at most %d are read", len(t.pieces), maxPieces)
+		return nil, fmt.Errorf("the log format has %d variables, more than the maximum of %d", len(t.pieces), maxPieces)
 	}
 	f := &Format{Name: name, line: t.line}
 	t.choose()
 	if !t.tell(&f.Tells) {
-		return nil, errors.New("the log format does not say when a request was")
+		return nil, errors.New("the log format does not contain a time")
 	}
 	for i := range t.pieces {
 		t.pieces[i].between = []byte(t.pieces[i].lit)
@@ -181,8 +181,8 @@ func (t *text) bound(i int) bool {
 		if next.shape == fixed || next.lit != "" && (next.shape == word && strings.Contains(p.lit, " ") || next.shape == number) {
 			p.next = next
 		}
-		// Quotes in values are escaped, so a quote in the literal, or in the literal of the next piece if that must
-		// follow at once, cannot be part of the value.
+		// Quotes in values are escaped, so a quote in the literal cannot be part of the value. If the next value must
+		// fit, too, the same is true for a quote in the next literal.
 		return t.escapes && (strings.Contains(p.lit, `"`) || p.next != nil && strings.Contains(next.lit, `"`))
 	}
 	return true // the end of a port

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// These are the values of a request that a field of a JSON line may have. The times from began on are one group: if
-// one of them is mapped, the others are not looked for at their usual places.
+// These are the values that the fields of a JSON line can have. The times are a group, and so are the durations, and
+// the parts of a request line. If a value of a group is mapped, the others are not read from their usual paths.
 const (
 	whatClient = iota
 	whatForwarded
@@ -41,8 +41,8 @@ const (
 	whats
 )
 
-// whatNames has the names in [Options.Fields], and the usual places of these values in the logs of common programs.
-// If a line has several of these places, the first is used.
+// whatNames has the names in [Options.Fields], and the usual paths of these values in the logs of common programs. If
+// a line has several of these paths, the first is used.
 var whatNames = [whats]struct{ name, usual string }{
 	// nginx, ECS, Envoy and Istio, slog, zap and logrus with gin or echo, pino, Kong
 	whatClient: {"client", "remote_addr remote_ip client.ip source.ip client.address source.address downstream_remote_address " +
@@ -84,13 +84,13 @@ var whatNames = [whats]struct{ name, usual string }{
 		"date_time t"},
 }
 
-// JSONFields returns the keys of [Options.Fields]. The value of a key is the place in a JSON line, with dots
-// between names of objects. "header:NAME" and "attr:NAME" map other fields of the request's header and attributes
-// of the caller. "time" is when a request began, and "ended" when it ended. If a duration is mapped too, the start
-// follows from the end; a duration is in seconds, milliseconds, microseconds or nanoseconds, or a text with its
-// unit, such as "12.4ms". Times are like RFC 3339, or numbers since the Unix epoch whose unit follows from their
-// size, or in the form of "layout", as in package time. "request" is a whole request line. "tokens" are all that a
-// model has read and written, as its response reports them; "input_tokens" include "cached_tokens".
+// JSONFields returns the keys of [Options.Fields]. The value of a key is a path in a JSON line, with dots between the
+// names of objects. "header:NAME" maps an additional field of the request's header, and "attr:NAME" an attribute of
+// the caller. "time" is the start of a request, and "ended" the end. The start also follows from end and duration. A
+// duration is a number of seconds, milliseconds, microseconds or nanoseconds, or a text with its unit, such as
+// "12.4ms". A time is a text as in RFC 3339, or a number since the Unix epoch with a unit that follows from its size.
+// With "layout", times have that layout of package time. "request" is a whole request line. "tokens" is the number of
+// all tokens that a model has read and written, as its response reports it; "input_tokens" include "cached_tokens".
 func JSONFields() []string {
 	names := []string{"layout", "header:NAME", "attr:NAME"}
 	for _, w := range whatNames {
@@ -100,17 +100,17 @@ func JSONFields() []string {
 	return names
 }
 
-// These constants bound the length of a path, and the number of paths.
+// These constants bound the length of a path, the number of paths, and the dots in a path.
 const (
 	longestField = 200
 	mostFields   = 100
 	mostDots     = 8
 )
 
-// checkFields returns what is wrong with a map of fields.
+// checkFields returns an error for an invalid map of fields.
 func checkFields(fields map[string]string) error {
 	if len(fields) > mostFields {
-		return fmt.Errorf("%d fields are mapped: at most %d can be", len(fields), mostFields)
+		return fmt.Errorf("%d fields are mapped, more than the maximum of %d", len(fields), mostFields)
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		path := fields[name]
@@ -118,15 +118,15 @@ func checkFields(fields map[string]string) error {
 		switch {
 		case name == "layout":
 			if _, err := time.Parse(path, time.Unix(0, 0).UTC().Format(path)); err != nil || !strings.Contains(path, "05") {
-				return fmt.Errorf("the layout %q is none of a time in Go's way, such as \"2006-01-02 15:04:05.000\"", path)
+				return fmt.Errorf("the layout %q is not one of Go's package time, such as \"2006-01-02 15:04:05.000\"", path)
 			}
 			continue
 		case (kind == "header" || kind == "attr") && of != "":
 		case !slices.ContainsFunc(whatNames[:], func(w struct{ name, usual string }) bool { return w.name == name }):
-			return fmt.Errorf("there is nothing that is called %q in a request: a field may be one of %s", name, strings.Join(JSONFields(), ", "))
+			return fmt.Errorf("unknown field %q: use one of %s", name, strings.Join(JSONFields(), ", "))
 		}
 		if path == "" || len(path) > longestField || strings.Count(path, ".") > mostDots || strings.ContainsAny(path, " \t\r\n") {
-			return fmt.Errorf("field %s: %q is no path to a value, such as \"request.remote_ip\"", name, path)
+			return fmt.Errorf("field %s: %q is not a path to a value, such as \"request.remote_ip\"", name, path)
 		}
 	}
 	return nil

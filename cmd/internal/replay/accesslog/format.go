@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// formats has the formats with a name. If several can read a sample, Detect takes the first, so those that tell
-// most come first. A format must return an error for a line of another format, rather than read it badly.
+// formats has the named formats. If several can read a sample, Detect returns the first, so the formats with the most
+// values come first. For a line of another format, a format must return an error rather than wrong values.
 var formats = []struct {
 	name   string
 	make   func(Options) *Format
@@ -33,7 +33,7 @@ var formats = []struct {
 	{"common", common, true},
 }
 
-// Names returns the names that [Lookup] takes.
+// Names returns the names that [Lookup] knows.
 func Names() []string {
 	names := make([]string, len(formats))
 	for i := range formats {
@@ -61,15 +61,15 @@ func Lookup(name string, o Options) (*Format, error) {
 	case strings.Contains(name, "%"):
 		return apache(name, o)
 	}
-	return nil, fmt.Errorf("there is no log format %q: it is one of %s, or as the server's configuration has it, such as '$remote_addr …' of nginx or '%%h …' of Apache",
+	return nil, fmt.Errorf("unknown log format %q: use one of %s, or the format in the server's configuration, such as '$remote_addr …' of nginx or '%%h …' of Apache",
 		name, strings.Join(Names(), ", "))
 }
 
-// enough is how many of 100 lines of a sample a format must read.
+// enough is the percentage of a sample's lines that a format must read.
 const enough = 95
 
-// Detect returns the format that reads at least 95 of 100 of the lines of a sample, the one with the most fields if
-// several do, or an error with the number of lines that each format reads.
+// Detect returns the format that reads at least 95 of 100 lines of a sample. If several do, it returns the one with
+// the most values. If none does, it returns an error with the number of lines that each format reads.
 func Detect(sample [][]byte, o Options) (*Format, error) {
 	if err := checkFields(o.Fields); err != nil {
 		return nil, err
@@ -94,9 +94,9 @@ func Detect(sample [][]byte, o Options) (*Format, error) {
 		return nil, errors.New("no format is recognized: no line is a request; name the format with --format")
 	}
 	if len(some) == 0 {
-		return nil, fmt.Errorf("no format is recognized: none reads any of the first %d lines; name it with --format, or give the server's log_format there", most)
+		return nil, fmt.Errorf("no format is recognized: none reads any of the first %d lines; pass the name of the format, or the server's log_format, with --format", most)
 	}
-	return nil, fmt.Errorf("no format is recognized: of the first lines %s are read; name it with --format, or give the server's log_format there", strings.Join(some, ", "))
+	return nil, fmt.Errorf("no format is recognized: these formats read only some of the first lines: %s; pass the name of the format, or the server's log_format, with --format", strings.Join(some, ", "))
 }
 
 // try counts the lines that f can read, and those that it should read but cannot.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// haproxy reads the log of "option httplog" and "option httpslog", after whatever prefix syslog adds.
+// haproxy reads the log of "option httplog" and "option httpslog", with any prefix that syslog adds.
 func haproxy(o Options) *Format {
 	return &Format{
 		Name:  "haproxy",
@@ -18,7 +18,7 @@ func haproxy(o Options) *Format {
 //
 //	198.51.100.4:33317 [20/Nov/2026:10:15:32.655] http-in~ static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {captured} {captured} "GET / HTTP/1.1"
 //
-// Clients can write nothing before the cookies, and everything after them has its quotes and braces escaped.
+// Clients cannot choose the text before the cookies. In the text after them, quotes and braces are escaped.
 func haproxyLine(line []byte, e *Entry, zone *time.Location) error {
 	const width = len("20/Nov/2026:10:15:32.655")
 	open := 0
@@ -56,7 +56,7 @@ func haproxyLine(line []byte, e *Entry, zone *time.Location) error {
 	timers, status, sent := fields[2], fields[3], fields[4]
 	switch {
 	case bytes.HasSuffix(fields[0], []byte(":")):
-		return ErrSkip // of a connection without a request: "frontend/1: SSL handshake failure"
+		return ErrSkip // a line about a connection without a request: "frontend/1: SSL handshake failure"
 	case bytes.Count(timers, slash) == 2:
 		return ErrSkip // a line about a connection that is not HTTP
 	case bytes.Count(timers, slash) != 4 || len(fields[7]) != 4 || bytes.Count(fields[8], slash) != 4 || bytes.Count(fields[9], slash) != 1:

@@ -9,11 +9,11 @@ import (
 
 var errJSON = errors.New("not a JSON object, or one that is cut off")
 
-// value is the value at a path: the JSON text of a string with its quotes, of a number, an array or an object. It
-// is null if the line has only null there, and nil if the line does not have the path.
+// value is the value at a path. The field raw has its JSON text; a string has its quotes. The text is null if the
+// line has only null at the path, and nil if the line does not have the path.
 type value struct {
 	raw  []byte
-	rank uint8 // which of several paths the value is from
+	rank uint8 // the rank of the path that the value is from
 }
 
 // paths has the wanted keys of an object, and those with wanted values below them.
@@ -21,7 +21,7 @@ type paths map[string]*key
 
 type key struct {
 	slots []slot // the slots that take the value
-	below paths  // nil: no value below is wanted
+	below paths  // nil if no value below is wanted
 }
 
 type slot struct {
@@ -55,7 +55,7 @@ func (p paths) add(path string, at int, rank uint8) {
 }
 
 // read fills values from a line, which has to be one whole object. If a key comes twice, the last one counts. All
-// common JSON parsers do so, so Sluice sees the same as others do in the same log.
+// common JSON parsers do so, so Sluice reads the same values from a log as other programs.
 func (p paths) read(line []byte, values []value) bool {
 	clear(values)
 	i := jsonscan.Space(line, 0)

@@ -10,7 +10,7 @@ import (
 
 // jsonLog is a log with a JSON object in each line.
 type jsonLog struct {
-	// fields has the path of each value of a request. Blanks separate several paths; the first that a line has
+	// fields has the path of each value of a request. Blanks separate several paths; the first path that a line has
 	// counts. The values from [whats] on are the format's own.
 	fields []string
 	when   func(e *Entry, slot int) (int64, error)
@@ -92,7 +92,7 @@ func (e *Entry) tokens() {
 // maxTokens is more than any response has.
 const maxTokens = 1_000_000_000
 
-// has reports whether the line has a value in a slot, if only null.
+// has reports whether the line has a value in a slot, even if the value is null.
 func (e *Entry) has(slot int) bool { return e.values[slot].raw != nil }
 
 // textIn returns the text in a slot. It returns nothing for "-", which many programs write for a missing value.
@@ -128,7 +128,8 @@ func (e *Entry) joined(array []byte) []byte {
 	return e.own[from:len(e.own):len(e.own)]
 }
 
-// is reports whether the text in a slot is a word. The word must be one that programs write without escapes.
+// is reports whether the text in a slot equals word. It does not unescape the text, so word must contain only
+// characters that programs do not escape.
 func (e *Entry) is(slot int, word string) bool {
 	raw := e.values[slot].raw
 	return len(raw) == len(word)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == word
@@ -188,8 +189,7 @@ func (e *Entry) someClient() error {
 	return nil
 }
 
-// header adds a field of the request's header. If a field with its own place in the entry comes several times, the
-// first counts.
+// header adds a field of the request's header. If User-Agent or Referer comes several times, the first counts.
 func (e *Entry) header(name, value []byte) {
 	own := &e.UserAgent
 	switch string(name) {
@@ -205,8 +205,8 @@ func (e *Entry) header(name, value []byte) {
 	}
 }
 
-// withoutPort returns an address without its port, such as for 192.0.2.1:80 and [2001:db8::1]:80. An address with
-// several colons and without brackets has no port.
+// withoutPort returns an address without its port, for addresses such as 192.0.2.1:80 and [2001:db8::1]:80. An
+// address with several colons and without brackets has no port.
 func withoutPort(b []byte) []byte {
 	if len(b) > 0 && b[0] == '[' {
 		if end := bytes.IndexByte(b, ']'); end > 0 {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ofNginx has the variables of nginx that fill fields of an entry. Variables that are neither here nor in tame may
-// have any value.
+// ofNginx has the variables of nginx that fill fields of an entry, and some others with a known shape. Variables that
+// are neither in ofNginx nor in tame may have any value.
 var ofNginx = map[string]variable{
 	"remote_addr":          {what: valClient, shape: word},
 	"remote_user":          {what: valUser},
@@ -48,8 +48,8 @@ const tame = " binary_remote_addr body_bytes_received bytes_received connection 
 	" proxy_protocol_addr proxy_protocol_port proxy_upstream_name realip_remote_addr realip_remote_port request_completion request_length scheme server_addr" +
 	" ssl_cipher ssl_early_data ssl_protocol ssl_session_id ssl_session_reused tcpinfo_rtt tcpinfo_rttvar time_iso8601 upstream_cache_status "
 
-// nginx compiles a log_format. The argument is the whole directive from a configuration, or the text of the format
-// alone, after "escape=json " or the like if the directive has that.
+// nginx compiles a log_format. The argument is the whole directive from a configuration, or only the text of the
+// format. If the directive has an escape, "escape=json " or similar comes before the text.
 func nginx(spec string, o Options) (*Format, error) {
 	format, escape, err := nginxDirective(spec)
 	if err != nil {
@@ -61,7 +61,7 @@ func nginx(spec string, o Options) (*Format, error) {
 		t.escapes = true
 	case "none":
 	default:
-		return nil, fmt.Errorf("log_format of nginx: escape=%s is none of default, json and none", escape)
+		return nil, fmt.Errorf("log_format of nginx: unknown escape=%s: use default, json or none", escape)
 	}
 	tokens, err := tokenize(format, '$', nginxSyntax, func(m []string) ([]part, error) {
 		return []part{{variable: nginxVariable(m[1] + m[2])}}, nil
@@ -91,7 +91,7 @@ func nginxVariable(name string) variable {
 	return v
 }
 
-// nginxHead matches the part of a directive before its format. The escape may be given without the rest.
+// nginxHead matches the part of a directive before its format, or an escape alone.
 var nginxHead = regexp.MustCompile(`^\s*(log_format\s+\S+\s+)?(?:escape=(\S+)\s+)?`)
 
 // nginxDirective returns the format and the escape of a directive, or of a format alone.

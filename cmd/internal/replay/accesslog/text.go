@@ -14,11 +14,11 @@ import (
 // The errors of lines that do not follow their format.
 var (
 	errShape  = errors.New("it does not follow the format")
-	errDoubt  = errors.New("its values hold what separates them, so that there are several ways to read it")
-	errTime   = errors.New("no time, or none that can be read")
-	errNumber = errors.New("a number that cannot be read")
-	errStatus = errors.New("a status that is none")
-	errClient = errors.New("an address that cannot be read")
+	errDoubt  = errors.New("its values contain the text that separates them, so it can be read in several ways")
+	errTime   = errors.New("the time is missing or unreadable")
+	errNumber = errors.New("a number is unreadable")
+	errStatus = errors.New("the status is invalid")
+	errClient = errors.New("the address is missing or unreadable")
 )
 
 // what is a meaning that a value in a line can have.
@@ -65,10 +65,10 @@ const (
 type shape uint8
 
 const (
-	free   shape = iota // may hold anything
+	free   shape = iota // any text
 	word                // no space, quote or bracket
 	number              // digits, points and signs
-	list                // words with ", " or " : " between
+	list                // words that are separated by ", " or " : "
 	fixed               // as many bytes as its width
 	port                // digits after the last colon of a word
 )
@@ -79,9 +79,9 @@ type variable struct {
 	shape shape
 	wild  bool // a list with text that clients can choose
 	width int
-	scale int64  // of a number
-	rank  int    // of several variables that tell the same, the one with the highest rank counts
-	text  string // the text in the format
+	scale int64  // the unit of a duration or an epoch, in microseconds
+	rank  int    // of several variables with the same meaning, the one with the highest rank counts
+	text  string // the variable as written in the format
 	name  string // the name of the header field
 }
 
@@ -89,14 +89,14 @@ type variable struct {
 type piece struct {
 	variable
 	lit     string
-	between []byte // the same
-	header  []byte // the name, the same
-	// quoted: the value ends at the first quote that is not escaped.
+	between []byte // lit as bytes
+	header  []byte // name as bytes
+	// quoted reports whether the value ends at the first quote that is not escaped.
 	quoted bool
 	// next is set if the value may contain the literal. The literal then ends the value only if the next value fits
 	// after it.
 	next *piece
-	// ported: the value ends at the last colon before the literal of the next piece.
+	// ported, if not 0, is the first byte of the next piece's literal. The value ends at the last colon before it.
 	ported byte
 }
 
@@ -106,18 +106,19 @@ const maxPieces = 64
 type text struct {
 	prefix string
 	pieces []piece
-	// escapes: the server writes quotes, backslashes and control characters behind a backslash, as
-	// nginx does in \x22, Apache in \" and both in JSON.
+	// escapes reports whether the server escapes quotes, backslashes and control characters with a backslash, as nginx
+	// does in \x22, and Apache in \".
 	escapes bool
-	// decode, if not nil, returns a value as it was sent. It is for servers that write values in another way.
+	// decode, if not nil, returns a value as it was sent. It is for servers that escape values in another way.
 	decode func(e *Entry, value []byte, w what) []byte
-	// doubt: a value may contain its literal. A line is then cut both from the left and from the right. It is read
-	// only if both cuts are the same, because then it cannot be cut in another way.
+	// doubt reports whether a value may contain its literal. If so, a line is cut both from the left and from the
+	// right. It is read only if both cuts are the same, because then it cannot be cut in another way.
 	doubt bool
-	// request: the line has the method and the target, empty if the server could not read them.
+	// request reports whether the format has variables for both the method and the target. Their values are empty if
+	// the server could not read the request.
 	request bool
 	ends    bool // the time is the end of the request
-	lasts   bool // and its duration is known
+	lasts   bool // the format has the duration of the request
 	zone    *time.Location
 }
 
@@ -227,7 +228,7 @@ func (t *text) line(line []byte, e *Entry) error {
 	return nil
 }
 
-// when sets a part of the time.
+// when sets the part of m that the piece stands for.
 func (p *piece) when(v []byte, m *moment) bool {
 	ok := true
 	switch p.what {
@@ -387,7 +388,7 @@ func (t *text) sure(line []byte, escaped bool, ends *[maxPieces]int32) bool {
 		p := &t.pieces[i]
 		end := at - len(p.lit)
 		if end != int(ends[i]) {
-			return false // otherwise the literal is there, and the rest of the line is the same as for cut
+			return false // if the ends are the same, cut has found the literal, and the same text after it
 		}
 		if i == 0 {
 			return true
@@ -418,7 +419,7 @@ func (t *text) sure(line []byte, escaped bool, ends *[maxPieces]int32) bool {
 // unescape returns b with the escapes of nginx, Apache and JSON decoded. Other text stays as it is.
 func (e *Entry) unescape(b []byte) []byte {
 	begin := len(e.own)
-	e.own = slices.Grow(e.own, len(b)) // no escape is shorter than its meaning
+	e.own = slices.Grow(e.own, len(b)) // no escape is shorter than the byte that it stands for
 	out := e.own[begin : begin+len(b)]
 	n := 0
 	for i := 0; i < len(b); n++ {
@@ -498,8 +499,8 @@ func (e *Entry) join(path, query []byte) []byte {
 	return e.own[begin:len(e.own):len(e.own)]
 }
 
-// requestLine returns the method and the target of a request line such as "GET /x HTTP/1.1". Both are nil if b is
-// no request line, or has no target, such as when a client speaks TLS to an HTTP port.
+// requestLine returns the method and the target of a request line such as "GET /x HTTP/1.1". Both are nil if b is not
+// a request line or has no target, for example if a client speaks TLS to an HTTP port.
 func requestLine(b []byte) (method, target []byte) {
 	i := bytes.IndexByte(b, ' ')
 	if i < 0 || !token(b[:i]) {

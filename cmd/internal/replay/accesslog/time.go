@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// moment is a point in time as a line has it, maybe in several parts.
+// moment is a point in time. A line may have it in several parts.
 type moment struct {
 	year, month, day     int
 	hour, minute, second int
@@ -39,7 +39,7 @@ func digits(b []byte) (int, bool) {
 	return int(n), ok && len(b) <= 9
 }
 
-// two returns the number of the two digits at the start of b, or a number over 9999 if they are no digits.
+// two returns the number of the two digits at the start of b, or a number over 9999 if these bytes are not digits.
 func two(b []byte) int {
 	hi, lo := b[0]-'0', b[1]-'0'
 	if hi > 9 || lo > 9 {
@@ -94,8 +94,7 @@ func (m *moment) shift(sign byte, hours, minutes int) bool {
 	return hours < 24 && minutes < 60 && (sign == '+' || sign == '-')
 }
 
-// iso reads 2026-11-20T10:15:32.123+01:00, with or without a fraction and a zone, and with a space for
-// the T.
+// iso reads 2026-11-20T10:15:32.123+01:00, with or without a fraction and a zone, and with T or a space.
 func (m *moment) iso(b []byte) bool {
 	return len(b) >= 19 && m.date(b[:10]) && (b[10] == 'T' || b[10] == ' ') && m.clock(b[11:])
 }

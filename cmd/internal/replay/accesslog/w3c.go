@@ -25,8 +25,8 @@ const (
 )
 
 var (
-	errColumns   = errors.New("not as many fields as #Fields names")
-	errDirective = errors.New("#Fields names no time, or no path")
+	errColumns   = errors.New("the fields do not match #Fields")
+	errDirective = errors.New("#Fields lists no time, or no path")
 )
 
 // cloudFront reads CloudFront's standard log: fields separated by tabs, each escaped as in a URL.
@@ -34,7 +34,7 @@ func cloudFront(Options) *Format {
 	return must((&w3c{name: "cloudfront", between: "\t", more: true, host: "x-host-header", unit: 1e6, decode: (*Entry).percent}).directive(cloudFrontFields))
 }
 
-// iis reads the W3C log of IIS: fields separated by blanks, with "+" for the blanks in them.
+// iis reads the W3C log of IIS: fields separated by blanks, with "+" in place of a blank within a field.
 func iis(Options) *Format {
 	return must((&w3c{name: "iis", between: " ", host: "cs-host", unit: 1e3, decode: (*Entry).plus}).directive(iisFields))
 }
@@ -43,7 +43,7 @@ func iis(Options) *Format {
 type w3c struct {
 	name    string
 	between string
-	more    bool   // lines may have more fields than #Fields names
+	more    bool   // lines may have more fields than #Fields lists
 	host    string // the name of the column with the requested host
 	unit    int64  // the unit of time-taken, in microseconds
 	decode  func(e *Entry, value []byte, w what) []byte
@@ -116,12 +116,13 @@ func (w *w3c) values(line []byte, n int) ([]byte, error) {
 	return line, nil
 }
 
-// percent decodes the escapes of a URL once. The server has escaped a client's own escapes again.
+// percent decodes the escapes of a URL, but only one level, because the server has escaped the client's own escapes
+// again.
 func (e *Entry) percent(value []byte, _ what) []byte { return e.unhex(value, '%') }
 
-// plus turns each "+" of a value back into a blank. A "+" that a client has sent looks the same; in a URL, the "+"
-// is kept, because a URL cannot contain a blank. It removes the zone of an address, because the zone belongs to the
-// server.
+// plus turns each "+" of a value back into a blank. A "+" that a client has sent looks the same. In a URL, plus keeps
+// the "+", because a URL cannot contain a blank. From an address, plus removes the zone, because the zone belongs to
+// the server.
 func (e *Entry) plus(value []byte, w what) []byte {
 	switch w {
 	case valClient:

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	shown      = 10  // how many unreadable lines are kept
-	shownBytes = 200 // bytes that are kept of each unreadable line
+	shown      = 10  // the maximum number of unreadable lines that are kept
+	shownBytes = 200 // the maximum number of bytes that are kept of such a line
 
 	entryBytes = int(unsafe.Sizeof(Entry{}))
-	// huge is the line length from which the entry of a line is not reused, because its own memory may be as large.
+	// The entries of lines longer than huge are not reused, because the entries' own memory may be as large.
 	huge = 4 << 10
 	// keepBlock is the largest buffer that is used again.
 	keepBlock = 512 << 10
@@ -27,14 +27,14 @@ const (
 
 var (
 	errLong     = errors.New("the line is too long")
-	errNoFormat = errors.New("the file began with comments alone, so that its format is not known")
-	errRefused  = errors.New("it follows a directive that could not be read")
+	errNoFormat = errors.New("the file starts with only comments, so its format is unknown")
+	errRefused  = errors.New("it follows an unreadable directive")
 )
 
 // block has some whole lines of a file, and their entries.
 type block struct {
-	format *accesslog.Format // nil: the file has only comments
-	// refuse is the reason why no line is parsed. last is the reason for the last line.
+	format *accesslog.Format // nil if the sample of the file has only comments
+	// refuse, if not nil, is the reason why no line is parsed, and last why the last line is not parsed.
 	refuse, last error
 	buf, data    []byte
 	size         int // the size of the data in the file
@@ -45,8 +45,8 @@ type block struct {
 	entries []Entry // in the order of the lines
 	order   []*Entry
 	long    []int // indexes of entries of huge lines
-	from    int64 // times
-	to      int64
+	from    int64 // the time of the earliest entry
+	to      int64 // the time of the latest entry
 
 	done chan struct{} // receives a value when the block has been parsed
 	refs atomic.Int32  // users of the block
@@ -143,8 +143,8 @@ func (b *block) arrange(n int) {
 	}
 }
 
-// sortByTime sorts entries by time. Entries with the same time keep their order. The lines of a server are nearly
-// in order: each moves before a few others at most, for which insertion sort is the fastest.
+// sortByTime sorts entries by time. Entries with the same time keep their order. The lines of a server's log are
+// nearly in order: each moves before at most a few other lines. For such lines, insertion sort is the fastest.
 func sortByTime(entries []*Entry) {
 	moves := 16 * len(entries) // a bound, because a shuffled log would take far too many moves
 	for i := 1; i < len(entries); i++ {
@@ -163,7 +163,7 @@ func sortByTime(entries []*Entry) {
 
 // settle changes the time of late requests, and returns their number. A request is late if an earlier line has a
 // time that is later by more than the parameter window; its time becomes the latest time of the lines before it.
-// The argument latest is the latest time before the block.
+// The parameter latest is the latest time before the block.
 func (b *block) settle(latest, window int64) (late int64) {
 	if b.from >= max(latest, b.to)-window {
 		return 0

@@ -22,7 +22,7 @@ type cutter struct {
 }
 
 // run sends the blocks to the channel out in order, and to the channel work for parsing. It returns nil at the end
-// of the file, a [brokenError] if the file is damaged, or another error that ended it.
+// of the file, a [brokenError] if the file is damaged, or else the error that ended the reading.
 func (c *cutter) run(ctx context.Context, out, work chan<- *block) error {
 	text, err := c.source.open()
 	if err != nil {

@@ -2,8 +2,8 @@
 // it; it imports package accesslog.
 //
 // A goroutine for each file reads it, decompresses it and cuts it into blocks of lines. The blocks are parsed on
-// all processors. The caller's goroutine puts their requests in order and hands them on. The window bounds the
-// memory, whatever the size of the logs: blocks are reused, and the goroutines that read ahead wait for the caller.
+// all processors. The caller's goroutine puts the requests in order and hands them on. The memory is bounded,
+// whatever the size of the logs: blocks are reused, and the goroutines that read ahead wait for the caller.
 package feed
 
 import (
@@ -21,23 +21,22 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
 )
 
-// Window is the largest disorder of a log that is corrected: a request is put in order if no line before it has a
-// time more than Window later.
+// Window bounds the disorder that is corrected: a request is put in order unless a line before it has a time that is
+// later by more than Window.
 const Window = 5 * time.Minute
 
 // Options configure how logs are read.
 type Options struct {
-	Format *accesslog.Format // nil: the format of each file is recognized by its first lines
+	Format *accesslog.Format // nil means that the format of each file is recognized from its first lines
 	Parse  accesslog.Options
-	// Stdin is read for a file named "-". A blocked read from it does not end with the context, but the function
-	// Read does.
+	// Stdin is read for a file named "-". The function Read returns when its context ends, even if a read from Stdin
+	// blocks.
 	Stdin io.Reader
-	// Begin, if not nil, is called once before the first batch, with the files as their first lines describe them.
-	// If it returns an error, the reading ends.
+	// Begin, if not nil, is called before the first batch, with the files as their first lines describe them. If it
+	// returns an error, Read returns this error.
 	Begin func([]File) error
-	// Mark, if not nil, is called after Begin for each goroutine that parses. The function that it returns is
-	// called with each entry, while the entry is in the processor's caches. It is the place for work on single
-	// entries.
+	// Mark, if not nil, is called after Begin for each goroutine that parses. The returned function is called with
+	// each entry, while the entry is in the processor's caches. So work on single entries is cheap there.
 	Mark func() func(*Entry)
 	// Progress, if not nil, is called by the goroutine of Read from time to time, and at the end.
 	Progress func(Progress)
@@ -52,13 +51,14 @@ type Progress struct {
 // Stats counts what was read.
 type Stats struct {
 	Files      []File
-	Lines      int64 // all
+	Lines      int64 // all lines
 	Requests   int64 // requests that were handed on
 	Skipped    int64 // lines without a request
 	Unreadable int64
-	Unread     []Unread // the first of these
-	// Late is the number of requests that are too far out of order: they came more than the window after later
-	// requests, or after more lines than fit in memory. They count at the latest time before them.
+	Unread     []Unread // the first unreadable lines
+	// Late is the number of requests that are too far out of order: an earlier line has a time that is later by more
+	// than the window, or the request came after more lines than fit in memory. Such a request counts at the latest
+	// time before it.
 	Late     int64
 	From, To int64 // the times of the first and the last request, in microseconds since the Unix epoch
 }
@@ -66,7 +66,7 @@ type Stats struct {
 // File is a log that was read.
 type File struct {
 	Name   string          `json:"name"`
-	Format string          `json:"format"` // empty: the file has no line
+	Format string          `json:"format"` // empty if the file has no line
 	Bytes  int64           `json:"bytes"`  // after decompression
 	Tells  accesslog.Tells `json:"tells"`
 	// Broken is the reason why the rest of a compressed file could not be read, because the file is cut off or
@@ -82,7 +82,7 @@ type Unread struct {
 	Why  string `json:"why"`
 }
 
-// Entry is a request, with the notes of [Options.Mark] about it.
+// Entry is a request, with the client that [Options.Mark] has set.
 type Entry struct {
 	Mark
 	accesslog.Entry
@@ -92,7 +92,7 @@ type Entry struct {
 type Mark struct {
 	Peer  netip.Addr
 	Named bool  // the log has a name, and the address stands for it
-	Part  uint8 // the part to which the client belongs
+	Part  uint8 // the part of a replay to which the client belongs
 }
 
 // Batch has some requests, in the order of their times. Its receiver has to call Release, on any goroutine, and
@@ -124,7 +124,8 @@ type sizes struct {
 	batch  int           // entries
 }
 
-// An entry is larger than most lines, so this memory is enough for some 50 MiB of lines.
+// usual has the bounds outside of tests. An entry is larger than most lines, so the memory is enough for some 50 MiB
+// of lines.
 var usual = sizes{block: 256 << 10, line: 1 << 20, window: Window, memory: 128 << 20, batch: 4096}
 
 // Read reads the files, merges them by time, and calls f with all requests in order, on the caller's goroutine.
@@ -154,7 +155,7 @@ func read(ctx context.Context, files []string, o Options, size sizes, f func(*Ba
 	total, known := int64(0), true
 	for i, name := range files {
 		if name == "-" && slices.Contains(files[:i], name) {
-			return m.stats, errors.New("standard input can be read only once: name - once")
+			return m.stats, errors.New("standard input can be read only once: name \"-\" only once")
 		}
 		s, err := newSource(ctx, name, o)
 		if err != nil {

@@ -38,8 +38,8 @@ func (r *run) tie(s *run) int {
 	return cmp.Or(cmp.Compare(r.stream.rank, s.stream.rank), cmp.Compare(r.seq, s.seq))
 }
 
-// merger puts the requests of all files in one order. The order depends on the files alone and not on speed: the
-// merger always reads on in the file that is furthest behind.
+// merger puts the requests of all files in one order. The order depends only on the files, and not on speed: the
+// merger always continues with the file that is furthest behind.
 type merger struct {
 	size     sizes
 	emit     func(*Batch) error
@@ -160,7 +160,7 @@ func (m *merger) end(s *stream) error {
 	return nil
 }
 
-// add takes a block.
+// add adds the runs and the statistics of a parsed block.
 func (m *merger) add(s *stream, b *block) {
 	st := &m.stats
 	for _, u := range b.unread[:min(len(b.unread), shown-len(st.Unread))] {
@@ -221,8 +221,8 @@ func (m *merger) put(r run) {
 	m.runs = slices.Insert(m.runs, at, r)
 }
 
-// ahead returns how many entries of r are earlier than the time limit and before the entries of the other runs. It
-// is at least one.
+// ahead returns the number of entries of r that are earlier than the time limit and come before the entries of the
+// other runs. It is at least one.
 func (r *run) ahead(limit int64, others []run) int {
 	if len(others) > 0 {
 		next := &others[len(others)-1]

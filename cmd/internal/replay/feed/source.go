@@ -34,7 +34,7 @@ type source struct {
 	name   string
 	file   *File
 	info   fs.FileInfo // set for a regular file, which can be opened again
-	size   int64       // on disk; -1: unknown
+	size   int64       // the bytes on disk; -1 if unknown
 	format *accesslog.Format
 	first  int64        // the time of the first request in the sample, or MinInt64
 	done   atomic.Int64 // bytes read
@@ -79,7 +79,7 @@ func newSource(ctx context.Context, name string, o Options) (*source, error) {
 }
 
 // open returns the lines of the source from the beginning. After the source has been closed, open may be called
-// again. A source that cannot be opened twice then continues after the sample.
+// again. If the source cannot be opened twice, open returns the sample from memory, followed by unread lines.
 func (s *source) open() (io.Reader, error) {
 	switch {
 	case s.bad != nil:
@@ -95,7 +95,7 @@ func (s *source) open() (io.Reader, error) {
 		s.raw, s.shut = in, func() { in.Close() }
 		info, err := in.Stat()
 		if err == nil && !os.SameFile(info, s.info) {
-			err = fmt.Errorf("%s has become another file since the replay began: logs were rotated; run it again", s.name)
+			err = fmt.Errorf("%s was replaced after the command started: if logs were rotated, run the command again", s.name)
 		}
 		if err != nil {
 			s.shut()
@@ -192,10 +192,10 @@ func (s *source) earliest(window time.Duration) int64 {
 	return s.first - window.Microseconds()
 }
 
-// magicSize is how many bytes are needed to recognize the type of a file.
+// magicSize is the number of bytes that are needed to recognize the type of a file.
 const magicSize = 6
 
-// foreign has the first bytes of file types that cannot be read, and how to make them readable.
+// foreign has the first bytes of file types that cannot be read, and commands that make them readable.
 var foreign = []struct{ magic, what, remedy string }{
 	{"BZh", "compressed with bzip2", "bzip2 -dc"},
 	{"\xfd7zXZ\x00", "compressed with xz", "xz -dc"},
@@ -209,7 +209,7 @@ var (
 	bom   = []byte("\xef\xbb\xbf")
 	gz    = []byte("\x1f\x8b")
 	zst   = []byte("\x28\xb5\x2f\xfd")
-	zskip = []byte("\x2a\x4d\x18") // after a byte from 0x50 to 0x5f: a skippable frame, with which files of pzstd begin
+	zskip = []byte("\x2a\x4d\x18") // marks, after a byte from 0x50 to 0x5f, a skippable frame; files of pzstd begin with one
 )
 
 // decompressed returns a reader of the decompressed contents of a file.
@@ -230,7 +230,7 @@ func decompressed(file *counted) (io.Reader, error) {
 	}
 	for _, f := range foreign {
 		if bytes.HasPrefix(head, []byte(f.magic)) {
-			return nil, fmt.Errorf("it is %s, which is not read: give what %q writes of it, by - on standard input", f.what, f.remedy)
+			return nil, fmt.Errorf("it is %s, which is not supported: convert it with %q, and read the output from standard input with \"-\"", f.what, f.remedy)
 		}
 	}
 	return in, nil

@@ -1,4 +1,4 @@
-// Package logtest writes and reads access logs for tests, and decides their requests without Sluice's code.
+// Package logtest writes and reads access logs for tests, and decides about their requests without Sluice's code.
 package logtest
 
 import (
@@ -19,7 +19,7 @@ type Request struct {
 	At             time.Time
 	Client, Method string
 	Target         string
-	Status         int // 200 if it is 0
+	Status         int // 0 means 200
 }
 
 // Combined returns a log of the combined format.

@@ -17,8 +17,8 @@ const (
 	byTimes = 10 // behavior counts only if the burst is at least this many times the 99th percentile of bursts
 )
 
-// watched is the rate at which bursts are compared to find abuse: once a minute, so that both a flood and a scan at
-// an even pace stand out. It was chosen before any log was seen.
+// watched is the rate at which bursts are compared to find abuse. At one request a minute, both a flood and a scan at
+// an even pace stand out. This rate was chosen before any log was seen.
 var watched = slices.Index(grid[:], rate{1, 60_000_000_000})
 
 // aside is a subject that is set aside because it looks like abuse.
@@ -28,8 +28,8 @@ type aside struct {
 }
 
 // findAbuse returns the subjects to set aside, at most one in a hundred. A group of such subjects is found by the
-// gap between it and all others. A single subject is found only by its behavior, because with heavy tails the
-// largest value is naturally far from the next.
+// gap between the group and all other subjects. A single subject is found only by its behavior, because with heavy
+// tails the largest value is naturally far from the next.
 func findAbuse(subjects []*subject) []aside {
 	n := len(subjects)
 	most := n / 100

@@ -14,10 +14,10 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// defaultMemory is how many bytes the states of subjects take at most.
+// defaultMemory is the default maximum of the memory for states of subjects, in bytes.
 const defaultMemory = 512 << 20
 
-// The bytes of states, including the overhead of maps and the allocator.
+// The sizes of states in bytes, including the overhead of maps and the allocator.
 const (
 	subjectBytes  = 256
 	burstBytes    = 8*rates + 160
@@ -35,8 +35,8 @@ type gauge struct {
 	zone  *time.Location
 	now   int64            // the time of the request that is being decided
 	entry *accesslog.Entry // the entry of this request
-	cost  int64            // the tokens of its response; -1: requests are counted
-	name  string           // of the client, if the log has no address
+	cost  int64            // the number of tokens in its response; -1 if requests are counted
+	name  string           // the name of the client, if the log has no address
 
 	day      int32 // days since the Unix epoch, in the zone
 	dayBegin int64
@@ -56,7 +56,7 @@ type measured struct {
 
 type subject struct {
 	key       string // the whole key
-	name      string // of the client, if the log has no address
+	name      string // the name of the client, if the log has no address
 	hash      uint64
 	requests  int64
 	last      int64
@@ -72,7 +72,7 @@ type subject struct {
 type day struct {
 	number   int32
 	requests int32
-	peaks    *peaks // nil: the only request met empty buckets
+	peaks    *peaks // nil if the only request met empty buckets
 }
 
 // evidence describes the behavior of a subject, from its second request on.
@@ -85,8 +85,8 @@ type evidence struct {
 	steady   bool       // the subject sent requests all day long on some day
 }
 
-// at sets the request that the engine decides about next. It returns false if tokens are limited and the request
-// has none.
+// at sets the request that the engine decides about next. It returns false if tokens are limited and the response has
+// no number of tokens, or no status 2xx.
 func (g *gauge) at(e *accesslog.Entry, name, tokens string) bool {
 	g.entry, g.name, g.now, g.cost = e, name, max(g.now, e.Time), -1
 	if tokens != "" {
@@ -147,7 +147,8 @@ func (g *gauge) note(key string, reserved, cost int64) {
 	}
 }
 
-// count adds a request to the bursts of its subject. The request is charged reserved at first, and then its cost.
+// count adds a request to the bursts of its subject. The parameter reserved is the charge before the outcome, and
+// cost the charge after the outcome.
 func (g *gauge) count(s *subject, reserved, cost int64) {
 	today := len(s.days) - 1
 	if today < 0 || s.days[today].number != g.day {

@@ -28,7 +28,7 @@ type point struct {
 	requests int64
 }
 
-// points returns the points of the subjects over the days before a day.
+// points returns the points of the subjects. The parameter before is the number of a day. Only earlier days count.
 func points(subjects []*subject, before int32) []point {
 	var all []point
 	for _, s := range subjects {
@@ -55,8 +55,8 @@ func (b *bound) holds(c float64) float64 { return max(0, 1-float64(b.looks)*(1-c
 // choose returns the rate that allows a single subject the fewest requests in a window, and the burst for that
 // rate.
 //
-// Choosing a rate by the bursts of all rates requires confidence in all of them. For the smallest logs that takes
-// more than twice as many subjects; for large logs, hardly more. If there are enough subjects for one rate, but not
+// Choosing a rate by the bursts of all rates requires confidence in all of them. In the smallest logs, this needs
+// more than twice as many subjects; in large logs, hardly more. If there are enough subjects for one rate, but not
 // for all, some choose the rate and the others bound the burst. If there are too few subjects for a promise, all
 // subjects choose the rate.
 func (t *terms) choose(all []point) bound {
@@ -164,8 +164,8 @@ func exceededBy(steps []step, j int) int64 {
 	return 1
 }
 
-// onLog returns the least burst exceeded by no more than the fraction share of the points, which made no more than
-// that fraction of all requests.
+// onLog returns the least burst that keeps the promise in the log itself: the points that exceed it are at most the
+// fraction share of all points, and made at most this fraction of all requests.
 func (t *terms) onLog(all []point, steps []step) int64 {
 	var requests int64
 	for i := range all {
@@ -194,8 +194,8 @@ func above(all []point, at int, burst int64) (subjects int, requests int64) {
 	return subjects, requests
 }
 
-// maxSlidingLog is the largest limit that is proposed as a sliding log, such as for logins. A sliding log of so few
-// requests is cheap, and allows in no window more requests than the limit.
+// maxSlidingLog is the largest limit that is proposed as a sliding log, for example for logins. A sliding log of so
+// few requests is cheap. In any window, it allows at most as many requests as the limit.
 const maxSlidingLog = 20
 
 // limitOf returns a limit for a burst, rounded up. It also returns a burst that the limit always allows: a bucket
@@ -212,7 +212,7 @@ func limitOf(at int, burst int64, window time.Duration) (limit sluice.Limit, saf
 	return sluice.Limit{Count: r.count, Period: r.period, Burst: safe}, safe
 }
 
-// least returns how many subjects a promise needs, including those that are used to choose the rate.
+// least returns the number of subjects that a promise needs, including those that are used to choose the rate.
 func (t *terms) least() int {
 	n := needed(t.share, t.sure)
 	for all := n; ; all += max(1, (n - all + all/10)) {

@@ -37,11 +37,11 @@ type Config struct {
 	Confidence *big.Rat
 	Window     time.Duration  // the limits allow a single subject as little as possible in this time
 	Key        string         // the key of the proposed rules, as in a policy
-	Tokens     string         // the kind of tokens to limit, as in a policy's cost; empty: requests are limited
-	Zone       *time.Location // the zone of days; nil: UTC
+	Tokens     string         // the kind of tokens to limit, as in a policy's cost; empty means to limit requests
+	Zone       *time.Location // the time zone of days; nil means UTC
 	Compile    func(policy.Document) (*policy.Policy, error)
 	NewStore   func(maxBytes int64) replay.Store
-	Memory     int64 // bytes for the states of subjects; 0: 512 MiB
+	Memory     int64 // bytes for the states of subjects; 0 means 512 MiB
 }
 
 // everything is the name of the rule for all requests.
@@ -83,7 +83,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	return r, nil
 }
 
-// readings is how many times logs are read.
+// readings is the number of times that logs are read.
 const readings = 3
 
 // reading returns the options for one reading; number counts from 0. The reported progress is that of all readings
@@ -198,7 +198,7 @@ func (s *subject) shown(p *policy.Policy) string {
 	return p.ShownKey(s.key)
 }
 
-// without returns the subjects in abuse, which are left out.
+// without returns the set of the subjects in abuse, which are left out of the estimates.
 func without(abuse []aside) map[string]bool {
 	left := map[string]bool{}
 	for _, a := range abuse {
@@ -211,7 +211,7 @@ func sorted(subjects map[string]*subject) []*subject {
 	return slices.SortedFunc(maps.Values(subjects), func(a, b *subject) int { return strings.Compare(a.key, b.key) })
 }
 
-// rule proposes a limit from the measured subjects, except those in left, which are left out.
+// rule proposes a limit from the measured subjects. It leaves out the subjects in left.
 func (t *terms) rule(m *measured, left map[string]bool) Rule {
 	all := sorted(m.subjects)
 	var kept, aside []*subject
@@ -296,7 +296,7 @@ func (r *Rule) describe(steps []step) {
 	}
 }
 
-// convention returns the limit that articles advise, for the same subjects.
+// convention returns the limit that articles advise, for the given subjects.
 func (t *terms) convention(subjects []point) *Convention {
 	busiest := make([]int32, len(subjects))
 	for i, p := range subjects {
@@ -365,7 +365,7 @@ func (s *surveyed) note(e *accesslog.Entry) {
 	}
 }
 
-// leastLog is how long a log has to be for limits without a warning. It is less than a day, because a log of a day
+// leastLog is the least length of a log for limits without a warning. It is less than a day, because a log of a day
 // hardly ever begins and ends exactly at midnight.
 const leastLog = 23 * time.Hour
 

@@ -12,7 +12,7 @@ type Result struct {
 	Confidence string `json:"confidence"`
 	Window     string `json:"window"`
 	Key        string `json:"key"`
-	Tokens     string `json:"tokens,omitempty"` // the tokens that limits count; empty: they count requests
+	Tokens     string `json:"tokens,omitempty"` // the kind of tokens that limits count; empty if they count requests
 
 	Requests   int64     `json:"requests"`
 	Unreadable int64     `json:"unreadable"`
@@ -20,9 +20,9 @@ type Result struct {
 	To         time.Time `json:"to"`
 	Days       int       `json:"days"`
 	Files      []string  `json:"files"`
-	// Needed is how many subjects a promise needs at least, including those that are used to choose the rate.
+	// Needed is the number of subjects that a promise needs, including those that are used to choose the rate.
 	Needed  int `json:"needed_subjects"`
-	Sampled int `json:"sampled,omitempty"` // for lack of memory, only one in this many subjects was measured
+	Sampled int `json:"sampled,omitempty"` // if not 0, memory was too small, and one in this many subjects was measured
 
 	Rules  []Rule  `json:"rules"`
 	Aside  []Aside `json:"set_aside,omitempty"`
@@ -36,7 +36,7 @@ type Result struct {
 // Rule is a route, or all routes together, with the proposed limit.
 type Rule struct {
 	Name  string `json:"name"`
-	Match string `json:"match,omitempty"` // empty: every request
+	Match string `json:"match,omitempty"` // empty means every request
 	// Limit is empty if there are too few subjects for a limit.
 	Limit     string `json:"limit,omitempty"`
 	Algorithm string `json:"algorithm,omitempty"`
@@ -45,15 +45,15 @@ type Rule struct {
 	Subjects int   `json:"subjects"` // subjects that are not set aside
 	Requests int64 `json:"requests"` // requests of these subjects
 	Above    int   `json:"subjects_above"`
-	// RequestsAbove is how many requests the subjects above the limit made. At most that many requests are denied.
+	// RequestsAbove is the number of requests of the subjects above the limit. Denied requests are among these.
 	RequestsAbove int64 `json:"requests_above"`
 
 	// Promised reports whether at most the requested share of all subjects is above the limit, with the requested
 	// confidence. Confidence is the confidence that the data give for the requested share. Attainable is the share
-	// for which they give the requested confidence.
+	// for which the data give the requested confidence.
 	Promised   bool    `json:"promised"`
-	N          int     `json:"n"` // the subjects that were used to bound the burst
-	J          int     `json:"j"` // how many of these subjects may be above
+	N          int     `json:"n"` // the number of subjects that were used to bound the burst
+	J          int     `json:"j"` // the number of these subjects that may be above the limit
 	Confidence float64 `json:"confidence"`
 	Attainable float64 `json:"attainable_share"`
 	// NextDay is the probability that on a day with as many subjects as the busiest day, at most twice the

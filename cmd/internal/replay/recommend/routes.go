@@ -20,9 +20,9 @@ const (
 )
 
 // routes learns which paths belong to one route. It is a tree of the segments of paths. A segment that looks like
-// an identifier becomes a wildcard at once. Rare segments become wildcards when the tree is full, and at the end.
-// So the number of nodes is bounded, and a path with a hundredth of all requests is never lost in a flood of others
-// (lossy counting, Manku and Motwani 2002).
+// an identifier immediately becomes a wildcard. Rare segments become wildcards when the tree is full, and at the end.
+// So the number of nodes is bounded, and a path with a hundredth of all requests is never lost in a flood of other
+// paths (lossy counting, Manku and Motwani 2002).
 type routes struct {
 	root     node
 	nodes    int
@@ -32,7 +32,7 @@ type routes struct {
 
 type node struct {
 	children map[string]*node // by segment; the key wild has the wildcard
-	ids      int64            // the requests below the wildcard whose segment was an identifier
+	ids      int64            // the number of requests with an identifier in place of the wildcard
 	ends     counts           // the requests with paths that end here
 }
 
@@ -134,7 +134,7 @@ func (t *routes) child(n *node, segment string) *node {
 
 const digitBytes = "0123456789"
 
-// identifies reports whether a segment looks like an identifier: a number, a date, a UUID, a hash, a mail address.
+// identifies reports whether a segment looks like an identifier: a number, a date, a UUID, a hash or a mail address.
 func identifies(s string) bool {
 	return strings.Contains(s, "@") || strings.Trim(s, digitBytes) == "" ||
 		len(s) >= 8 && strings.ContainsAny(s, digitBytes) && strings.Trim(s, digitBytes+"abcdefABCDEF-") == ""
@@ -187,7 +187,7 @@ func (n *node) absorb(o *node) {
 	}
 }
 
-// join adds a child. If there is a child with the segment already, join adds the contents of c to it.
+// join adds the child c. If n already has a child for the segment, join adds the contents of c to that child.
 func (n *node) join(segment string, c *node) {
 	if mine := n.children[segment]; mine != nil {
 		mine.absorb(c)
@@ -217,8 +217,8 @@ func (n *node) merge(least int64, few int) {
 	}
 }
 
-// prune merges rare segments until half of the room is free. This happens at the latest when only one path of
-// wildcards is left.
+// prune merges rare segments until the number of nodes is at most half of its maximum. This happens at the latest
+// when only one path of wildcards is left.
 func (t *routes) prune() {
 	for least := max(2, t.requests/10_000); t.nodes > t.room/2; least *= 2 {
 		t.root.merge(least, 0)
@@ -301,7 +301,7 @@ func (n *node) wildcard(segments []string) string {
 
 var notInName = regexp.MustCompile(`[^a-z0-9._]+`)
 
-// ruleName returns a free name for the rule of a pattern, and adds the name to taken.
+// ruleName returns an unused name for the rule of a pattern, and adds the name to taken.
 func ruleName(pattern string, taken map[string]bool) string {
 	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(pattern), "-"), "-.")
 	if len(name) > 56 {

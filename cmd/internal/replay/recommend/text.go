@@ -119,7 +119,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	return err
 }
 
-// unit returns the unit of limits in the form that follows a number, or "" for requests.
+// unit returns " tokens" if the limits are in tokens, or "" for requests. It is written after a number.
 func (r *Result) unit() string {
 	if r.Tokens != "" {
 		return " tokens"
@@ -127,7 +127,7 @@ func (r *Result) unit() string {
 	return ""
 }
 
-// asideRequests returns how many requests the subjects set aside have made.
+// asideRequests returns the number of requests of the subjects that are set aside.
 func (r *Result) asideRequests() (n int64) {
 	for i := range r.Aside {
 		n += r.Aside[i].Requests

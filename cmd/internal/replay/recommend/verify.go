@@ -46,7 +46,7 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 	return out, nil
 }
 
-// witness counts the denials of stores. There are few if a policy keeps its promise.
+// witness counts the denials of stores. Its maps are small if the policy keeps its promise.
 type witness struct {
 	left map[string]bool // subjects set aside
 

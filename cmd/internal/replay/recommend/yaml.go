@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// WriteYAML writes the policy with the evidence as comments.
+// WriteYAML writes the policy, with the evidence in comments.
 func (r *Result) WriteYAML(w io.Writer) error {
 	doc := r.Document
 	text, err := policyfile.Encode("recommended.yaml", doc)

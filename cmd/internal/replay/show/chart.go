@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	chartSteps = 120 // the maximum steps of a chart
-	chartRules = 6   // how many rules have a line of their own
+	chartSteps = 120 // the maximum number of steps in a chart
+	chartRules = 6   // the maximum number of rules with a line of their own
 )
 
 // drawn has a chart in two sizes, for wide and narrow pages, and its contents in words.
@@ -82,7 +82,7 @@ const marginLeft, marginRight, marginTop, marginBottom = 56, 26, 10, 26
 
 // drawing draws series as lines, and fills the areas below requests and denials. At most maxLabels labels are below the
 // time axis. The colors are variables of the page's style, so that one drawing fits light and dark backgrounds. The
-// drawing has no size of its own.
+// page determines the size of the drawing.
 func drawing(width, height, maxLabels int, over replay.Series, lines [][]int64, of []legend) template.HTML {
 	highest := int64(0)
 	for _, line := range lines {
@@ -124,12 +124,12 @@ func drawing(width, height, maxLabels int, over replay.Series, lines [][]int64, 
 		fmt.Fprintf(&b, `<path d="%s" style="stroke-width:1.75;stroke:var(--ink-%d);fill:none"/>`, &path, of[i].Ink)
 	}
 	b.WriteString("</svg>")
-	// The text consists only of our numbers and of times, so it contains nothing from the log.
+	// The drawing has only numbers and times, and no text from the log.
 	return template.HTML(b.String())
 }
 
-// scale divides an axis that reaches at least to n into at most five equal parts. The length of a part, each, is a
-// round number.
+// scale divides an axis that reaches at least to n into at most five equal parts. The result each is the length of a
+// part, and a round number.
 func scale(n int64) (each, parts int64) {
 	for each = 1; ; each *= 10 {
 		for _, of := range [...]int64{1, 2, 5} {

@@ -56,7 +56,7 @@ type page struct {
 	More                  int       // the number of rules that are not in Rows
 	Tops                  []replay.Subject
 	Findings, Broken      []string
-	FirstUnread           bool // there are more lines that could not be read
+	FirstUnread           bool // the page shows only the first of the unreadable lines
 	Hardness              [6]string
 	AboutRules, AboutDown string
 	Verdict               string // the verdict of the comparison
@@ -111,7 +111,7 @@ func HTML(w io.Writer, r *replay.Report) error {
 		all := changes(d)
 		p.Verdict, p.Changes = verdict(r, d), all[:min(len(all), pageRules)]
 	}
-	var b strings.Builder // so that no half page is written if the template fails
+	var b strings.Builder // a failing template must not leave half a page in w
 	if err := pageTemplate().Execute(&b, p); err != nil {
 		return err
 	}
@@ -119,8 +119,8 @@ func HTML(w io.Writer, r *replay.Report) error {
 	return err
 }
 
-// byRefusals returns the rules that were judged. Rules with the most denials come first; equal ones are in the
-// order of the policy.
+// byRefusals returns the rules that were judged. Rules with the most denials come first. Rules with the same number
+// of denials are in the order of the policy.
 func byRefusals(r *replay.Report) []string {
 	names := slices.DeleteFunc(slices.Clone(r.Order), func(name string) bool { _, ok := r.Rules[name]; return !ok })
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(r.Rules[b].Refused, r.Rules[a].Refused) })

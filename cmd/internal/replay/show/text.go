@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	textSubjects = 10 // how many subjects the text lists
+	textSubjects = 10 // the maximum number of subjects in the text
 	textRules    = 40
 	textLines    = 5
 	barWidth     = 12
 )
 
-// Text writes a report for a terminal with a number of columns; 0 is any number. Text from the log cannot control
-// the terminal.
+// Text writes a report for a terminal. The parameter width is the number of its columns; 0 means unknown. Text from
+// the log cannot control the terminal.
 func Text(w io.Writer, r *replay.Report, width int) error {
 	p := &printer{Writer: bufio.NewWriter(w), width: width}
 	if width <= 0 || width > 160 {
@@ -55,8 +55,8 @@ func (p *printer) section(name string) {
 	p.paragraph("", strings.ToUpper(name))
 }
 
-// paragraph writes the parameters first and text one after the other, in lines of the printer's width. All lines
-// but the first one are indented.
+// paragraph writes the parameter first, followed by text, in lines of the printer's width. All lines but the first
+// one are indented.
 func (p *printer) paragraph(first, text string) {
 	indent := utf8.RuneCountInString(first)
 	for i, line := range words.Wrap(text, min(p.width, 100)-indent) {
@@ -166,8 +166,8 @@ func formats(files []feed.File) string {
 	return " (" + safe(strings.Join(names, ", "), 200) + ")"
 }
 
-// spark draws a series in at most width characters. Each character stands for the largest of an equal number of
-// steps.
+// spark draws a series in at most width characters. Each character stands for the same number of steps, and shows the
+// largest count of these.
 func spark(series []int64, width int) string {
 	each := (len(series) + width - 1) / width
 	most := max(1, slices.Max(series))
@@ -234,7 +234,7 @@ func (p *printer) rules(r *replay.Report) {
 	}
 }
 
-// what describes a rule: its limits, or that it blocks or exempts, and whether it is a shadow.
+// what describes what a rule does, and whether it is in shadow mode.
 func what(rule replay.Rule) string {
 	if rule.Shadow {
 		return limit(rule) + " (shadow)"
@@ -268,7 +268,7 @@ func aboutRules(r *replay.Report) string {
 	return text
 }
 
-const aboutDown = "Down is the longest time from a denial to the next request that was allowed, or that would have been allowed after the Retry-After. Once counts those with only one denial."
+const aboutDown = "Down is the longest time from a denial to the next request that was allowed, or that would have been allowed after the Retry-After. Once means that there was only one denial."
 
 func longest(rule replay.Rule) string {
 	if rule.Refused == 0 || rule.Longest <= 0 {
@@ -299,7 +299,7 @@ func (p *printer) subjects(r *replay.Report) {
 	}
 }
 
-// down returns how long a subject was down, if a later request of it was allowed.
+// down returns how long a subject was down, or a dash.
 func down(s replay.Subject) string {
 	if s.Down <= 0 {
 		return "–"
@@ -307,7 +307,7 @@ func down(s replay.Subject) string {
 	return words.Span(s.Down)
 }
 
-// bar draws a bar as long as the ratio of n to longest.
+// bar draws a bar whose length is proportional to n. If n equals longest, the bar has the full width.
 func bar(n, longest int64) string {
 	full := int(barWidth * n / max(1, longest))
 	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)
@@ -326,10 +326,10 @@ func (p *printer) list(name string, sentences []string, limit int) {
 // findings returns conclusions about the rules from the counts, in sentences.
 func findings(r *replay.Report) (found []string) {
 	if len(r.NeverHit) > 0 {
-		found = append(found, "No request met "+names(r.NeverHit)+".")
+		found = append(found, "No request matched "+names(r.NeverHit)+".")
 	}
 	for _, s := range r.Shadowed {
-		found = append(found, fmt.Sprintf("All that %s denies, %s denies, too: it makes no difference here.", safe(s.Rule, 64), safe(s.By, 64)))
+		found = append(found, fmt.Sprintf("%[2]s denies every request that %[1]s denies, so %[1]s makes no difference in this log.", safe(s.Rule, 64), safe(s.By, 64)))
 	}
 	for _, name := range r.Order {
 		rule, ok := r.Rules[name]
@@ -338,7 +338,7 @@ func findings(r *replay.Report) (found []string) {
 		}
 		name = safe(name, 64)
 		if rule.Boundary > 0.2 && rule.Refused >= 20 {
-			found = append(found, fmt.Sprintf("%s of the denials by %s are in the first tenth of its window: clients send bursts when it begins. A bucket, or a sliding window, spreads them.", share(int64(rule.Boundary*1000+0.5), 1000), name))
+			found = append(found, fmt.Sprintf("%s of the denials by %s are in the first tenth of its window: clients send bursts when a window begins. A bucket or a sliding window spreads these bursts.", share(int64(rule.Boundary*1000+0.5), 1000), name))
 		}
 		if rule.Shadow && rule.Refused > 0 {
 			others := humanize.Comma(rule.Alone) + " of which no other rule denies"
@@ -357,7 +357,7 @@ func findings(r *replay.Report) (found []string) {
 	return found
 }
 
-// names lists some of the names, and how many more there are.
+// names lists some of the names, and gives the number of the others.
 func names(all []string) string {
 	const most = 8
 	shown := make([]string, min(len(all), most))
@@ -411,7 +411,7 @@ func (p *printer) doubts(r *replay.Report) {
 func broken(r *replay.Report) (all []string) {
 	for _, f := range r.Log.Files {
 		if f.Broken != "" {
-			all = append(all, f.Name+" breaks off, and what was before that is counted: "+f.Broken)
+			all = append(all, f.Name+" breaks off; the lines before the break are counted: "+f.Broken)
 		}
 	}
 	return all
@@ -434,7 +434,7 @@ func (p *printer) difference(r *replay.Report, d *replay.Difference) {
 	p.clients("denied less", d.Relieved)
 	for _, n := range notJudged(r, d) {
 		p.line("")
-		p.paragraph("  - ", safe("Not judged of the other policy: "+n.Rule+". "+n.Why, 300))
+		p.paragraph("  - ", safe("Not judged in the other policy: "+n.Rule+". "+n.Why, 300))
 	}
 }
 
@@ -482,11 +482,11 @@ func verdict(r *replay.Report, d *replay.Difference) string {
 	case d.Newly == 0:
 		text += humanize.Comma(d.Only) + " fewer"
 	default:
-		text += fmt.Sprintf("%s that pass now, and no longer %s others", humanize.Comma(d.Newly), humanize.Comma(d.Only))
+		text += fmt.Sprintf("%s that are allowed now, and no longer %s others", humanize.Comma(d.Newly), humanize.Comma(d.Only))
 	}
 	text += "."
 	if d.ClientsNewly == 0 && d.ClientsFreed == 0 {
-		return text + " It would deny the same clients, of each more or less."
+		return text + " It would deny the same clients, but other numbers of their requests."
 	}
 	newly := none(d.ClientsNewly, "client")
 	return fmt.Sprintf("%s %s would newly be denied, and %s no longer at all.",

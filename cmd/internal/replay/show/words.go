@@ -1,5 +1,5 @@
 // Package show renders the report of a replay, as text for a terminal and as an HTML page. All text in a report may
-// come from an attacker, so it is escaped in both. Package cli imports it; it imports package replay.
+// come from an attacker, so both forms escape it. Package cli imports it; it imports package replay.
 package show
 
 import (
@@ -46,7 +46,8 @@ func when(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05")
 }
 
-// maxMarks is how many marks, such as accents, one character may have. More would reach into the lines around it.
+// maxMarks is the maximum number of marks, such as accents, on a character. More marks would reach into the lines
+// above and below.
 const maxMarks = 2
 
 // safe returns text from a log in a form that affects neither a terminal nor the lines around it, in at most

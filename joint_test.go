@@ -229,13 +229,13 @@ func TestUsage(t *testing.T) {
 	if d, err := wrong.Take(ctx, "a", 1); !errors.Is(err, sluice.ErrUsage) || d != (sluice.Decision{}) {
 		t.Errorf("a limit as a lock: %+v, %v", d, err)
 	}
-	away := errors.New("the store is away")
-	down := limiterOf(t, &spy{err: away}, "1/second", "5/day")
+	unavailable := errors.New("the store is unavailable")
+	down := limiterOf(t, &spy{err: unavailable}, "1/second", "5/day")
 	for what, err := range map[string]error{
 		"Take": taken(down.Take(ctx, "a", 1)), "TakeLimit": taken(down.TakeLimit(ctx, "a", 1, second)), "Wait": down.Wait(ctx, "a", 1),
 		"Peek": taken(down.Peek(ctx, "a")), "Reset": down.Reset(ctx, "a"),
 	} {
-		if !errors.Is(err, away) || errors.Is(err, sluice.ErrUsage) {
+		if !errors.Is(err, unavailable) || errors.Is(err, sluice.ErrUsage) {
 			t.Errorf("%s: %v is no error of the store", what, err)
 		}
 	}

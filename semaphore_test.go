@@ -111,14 +111,14 @@ func TestSemaphoreHoldsOn(t *testing.T) {
 			time.Sleep(kernel.PermitLasts / 3)
 			acquire(t, other, "a", false)
 		}
-		store.fail(errors.New("away")) // it does not come back before the place is free
+		store.fail(errors.New("unavailable")) // it does not come back before the place is free
 		time.Sleep(kernel.PermitLasts)
 		store.fail(nil)
 		acquire(t, other, "a", true)()
 		release()
 
 		release = acquire(t, other, "a", true)
-		store.fail(errors.New("away")) // and now it does
+		store.fail(errors.New("unavailable")) // and now it does
 		time.Sleep(kernel.PermitLasts * 2 / 3)
 		store.fail(nil)
 		time.Sleep(kernel.PermitLasts * 2 / 3)
@@ -203,10 +203,10 @@ func TestSemaphoreWaitEnds(t *testing.T) {
 		if _, err := s.Wait(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
 			t.Errorf("a Wait for what is taken ends with %v", err)
 		}
-		away := errors.New("away")
-		store.fail(away)
-		if _, err := s.Wait(t.Context(), "a"); !errors.Is(err, away) {
-			t.Errorf("a Wait for a store that is away ends with %v", err)
+		unavailable := errors.New("unavailable")
+		store.fail(unavailable)
+		if _, err := s.Wait(t.Context(), "a"); !errors.Is(err, unavailable) {
+			t.Errorf("a Wait for a store that is unavailable ends with %v", err)
 		}
 		store.fail(nil)
 		release()
@@ -234,8 +234,8 @@ func TestReleasedAgain(t *testing.T) {
 		store := newSpy()
 		s := semaphore(t, store, 2)
 		first, second := acquire(t, s, "a", true), acquire(t, s, "a", true)
-		away := errors.New("away")
-		store.fail(away)
+		unavailable := errors.New("unavailable")
+		store.fail(unavailable)
 		first()
 		time.Sleep(kernel.PermitLasts / 3)
 		store.fail(nil)
@@ -250,7 +250,7 @@ func TestReleasedAgain(t *testing.T) {
 			t.Errorf("%d takes when nothing is held and nothing is owed", n)
 		}
 		third := acquire(t, s, "a", true)
-		store.fail(away) // for longer than a place lasts: it is forgotten
+		store.fail(unavailable) // for longer than a place lasts: it is forgotten
 		third()
 		time.Sleep(time.Minute)
 		store.takes.Store(0)

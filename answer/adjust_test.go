@@ -94,7 +94,7 @@ func TestAdjustNothing(t *testing.T) {
 		t.Errorf("%d places and %d units are left, want 2 and 3: %v", each[0].Remaining, each[1].Remaining, err)
 	}
 	for _, d := range []policy.Decision{
-		{Allowed: true, Err: errors.New("away"), Results: d.Results},
+		{Allowed: true, Err: errors.New("unavailable"), Results: d.Results},
 		{Allowed: true, Results: []policy.Result{{Plan: limiter.Plans()[1], Cost: 2, Decision: sluice.Decision{Origin: sluice.ByOnError}}}},
 	} {
 		Adjust(t.Context(), limiter, "k", &d, at, 5)

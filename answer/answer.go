@@ -136,7 +136,7 @@ func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault str
 	if a.most = MostRestrictive(a.results, d.Now); a.most < 0 {
 		return
 	}
-	a.header = e.headers.of(a.results, e.Dialect, a.decision.Now)
+	a.header = e.headers.get(a.results, e.Dialect, a.decision.Now)
 	if stated {
 		a.encodeState(f, sent)
 	}

@@ -358,12 +358,12 @@ func TestHeaderCache(t *testing.T) {
 					want = append(want, fmt.Sprintf(`"%s";q=%d;w=%d`, cmp.Or(r.Name, r.Rule), q, w))
 				}
 			}
-			if got := c.of(set, Draft11, 0).policy; got != strings.Join(want, ", ") {
+			if got := c.get(set, Draft11, 0).policy; got != strings.Join(want, ", ") {
 				t.Fatalf("%v: %s", set, got)
 			}
 		}
 	}
-	if first := c.of(sets[0], Draft11, 0); first != c.of(sets[0], Draft11, 1) {
+	if first := c.get(sets[0], Draft11, 0); first != c.get(sets[0], Draft11, 1) {
 		t.Error("nothing is kept")
 	}
 }

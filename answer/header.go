@@ -46,9 +46,9 @@ type label struct {
 // there are many, some headers are made again each time.
 type headerCache [256]atomic.Pointer[policyHeader]
 
-// of returns the header for the reported results at the time now, from the cache if it is there. Shadows are not
+// get returns the header for the reported results at the time now, from the cache if it is there. Shadows are not
 // reported, because clients would slow down for nothing.
-func (c *headerCache) of(results []policy.Result, dialect Dialect, now int64) *policyHeader {
+func (c *headerCache) get(results []policy.Result, dialect Dialect, now int64) *policyHeader {
 	var h uint64
 	for i := range results {
 		if r := &results[i]; !r.Shadow {

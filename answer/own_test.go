@@ -71,7 +71,7 @@ func TestOwnAnswerHasNothingOfTheRequest(t *testing.T) {
 	const marker = "m4rk3r"
 	hostile := `"><script>` + marker + "\r\nX-" + marker + ": 1"
 	refused := 0
-	for _, store := range []sluice.Store{memory.New(), awayStore{}} {
+	for _, store := range []sluice.Store{memory.New(), unavailableStore{}} {
 		e := policy.NewEngine(store, p)
 		for _, path := range []string{"/", "/", "/signed", "/login", "/login", "/costly", "/all", "/all", "/signed/../" + marker, "/all;" + marker} {
 			r := &policy.Request{
@@ -105,7 +105,7 @@ func TestOwnHeadersAreNoneOfOurs(t *testing.T) {
 	names := map[string]bool{}
 	for dialect := range NoRateLimit + 1 {
 		e := Encoder{Dialect: dialect, DegradedField: true}
-		for _, engine := range []*policy.Engine{policy.NewEngine(memory.New(), p), policy.NewEngine(awayStore{}, p)} {
+		for _, engine := range []*policy.Engine{policy.NewEngine(memory.New(), p), policy.NewEngine(unavailableStore{}, p)} {
 			for range 2 {
 				d := engine.Decide(t.Context(), &policy.Request{Path: "/login"})
 				h := http.Header{}

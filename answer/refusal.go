@@ -163,7 +163,7 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 	switch {
 	case a.fault != "":
 		s := newSentence(a.fault)
-		return append(dst, s.in(a.media)...)
+		return append(dst, s.encoded(a.media)...)
 	case d.NoBodyMemory():
 		dst = append(dst, "The bodies of other requests take up the memory for bodies."...)
 	case d.Missing != "":
@@ -175,7 +175,7 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 	case d.Unavailable || a.most < 0:
 		dst = append(dst, "The request cannot be taken at the moment."...)
 	default:
-		dst = append(dst, a.mostLabel().sentence.in(a.media)...)
+		dst = append(dst, a.mostLabel().sentence.encoded(a.media)...)
 		if d.RetryAfter == sluice.Never {
 			r := &a.results[a.most]
 			dst = append(append(dst, " The request asks for "...), r.Plan.Limit.Amount(r.Cost)...)
@@ -226,7 +226,7 @@ func (a *Answer) missing() string {
 		text = wireName(what) + " can be read in more than one way."
 	}
 	s := newSentence(text)
-	return s.in(a.media)
+	return s.encoded(a.media)
 }
 
 // sentence is a text of printable ASCII, unescaped and as the inside of a string of JSON.
@@ -237,7 +237,7 @@ func newSentence(text string) sentence {
 	return sentence{text, string(quoted[1 : len(quoted)-1])}
 }
 
-func (s *sentence) in(media int) string {
+func (s *sentence) encoded(media int) string {
 	if media == plainText {
 		return s.text
 	}

@@ -43,8 +43,8 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 			encoder.XFields = XDelta
 		case "nox":
 			encoder.XFields = NoXFields
-		case "away":
-			store = awayStore{}
+		case "unavailable":
+			store = unavailableStore{}
 		default:
 			t.Fatalf("no setting %q", word)
 		}

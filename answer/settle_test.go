@@ -90,7 +90,7 @@ func TestSettleLeaver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var d policy.Decision
-	Take(ctx, policytest.Limiter(t, awayStore{}, "1/hour"), "a", "k", 1, &d)
+	Take(ctx, policytest.Limiter(t, unavailableStore{}, "1/hour"), "a", "k", 1, &d)
 	if !d.Allowed || !d.Degraded {
 		t.Fatalf("before: %+v", d)
 	}
@@ -100,10 +100,10 @@ func TestSettleLeaver(t *testing.T) {
 	}
 }
 
-// awayStore is a shared store that cannot be reached.
-type awayStore struct{}
+// unavailableStore is a shared store that cannot be reached.
+type unavailableStore struct{}
 
-func (awayStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
+func (unavailableStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
 	return errors.New("connection refused")
 }
 
@@ -126,12 +126,12 @@ func TestOutage(t *testing.T) {
 // The memory of a decision serves the next one, and nothing of the last one stays.
 func TestTakeReuses(t *testing.T) {
 	well := policytest.Limiter(t, memory.New(), "5/hour")
-	away := policytest.Limiter(t, awayStore{}, "1/hour")
-	away.OnError = sluice.Deny
+	unavailable := policytest.Limiter(t, unavailableStore{}, "1/hour")
+	unavailable.OnError = sluice.Deny
 	var d, fresh policy.Decision
-	Take(t.Context(), away, "other", "k", 1, &d)
+	Take(t.Context(), unavailable, "other", "k", 1, &d)
 	if d.Allowed || !d.Unavailable || d.Err == nil {
-		t.Fatalf("the store is away: %+v", d)
+		t.Fatalf("the store is unavailable: %+v", d)
 	}
 	first := &d.Results[0]
 	Take(t.Context(), well, "one", "a", 1, &d)

@@ -118,16 +118,16 @@ func TestShards(t *testing.T) {
 			charge(t, s, sluice.Charge{Key: "1", Plan: p, Cost: 1}, sluice.Charge{Key: "2", Plan: p, Cost: 1})
 		})
 		// With requests for both, it takes probes to find out which part fails.
-		until(t, time.Second, "opens", func() bool { return s.Status().Shards[1].Away })
+		until(t, time.Second, "opens", func() bool { return s.Status().Shards[1].Unavailable })
 		for range 1000 {
 			start := time.Now()
-			for key, away := range map[string]bool{"1": false, "2": true} {
-				if r := take(t, s, key, p, sluice.Local); r.Origin.Degraded() != away || time.Since(start) != 0 {
+			for key, unavailable := range map[string]bool{"1": false, "2": true} {
+				if r := take(t, s, key, p, sluice.Local); r.Origin.Degraded() != unavailable || time.Since(start) != 0 {
 					t.Fatalf("%s: %+v after %v", key, r, time.Since(start))
 				}
 			}
 			time.Sleep(10 * time.Millisecond)
-			if s.Status().Shards[0].Away {
+			if s.Status().Shards[0].Unavailable {
 				t.Fatal("the other part's circuit is open")
 			}
 		}
@@ -181,11 +181,11 @@ func TestKnown(t *testing.T) {
 					synctest.Wait() // until the failure is counted
 				}
 				if st := s.Status(); failures > 20 || st.Shared != uint64(9*failures) || st.Local != uint64(failures) || len(told) != failures {
-					t.Errorf("away after %d failures, %d told: %+v", failures, len(told), st)
+					t.Errorf("unavailable after %d failures, %d told: %+v", failures, len(told), st)
 				}
 				r := spend(t, s, "known", p, 0, sluice.Local)
 				if d := p.Decide(0, r); d.Origin != sluice.ByLocalShare || d.Remaining != left {
-					t.Errorf("while the store is away: %+v, want %d left", d, left)
+					t.Errorf("while the store is unavailable: %+v, want %d left", d, left)
 				}
 			})
 		})
@@ -298,7 +298,7 @@ func TestKnownInPart(t *testing.T) {
 			fail("2")
 			fail("1")
 		}
-		if st := s.Status(); !st.Shards[0].Away || st.Shards[1].Away {
+		if st := s.Status(); !st.Shards[0].Unavailable || st.Shards[1].Unavailable {
 			t.Errorf("status %+v", st)
 		}
 	})

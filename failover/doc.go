@@ -64,7 +64,7 @@
 // during an outage, without Config.Instances, assumes that it is alone.
 //
 // An allowance starts at the level that the shared store had when this instance last charged the key or reserved
-// units for it ([Overheard]). An instance remembers about the last 16,000 keys. A log is assumed to stay as full as
+// units for it ([Observable]). An instance remembers about the last 16,000 keys. A log is assumed to stay as full as
 // it was until its newest unit expires.
 //
 // If a key was in debt ([sluice.Charge].Owe) when the shared store last answered for it, each allowance starts with

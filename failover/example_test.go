@@ -12,16 +12,16 @@ import (
 	"github.com/sluicehq/sluice/failover"
 )
 
-// away is a store that never answers.
-type away struct{}
+// unavailable is a store that never answers.
+type unavailable struct{}
 
-func (away) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
+func (unavailable) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
 	return errors.New("no route to host")
 }
 
-// While the shared store is away, what each charge says decides.
+// While the shared store is unavailable, what each charge says decides.
 func Example() {
-	store := failover.New(failover.Bulkhead(away{}, 100), failover.Config{Instances: 2, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	store := failover.New(failover.Bulkhead(unavailable{}, 100), failover.Config{Instances: 2, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	defer store.Close()
 	limit, err := sluice.ParseLimit("4/day")
 	if err != nil {

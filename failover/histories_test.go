@@ -33,7 +33,7 @@ func TestHistories(t *testing.T) {
 		status := func() map[string]int {
 			st := s.Status()
 			numbers := map[string]int{
-				"away": 0, "owing": st.Owing, "instances": int(s.Instances()), "written": int(st.WrittenBack), "unreadable": int(st.Unreadable),
+				"unavailable": 0, "owing": st.Owing, "instances": int(s.Instances()), "written": int(st.WrittenBack), "unreadable": int(st.Unreadable),
 				"shared": int(st.Shared), "local": int(st.Local), "failed": int(st.Failed), "timed_out": int(st.TimedOut),
 				// lines of the log
 				"changes": log.about("=\"shared store is"), "uncounted": log.about("cannot count the instances"),
@@ -41,7 +41,7 @@ func TestHistories(t *testing.T) {
 				"unreadable_lines": log.about("contains foreign data"), "left_out": log.about("not_logged_since=400"),
 			}
 			if st.Degraded() {
-				numbers["away"] = 1
+				numbers["unavailable"] = 1
 			}
 			return numbers
 		}

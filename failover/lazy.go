@@ -17,7 +17,7 @@ type Lazy struct {
 	open     func(context.Context) (Shared, error)
 	store    atomic.Pointer[Shared] // nil until open has succeeded
 	reason   atomic.Pointer[uncharged]
-	listener atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
+	listener atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see ObserveCalls
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
 }
@@ -82,8 +82,8 @@ func (p *Lazy) TakeEachWithin(ctx context.Context, wait time.Duration, calls []s
 	}
 }
 
-// Overhear implements [Overheard].
-func (p *Lazy) Overhear(listener func(c *sluice.Charge, r *sluice.Receipt)) {
+// ObserveCalls implements [Observable].
+func (p *Lazy) ObserveCalls(listener func(c *sluice.Charge, r *sluice.Receipt)) {
 	p.listener.Store(&listener)
 	p.passOn()
 }
@@ -92,7 +92,7 @@ func (p *Lazy) Overhear(listener func(c *sluice.Charge, r *sluice.Receipt)) {
 func (p *Lazy) passOn() {
 	s, listener := p.store.Load(), p.listener.Load()
 	if s != nil && listener != nil {
-		overhear(*s, *listener)
+		observeCalls(*s, *listener)
 	}
 }
 

@@ -34,16 +34,16 @@ type Shared interface {
 	Heartbeat(ctx context.Context, id string) (instances int, err error)
 }
 
-// Overheard is a [Shared] that makes additional calls to its server, as a lease.Store does to reserve units.
-// Overhear registers a function that is called with the charges and receipts of these calls, so that local
+// Observable is a [Shared] that makes additional calls to its server, as a lease.Store does to reserve units.
+// ObserveCalls registers a function that is called with the charges and receipts of these calls, so that local
 // allowances start with the latest state. The function is called from any goroutine.
-type Overheard interface {
-	Overhear(listener func(c *sluice.Charge, r *sluice.Receipt))
+type Observable interface {
+	ObserveCalls(listener func(c *sluice.Charge, r *sluice.Receipt))
 }
 
-func overhear(shared Shared, listener func(c *sluice.Charge, r *sluice.Receipt)) {
-	if o, ok := shared.(Overheard); ok {
-		o.Overhear(listener)
+func observeCalls(shared Shared, listener func(c *sluice.Charge, r *sluice.Receipt)) {
+	if o, ok := shared.(Observable); ok {
+		o.ObserveCalls(listener)
 	}
 }
 

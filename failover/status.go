@@ -31,9 +31,9 @@ type Status struct {
 
 // ShardStatus is the state of a part of the shared store.
 type ShardStatus struct {
-	// Away reports that the circuit breaker of the part is open: the Store sends it only probes.
-	Away bool
-	// Since is when Away last changed, or when the part was first seen.
+	// Unavailable reports that the circuit breaker of the part is open: the Store sends it only probes.
+	Unavailable bool
+	// Since is when Unavailable last changed, or when the part was first seen.
 	Since time.Time
 	// LastError is the last failure, or nil. It stays after the part has recovered.
 	LastError error
@@ -42,7 +42,7 @@ type ShardStatus struct {
 // Degraded reports whether any part of the shared store is unavailable.
 func (s Status) Degraded() bool {
 	for _, h := range s.Shards {
-		if h.Away {
+		if h.Unavailable {
 			return true
 		}
 	}

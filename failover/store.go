@@ -106,7 +106,7 @@ func New(shared Shared, c Config) *Store {
 	if p, ok := shared.(*Lazy); ok && !p.Ready() {
 		first.trip(p.reason.Load())
 	}
-	overhear(shared, s.saw)
+	observeCalls(shared, s.saw)
 	s.running.Go(s.writeBack)
 	s.running.Go(s.watchIdle)
 	return s

@@ -295,8 +295,8 @@ func many(p *sluice.Plan, n int) []sluice.TakeCall {
 	return calls
 }
 
-// checkAway checks the receipts of many while the shared store is away, of a limit of n/3.
-func checkAway(t *testing.T, calls []sluice.TakeCall, most int) {
+// checkUnavailable checks the receipts of many while the shared store is away, of a limit of n/3.
+func checkUnavailable(t *testing.T, calls []sluice.TakeCall, most int) {
 	t.Helper()
 	for i, c := range calls {
 		r, on := c.Receipts[0], sluice.OnError(i%3)
@@ -328,7 +328,7 @@ func TestEach(t *testing.T) {
 			if took := time.Since(began); took > failover.DefaultDeadline {
 				t.Errorf("%s: a list took %v", name, took)
 			}
-			checkAway(t, calls, 50)
+			checkUnavailable(t, calls, 50)
 			if s.Status().Degraded() {
 				t.Errorf("%s: a single list has opened the circuit", name)
 			}

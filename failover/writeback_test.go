@@ -162,7 +162,7 @@ func TestWriteBackOfShards(t *testing.T) {
 			take(t, s, "1", p, sluice.Deny)
 			take(t, s, "2", p, sluice.Deny)
 			st := s.Status()
-			return len(st.Shards) == 2 && st.Shards[0].Away && st.Shards[1].Away
+			return len(st.Shards) == 2 && st.Shards[0].Unavailable && st.Shards[1].Unavailable
 		})
 		for i := range keys {
 			admitted(t, s, 5, fmt.Sprint("1-", i), p)

@@ -103,9 +103,9 @@ func (o *outcome) end(err error) {
 	o.status = httpStatus(s.Code())
 }
 
-// of returns the outcome. If the call failed after its client had left, the status is unknown, because the client
+// final returns the outcome. If the call failed after its client had left, the status is unknown, because the client
 // has not received it.
-func (o *outcome) of(ctx context.Context) policy.Outcome {
+func (o *outcome) final(ctx context.Context) policy.Outcome {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	answered := o.status

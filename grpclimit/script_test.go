@@ -38,7 +38,7 @@ func playCalls(t *testing.T, c *testkit.Case) {
 	client := &grpclimit.Client{}
 	for _, word := range c.Options("config") {
 		switch name, value, _ := strings.Cut(word, "="); name {
-		case "away":
+		case "unavailable":
 			store.Set(faultstore.Refused)
 		case "waits":
 			options = waiting(client)

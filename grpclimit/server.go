@@ -128,7 +128,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		return handler(ctx, req)
 	}
 	o := newOutcome(ctx)
-	defer func() { s.engine.Settle(ctx, d, o.of(ctx)) }()
+	defer func() { s.engine.Settle(ctx, d, o.final(ctx)) }()
 	response, err = handler(o.context(ctx), req)
 	o.sent(response)
 	o.end(err)
@@ -161,7 +161,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		return handler(srv, stream)
 	}
 	o := newOutcome(ctx)
-	defer func() { s.engine.Settle(ctx, d, o.of(ctx)) }()
+	defer func() { s.engine.Settle(ctx, d, o.final(ctx)) }()
 	err = handler(srv, &watched{stream, o, o.context(ctx)})
 	o.end(err)
 	return err

@@ -107,7 +107,7 @@ func awaitDelay(t *testing.T, what string, limiter *sluice.Limiter, hours float6
 }
 
 // The log says once that the store is away, and once that it is back; responses say so if they are to.
-func TestStoreAway(t *testing.T) {
+func TestStoreUnavailable(t *testing.T) {
 	t.Parallel()
 	store := faultstore.New(memory.New())
 	var log bytes.Buffer
@@ -144,7 +144,7 @@ func TestWiringErrors(t *testing.T) {
 	}
 }
 
-var errDatabase = errors.New("the database is away")
+var errDatabase = errors.New("the database is unavailable")
 
 // plans chooses by the header X-Plan, and counts by X-Key.
 func plans(t *testing.T) func(*http.Request) (Choice, error) {

@@ -27,8 +27,8 @@ func TestAnswerer(t *testing.T) {
 	mine := httptest.NewRecorder()
 	Config{Refuse: func(w http.ResponseWriter, _ *http.Request, d policy.Decision) {
 		fmt.Fprint(w, d.Err)
-	}}.Answerer().Answer(mine, httptest.NewRequest("GET", "/", nil), policy.Decision{Unavailable: true, Err: errors.New("the database is away")})
-	if mine.Code != 503 || mine.Body.String() != "the database is away" {
+	}}.Answerer().Answer(mine, httptest.NewRequest("GET", "/", nil), policy.Decision{Unavailable: true, Err: errors.New("the database is unavailable")})
+	if mine.Code != 503 || mine.Body.String() != "the database is unavailable" {
 		t.Errorf("an answer of one's own: %d %s", mine.Code, mine.Body)
 	}
 }

@@ -85,7 +85,7 @@ func scripted(t *testing.T, c *testkit.Case) (http.Handler, *policy.Engine) {
 					fmt.Fprintf(w, "lacks %q, blocked by %q, %d results, error %v", d.Missing, d.Blocked, len(d.Results), d.Err)
 				}
 			}
-		case name == "away":
+		case name == "unavailable":
 			store.Set(faultstore.Refused)
 		case name == "orders":
 			handler = obey

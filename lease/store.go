@@ -32,7 +32,7 @@ type Store struct {
 	pools    table
 	counters [counters]atomic.Uint64
 	joints   sync.Pool
-	listener atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
+	listener atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see ObserveCalls
 
 	inserting sync.Mutex // guards the following fields
 	held      []*pool    // the pools in the table
@@ -99,9 +99,9 @@ func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err er
 	return s.shared.Heartbeat(ctx, id)
 }
 
-// Overhear registers a function that is called with the shared store's receipts of reservations. No Take returns
+// ObserveCalls registers a function that is called with the shared store's receipts of reservations. No Take returns
 // these receipts. The function is called from any goroutine, and must be quick. A failover.Store registers one.
-func (s *Store) Overhear(listener func(c *sluice.Charge, r *sluice.Receipt)) {
+func (s *Store) ObserveCalls(listener func(c *sluice.Charge, r *sluice.Receipt)) {
 	s.listener.Store(&listener)
 }
 

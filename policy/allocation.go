@@ -107,9 +107,9 @@ func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
 	}
 }
 
-// of returns the tenant that shares limit i, and the index of the charge for the tenant's time. t is nil if limit i
+// tenant returns the tenant that shares limit i, and the index of the charge for the tenant's time. t is nil if limit i
 // is not shared.
-func (a *allocations) of(i int) (t *tenant, turn int) {
+func (a *allocations) tenant(i int) (t *tenant, turn int) {
 	for n := range a.list {
 		if a.list[n].charge == i {
 			return &a.list[n], a.first + n
@@ -120,7 +120,7 @@ func (a *allocations) of(i int) (t *tenant, turn int) {
 
 // join limits the result of a shared limit by the tenant's time.
 func (a *allocations) join(c *charges, i int, r *Result) (closed bool) {
-	if t, turn := a.of(i); t != nil {
+	if t, turn := a.tenant(i); t != nil {
 		t.join(r, &c.receipts[i], &c.list[turn], &c.receipts[turn])
 	}
 	return false // the limit's own charge is closed, too
@@ -226,7 +226,7 @@ func (a *allocations) taken(_ *input, c *charges) {
 
 // explain returns the tenant's allocation in words.
 func (a *allocations) explain(_ *charges, i int) string {
-	t, _ := a.of(i)
+	t, _ := a.tenant(i)
 	switch {
 	case t == nil:
 		return ""
@@ -314,16 +314,16 @@ func (s *shares) time(t time.Time) int64 {
 }
 
 // Demand returns the demand of the tenants of shared limits on this engine in the last seconds, or nil without
-// demand. Pass it to [Engine.HearDemand] of the other engines over the same store, about four times a second. The
+// demand. Pass it to [Engine.ReceiveDemand] of the other engines over the same store, about four times a second. The
 // result lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of all other
 // tenants. It takes some 12 KiB.
 func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }
 
-// HearDemand replaces the demand of the other engines by their latest outputs of [Engine.Demand]. The demand is
+// ReceiveDemand replaces the demand of the other engines by their latest outputs of [Engine.Demand]. The demand is
 // valid for a second; after that, limits are divided in line with the tenants' demand on this engine alone. Outputs
 // of another version are ignored.
-func (e *Engine) HearDemand(now time.Time, demands [][]byte) {
-	e.shares.Caps.Hear(e.shares.time(now), demands)
+func (e *Engine) ReceiveDemand(now time.Time, demands [][]byte) {
+	e.shares.Caps.Receive(e.shares.time(now), demands)
 }

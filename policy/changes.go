@@ -149,11 +149,11 @@ func (p *Policy) restarts(r *rule, before *Policy, old *rule) (all []Restart) {
 	}
 	compare(r.own.from, old.own.limits, r.own.limits)
 	for _, is := range r.tiers {
-		if was := old.tiers.of(is.tier); was != nil {
+		if was := old.tiers.limits(is.tier); was != nil {
 			compare(was.from, was.limits, is.limits)
 		}
 	}
-	if has, had := p.overrides.of(r), before.overrides.of(old); has != nil && had != nil {
+	if has, had := p.overrides.forRule(r), before.overrides.forRule(old); has != nil && had != nil {
 		has.Both(had, func(was, is *resolved) { compare(overridden, was.limits, is.limits) })
 	}
 	return all

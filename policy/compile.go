@@ -234,7 +234,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 			continue
 		}
 		tier := p.canonicalTier(name)
-		if out.tiers.of(tier) != nil {
+		if out.tiers.limits(tier) != nil {
 			c.fail(field, "keep one of them", "the tier %s cannot be distinguished from another of the rule", spelling.Quote(name))
 		}
 		if len(r.Tiers[name]) == 0 {

@@ -253,9 +253,9 @@ func (c *compiler) checkOutcome(r *rule) {
 	c.fail(field, "use another algorithm", "a leaky_bucket assigns each request a turn, which the response cannot take back")
 }
 
-// of returns the cost in the header of a request. If there are several values the largest counts; it is capped at
-// max, 0 becomes 1, and anything but a whole number becomes the default.
-func (c *cost) of(h http.Header) int64 {
+// fromHeader returns the cost in the header of a request. If there are several values the largest counts; it is
+// capped at max, 0 becomes 1, and anything but a whole number becomes the default.
+func (c *cost) fromHeader(h http.Header) int64 {
 	most := int64(0)
 	for _, v := range h[c.header] {
 		one := c.fixed

@@ -15,8 +15,8 @@ type overrides struct {
 	warnings []Problem
 }
 
-// of returns the overrides of a rule, or nil without any overrides.
-func (o *overrides) of(r *rule) *table.Table[*resolved] {
+// forRule returns the overrides of a rule, or nil without any overrides.
+func (o *overrides) forRule(r *rule) *table.Table[*resolved] {
 	if o.byRule == nil || r.index == adhoc {
 		return nil
 	}

@@ -110,8 +110,8 @@ func (p *penalties) beside(_ *input, c *charges) {
 	}
 }
 
-// of returns the index of the penalty's charge for limit i, or -1.
-func (p *penalties) of(i int) int {
+// chargeFor returns the index of the penalty's charge for limit i, or -1.
+func (p *penalties) chargeFor(i int) int {
 	for n := range p.list {
 		if o := &p.list[n]; o.first <= i && i < o.end {
 			return p.first + n
@@ -138,7 +138,7 @@ func (p *penalties) preview(_ *input, c *charges) {
 }
 
 func (p *penalties) join(c *charges, i int, r *Result) (closed bool) {
-	lock := p.of(i)
+	lock := p.chargeFor(i)
 	if lock < 0 {
 		return false
 	}

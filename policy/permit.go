@@ -262,7 +262,7 @@ func (e *Engine) takePermits(ctx context.Context, place string, cost int64) ([]s
 	}
 	for i := range receipts {
 		if receipts[i].Origin == sluice.ByOnError {
-			return nil, ErrStoreAway
+			return nil, ErrStoreUnavailable
 		}
 	}
 	return receipts, nil

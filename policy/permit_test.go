@@ -77,8 +77,8 @@ func TestPlacesThatAreNone(t *testing.T) {
 				t.Errorf("%q: %v", wrong, err)
 			}
 		}
-		if _, err := NewEngine(broken(errors.New("away")), e.Policy()).HoldPlace(t.Context(), place); err == nil {
-			t.Error("held although the store is away")
+		if _, err := NewEngine(broken(errors.New("unavailable")), e.Policy()).HoldPlace(t.Context(), place); err == nil {
+			t.Error("held although the store is unavailable")
 		}
 	})
 }

@@ -126,8 +126,8 @@ type tierLimits struct {
 // tiersOfRule are sorted by name. Rules have a handful of tiers at most, which are faster to compare than to hash.
 type tiersOfRule []tierLimits
 
-// of returns the limits for a tier, or nil.
-func (all tiersOfRule) of(tier string) *resolved {
+// limits returns the limits for a tier, or nil.
+func (all tiersOfRule) limits(tier string) *resolved {
 	for i := range all {
 		if all[i].tier == tier {
 			return &all[i].resolved

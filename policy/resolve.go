@@ -192,7 +192,7 @@ func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 		}
 	}
 	if r.tiers != nil {
-		if t := r.tiers.of(s.tierName(in)); t != nil {
+		if t := r.tiers.limits(s.tierName(in)); t != nil {
 			return t, 0
 		}
 	}
@@ -202,7 +202,7 @@ func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 // overrideOf returns the override in force for the subject with the key that was built, and its limits, or nil.
 func (s *subjects) overrideOf(in *input, r *rule) (*table.Entry, *resolved) {
 	all := &in.policy.overrides
-	if t := all.of(r); t != nil {
+	if t := all.forRule(r); t != nil {
 		if e := t.Find(s.keys.Subject, in.clock); e != nil {
 			s.override = &all.list[e.Item]
 			return e, t.Value(e)

@@ -606,13 +606,13 @@ func init() {
 		},
 		"swap": func(s *script, _, _, block []string) { s.engine.Swap(parse(s.T, strings.Join(block, "\n"))) },
 		"store": func(s *script, words, _, _ []string) {
-			if words[0] == "fallback" { // of a shared store that is away
-				away := failover.Bulkhead(broken(errors.New("away")), 0)
-				shared := failover.New(away, failover.Config{Logger: slog.New(slog.DiscardHandler)})
+			if words[0] == "fallback" { // of a shared store that is unavailable
+				unavailable := failover.Bulkhead(broken(errors.New("unavailable")), 0)
+				shared := failover.New(unavailable, failover.Config{Logger: slog.New(slog.DiscardHandler)})
 				s.Cleanup(func() { shared.Close() })
 				s.use(NewEngine(shared, s.engine.Policy()))
 			}
-			s.store.set(map[string]error{"away": errors.New("away")}[words[0]], words[0] == "without-locks")
+			s.store.set(map[string]error{"unavailable": errors.New("unavailable")}[words[0]], words[0] == "without-locks")
 		},
 		"subjects": func(s *script, words, want, _ []string) { // SUBJECT=TIER…: the table in place of the old one
 			var all []TierSubject

@@ -108,7 +108,7 @@ func (f *fleet) talk() {
 	for i, e := range f.engines {
 		others := slices.Delete(slices.Clone(said), i, i+1)
 		others = slices.DeleteFunc(others, func(post []byte) bool { return post == nil })
-		e.HearDemand(time.Now().Add(f.off[i]), others)
+		e.ReceiveDemand(time.Now().Add(f.off[i]), others)
 	}
 }
 
@@ -297,12 +297,12 @@ func TestShareOfTwo(t *testing.T) {
 }
 
 // An engine divides by what others are asked for, too: by itself, neither of two has too little for its tenant.
-func TestShareIsHeard(t *testing.T) {
+func TestShareReceivesDemand(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		all := []*caller{{name: "a", rate: 700, only: 1}, {name: "b", tier: "pro", rate: 900, only: 2, phase: 0.5}}
 		newFleet(t, 2, "1000/second").serve(t, all, 8*time.Second, nil)
-		near(t, "heard", all[0], 3, 8, 250)
-		near(t, "heard", all[1], 3, 8, 750)
+		near(t, "received", all[0], 3, 8, 250)
+		near(t, "received", all[1], 3, 8, 750)
 	})
 }
 
@@ -322,9 +322,9 @@ func TestShareIsLent(t *testing.T) {
 		too := &caller{name: "too", rate: 3000, phase: 0.5}
 		total := newFleet(t, 1, "1000/second").serve(t, []*caller{comes, little, floods, too}, 13*time.Second, nil)
 		for _, from := range []int{2, 11} {
-			near(t, "while one is away", floods, from, from+2, 475)
-			near(t, "while one is away", too, from, from+2, 475)
-			near(t, "while one is away", little, from, from+2, 50)
+			near(t, "while one is unavailable", floods, from, from+2, 475)
+			near(t, "while one is unavailable", too, from, from+2, 475)
+			near(t, "while one is unavailable", little, from, from+2, 50)
 		}
 		if total[8] < 750 {
 			t.Errorf("in the second after one has left, %v passed: %v", total[8], total)
@@ -388,7 +388,7 @@ func TestShareSettles(t *testing.T) {
 
 // While the shared store is away each instance shares its part of the limit among its tenants, and when it is
 // back all share the whole again.
-func TestShareAway(t *testing.T) {
+func TestShareUnavailable(t *testing.T) {
 	t.Parallel()
 	for n, all := range map[int][]float64{2: {19, 193}, 4: {7, 193}} {
 		for _, steady := range all {

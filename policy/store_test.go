@@ -85,7 +85,7 @@ func TestTags(t *testing.T) {
 
 func TestDefaultOnError(t *testing.T) {
 	t.Parallel()
-	for _, row := range names(t, "words of paths that close a rule while the store is away") {
+	for _, row := range names(t, "words of paths that close a rule while the store is unavailable") {
 		p := must(pattern.Parse(row.In))
 		if got := defaultOnError(nil, []*pattern.Pattern{p}, false); fmt.Sprint(got) != row.Want {
 			t.Errorf("%q: %v, want %v", row.In, got, row.Want)

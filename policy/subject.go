@@ -38,9 +38,9 @@ type Subject struct {
 	shadow  bool     // the rule is a shadow for the subject
 }
 
-// ErrStoreAway is returned if the shared store did not answer. If just the answer was lost, the store has made the
-// change nevertheless.
-var ErrStoreAway = errors.New("policy: the shared store is unavailable, and the change may or may not have been made")
+// ErrStoreUnavailable is returned if the shared store did not answer. If just the answer was lost, the store has made
+// the change nevertheless.
+var ErrStoreUnavailable = errors.New("policy: the shared store is unavailable, and the change may or may not have been made")
 
 // Subject returns the subject of a rule with these values in its key. The map is keyed by the key parts as written
 // in the rule. Values are normalized as values of requests are, so that "2001:db8::1" stands for its network. An
@@ -224,7 +224,7 @@ func (s *Subject) possibleLimits(w *work) []counted {
 	}
 	if tier, known := w.subjects.tierOfKey(&w.input, r); !known {
 		return r.limits()
-	} else if limits := r.tiers.of(tier); limits != nil {
+	} else if limits := r.tiers.limits(tier); limits != nil {
 		return limits.counted()
 	}
 	return r.own.counted()
@@ -339,7 +339,7 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 		return nil, err
 	}
 	if slices.ContainsFunc(c.receipts, func(r sluice.Receipt) bool { return r.Origin.Degraded() }) {
-		return nil, ErrStoreAway
+		return nil, ErrStoreUnavailable
 	}
 	results := make([]Result, len(limits))
 	for i, l := range limits {

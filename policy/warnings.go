@@ -276,7 +276,7 @@ func (p *Policy) countsElsewhere(r *rule, set *resolved, plan *sluice.Plan) bool
 			return true
 		}
 	}
-	overrides := p.overrides.of(r)
+	overrides := p.overrides.forRule(r)
 	return overrides != nil && slices.ContainsFunc(overrides.Values(), func(o *resolved) bool {
 		return slices.ContainsFunc(o.limits, same)
 	})

@@ -102,7 +102,7 @@ func (in *input) whole(s *subject) int64 {
 // for a request with Mode GiveBack.
 func (in *input) cost(r *rule) int64 {
 	if r.cost.header != "" && in.request.Subject == nil {
-		return in.times(r, r.cost.of(in.request.Header))
+		return in.times(r, r.cost.fromHeader(in.request.Header))
 	}
 	return in.times(r, r.cost.fixed)
 }

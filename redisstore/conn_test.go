@@ -93,14 +93,14 @@ func TestCloseCutsOff(t *testing.T) {
 	store := open(t, server.URL())
 	p := plan(t, sluice.TokenBucket, "1000000/second")
 	take(t, store, "k", p)
-	testkit.Await(t, "its call is back", func() bool { return !store.Away() })
+	testkit.Await(t, "its call is back", func() bool { return !store.InFlight() })
 	server.Freeze()
 	defer server.Thaw()
 	told := make(chan error)
 	go func() {
 		told <- store.Take(context.Background(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
 	}()
-	testkit.Await(t, "the request is under way", store.Away)
+	testkit.Await(t, "the request is under way", store.InFlight)
 	_ = store.Close()
 	if err := <-told; kindOf(err) != redisstore.Unknown || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)

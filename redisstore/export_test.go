@@ -127,8 +127,8 @@ func (s *TimedStore) takeEach(ctx context.Context, now int64, charges [][]sluice
 	return errs
 }
 
-// Away reports whether requests are under way.
-func (s *Store) Away() bool {
+// InFlight reports whether requests are under way.
+func (s *Store) InFlight() bool {
 	s.batcher.mu.Lock()
 	defer s.batcher.mu.Unlock()
 	return len(s.batcher.out) > 0

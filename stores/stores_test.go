@@ -83,7 +83,7 @@ func TestOpenLater(t *testing.T) {
 	var log said
 	s := open(t, url, stores.Config{Logger: log.logger(), Deadline: 2 * time.Second})
 	if s.Answers() || s.Failover() == nil || s.Cluster() {
-		t.Errorf("%v: a store that is away answers", s)
+		t.Errorf("%v: a store that is unavailable answers", s)
 	}
 	take := func(on sluice.OnError) sluice.Receipt {
 		t.Helper()
@@ -104,8 +104,8 @@ func TestOpenLater(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right")
-	away := redistest.Start(t)
-	away.Kill()
+	unavailable := redistest.Start(t)
+	unavailable.Kill()
 	secret := strings.Replace(server.URL(), "redis://", "redis://:wrong-secret@", 1)
 	cases := map[string]struct {
 		url  string
@@ -113,11 +113,11 @@ func TestOpenRefuses(t *testing.T) {
 		kind redisstore.Kind
 		says string
 	}{
-		"no URL":          {"", stores.Config{}, redisstore.Misconfigured, "store URL"},
-		"another scheme":  {"http://localhost", stores.Config{}, redisstore.Misconfigured, "unknown scheme"},
-		"memory as a URL": {"memory://", stores.Config{}, redisstore.Misconfigured, `write only "memory"`},
-		"wrong password":  {secret, stores.Config{}, redisstore.Misconfigured, "password"},
-		"away, but asked": {away.URL(), stores.Config{Required: true}, redisstore.Unavailable, "start the server"},
+		"no URL":                 {"", stores.Config{}, redisstore.Misconfigured, "store URL"},
+		"another scheme":         {"http://localhost", stores.Config{}, redisstore.Misconfigured, "unknown scheme"},
+		"memory as a URL":        {"memory://", stores.Config{}, redisstore.Misconfigured, `write only "memory"`},
+		"wrong password":         {secret, stores.Config{}, redisstore.Misconfigured, "password"},
+		"unavailable, but asked": {unavailable.URL(), stores.Config{Required: true}, redisstore.Unavailable, "start the server"},
 	}
 	for name, c := range cases {
 		s, err := stores.Open(t.Context(), c.url, c.c)

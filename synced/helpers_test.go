@@ -49,8 +49,8 @@ func (s *server) become(m mood) {
 	s.mood = m
 }
 
-// heard returns the number of units that have arrived, and of those that were lost.
-func (s *server) heard() (arrived, lost int64) {
+// received returns the number of units that have arrived, and of those that were lost.
+func (s *server) received() (arrived, lost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.arrived, s.lost

@@ -271,7 +271,7 @@ func TestOwed(t *testing.T) {
 			if passed > most || passed < minutes*limit*3/4 {
 				t.Errorf("%v: %d passed in %d minutes, want %d at most", a, passed, minutes, most)
 			}
-			if arrived, _ := sv.heard(); a == sluice.TokenBucket && arrived != passed {
+			if arrived, _ := sv.received(); a == sluice.TokenBucket && arrived != passed {
 				t.Errorf("%d passed, and %d were told", passed, arrived)
 			}
 		})

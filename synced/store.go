@@ -100,12 +100,12 @@ func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err er
 // three seconds, and without a heartbeat, it is at least 4.
 func (s *Store) Instances() int { return s.fleet.assumed(s.clock()) }
 
-// Overhear implements failover.Overheard for the shared store.
-func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {
+// ObserveCalls implements failover.Observable for the shared store.
+func (s *Store) ObserveCalls(listener func(c *sluice.Charge, r *sluice.Receipt)) {
 	if o, ok := s.shared.(interface {
-		Overhear(func(*sluice.Charge, *sluice.Receipt))
+		ObserveCalls(func(*sluice.Charge, *sluice.Receipt))
 	}); ok {
-		o.Overhear(heard)
+		o.ObserveCalls(listener)
 	}
 }
 

@@ -103,7 +103,7 @@ func TestToldOnce(t *testing.T) {
 			all.Wait()
 			f.close()
 			f.close() // closes it again, which does nothing
-			arrived, lost := sv.heard()
+			arrived, lost := sv.received()
 			if used := sv.Used(t, "k", p); used != passed-lost || used != arrived || passed < 50 {
 				t.Errorf("seed %d: %d were let pass, %d were lost, %d have arrived, and %d are counted", n, passed, lost, arrived, used)
 			}

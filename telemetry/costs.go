@@ -149,7 +149,7 @@ func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
 		return
 	}
 	t := r.table.Load()
-	if !t.is(r.engine.Policy().RuleNames()) {
+	if !t.isFor(r.engine.Policy().RuleNames()) {
 		t = r.follow()
 	}
 	i, known := t.byName[s.Rule]
@@ -178,7 +178,7 @@ func (r *Recorder) Costs() (all []CostTotals) {
 	for _, b := range r.engine.Policy().Budgets() {
 		one := CostTotals{Budget: b}
 		if i, known := t.byName[b.Rule]; known && i < MaxRules {
-			if c := &t.rules[i].costs; c.is(b.Unit) {
+			if c := &t.rules[i].costs; c.hasUnit(b.Unit) {
 				one.Costs, one.Models = c.totals()
 			}
 			all = append(all, one)
@@ -187,7 +187,7 @@ func (r *Recorder) Costs() (all []CostTotals) {
 	return all
 }
 
-func (r *ruleCosts) is(u policy.Unit) bool {
+func (r *ruleCosts) hasUnit(u policy.Unit) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.unit == u

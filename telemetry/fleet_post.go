@@ -18,7 +18,7 @@ import (
 
 const (
 	postForm    = 'S'
-	postVersion = 5
+	postVersion = 6
 
 	maxName  = 200       // bytes of a name
 	maxHead  = 256 << 10 // bytes of a head

@@ -28,7 +28,7 @@ func TestPost(t *testing.T) {
 			Instance: Instance{
 				Name: "a", Version: "v1", Policy: "abc", Started: time.Unix(at-9999, 5).UTC(), Took: Latency{11, 12, 13},
 				InFlight: map[string]uint64{"up": 3},
-				Store:    Store{Kind: "redis", Shards: 3, Away: 1, Local: 5, Keys: 6, Evicted: 7, Took: Latency{8, 9, 10}},
+				Store:    Store{Kind: "redis", Shards: 3, Unavailable: 1, Local: 5, Keys: 6, Evicted: 7, Took: Latency{8, 9, 10}},
 			},
 			ID: "a@1", At: time.Unix(at, 7).UTC(),
 			Events: []Event{{time.Unix(at-5, 0).UTC(), "reload", "text", "a"}},

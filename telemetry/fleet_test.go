@@ -27,17 +27,17 @@ import (
 
 // wall is a board in this process, as many as there are instances may look at.
 type wall struct {
-	mu     sync.Mutex
-	away   bool
-	said   map[string]map[string][]byte
-	expire map[string]time.Time
+	mu          sync.Mutex
+	unavailable bool
+	said        map[string]map[string][]byte
+	expire      map[string]time.Time
 }
 
 func (w *wall) Post(_ context.Context, part, instance string, said []byte, expires time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.away {
-		return errors.New("the board is away")
+	if w.unavailable {
+		return errors.New("the board is unavailable")
 	}
 	if w.said == nil {
 		w.said, w.expire = map[string]map[string][]byte{}, map[string]time.Time{}
@@ -53,8 +53,8 @@ func (w *wall) Post(_ context.Context, part, instance string, said []byte, expir
 func (w *wall) Posted(_ context.Context, part string) (map[string][]byte, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.away {
-		return nil, errors.New("the board is away")
+	if w.unavailable {
+		return nil, errors.New("the board is unavailable")
 	}
 	all := map[string][]byte{}
 	for instance, said := range w.said[part] {
@@ -65,10 +65,10 @@ func (w *wall) Posted(_ context.Context, part string) (map[string][]byte, error)
 	return all, nil
 }
 
-func (w *wall) set(away bool) {
+func (w *wall) set(unavailable bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.away = away
+	w.unavailable = unavailable
 }
 
 // cutOff is the board of an instance that is killed.
@@ -79,7 +79,7 @@ type cutOff struct {
 
 func (c *cutOff) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
 	if c.off.Load() {
-		return errors.New("the board is away")
+		return errors.New("the board is unavailable")
 	}
 	return c.wall.Post(ctx, part, instance, said, expires)
 }
@@ -165,11 +165,11 @@ func TestFleet(t *testing.T) {
 		deny(t, a.engine, 1)
 		deny(t, b.engine, 100)
 		wait(20 * time.Second)
-		v := want("the board is away", 13, 2, 1)
+		v := want("the board is unavailable", 13, 2, 1)
 		if h := v.Headline(); !strings.Contains(h.Text, "instance b does not respond") {
 			t.Errorf("it says %q", h.Text)
 		}
-		if !slices.ContainsFunc(v.Events, func(e telemetry.Event) bool { return e.Kind == "fleet" && strings.Contains(e.Text, "away") }) {
+		if !slices.ContainsFunc(v.Events, func(e telemetry.Event) bool { return e.Kind == "fleet" && strings.Contains(e.Text, "unavailable") }) {
 			t.Errorf("nothing is said of the board: %v", v.Events)
 		}
 		board.set(false)

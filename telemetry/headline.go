@@ -92,9 +92,9 @@ func (v *View) storeUnavailable() *Headline {
 	without, shards, local := 0, 0, uint64(0)
 	unavailable := 0
 	for _, i := range v.Instances {
-		if i.Store.Away > 0 && !i.Stale {
+		if i.Store.Unavailable > 0 && !i.Stale {
 			without++
-			unavailable, shards = max(unavailable, i.Store.Away), max(shards, i.Store.Shards)
+			unavailable, shards = max(unavailable, i.Store.Unavailable), max(shards, i.Store.Shards)
 			local += i.Store.Local
 		}
 	}
@@ -124,7 +124,7 @@ func (v *View) storeUnavailable() *Headline {
 // circuitOpened returns when an instance without the store noticed the outage, or the zero time if that is unknown.
 func (v *View) circuitOpened() (at time.Time) {
 	for _, i := range v.Instances {
-		if i.Store.Away == 0 || i.Stale {
+		if i.Store.Unavailable == 0 || i.Stale {
 			continue
 		}
 		for _, e := range v.Events {

@@ -119,13 +119,13 @@ func TestHeadline(t *testing.T) {
 			"good", "Nothing unusual. 0 of 3.6 M requests denied in the last hour, as yesterday at this hour.", "", time.Time{}, ""},
 		"an instance is silent": {change(view(quiet), stale),
 			"unknown", "No data for 40 s: instance b does not respond.", "", at.Add(-40 * time.Second), ""},
-		"the store is away": {change(view(refuses(1, alone)), func(v *telemetry.View) {
-			v.Instances[0].Store.Away, v.Instances[0].Store.Local = 1, 1204
+		"the store is unavailable": {change(view(refuses(1, alone)), func(v *telemetry.View) {
+			v.Instances[0].Store.Unavailable, v.Instances[0].Store.Local = 1, 1204
 			v.Events = []telemetry.Event{{At: at.Add(-20 * time.Minute), Kind: "circuit", Instance: "a"}}
 		}), "bad", "Since 02:40 UTC the shared store is unavailable: this instance uses its local allowance, or what on_error sets (1,204 decisions in the last minute).",
 			"", at.Add(-20 * time.Minute), ""},
-		"a shard is away for one of two": {change(view(), func(v *telemetry.View) {
-			v.Instances = append(v.Instances, telemetry.Instance{Name: "b", Store: telemetry.Store{Shards: 3, Away: 1, Local: 1}})
+		"a shard is unavailable for one of two": {change(view(), func(v *telemetry.View) {
+			v.Instances = append(v.Instances, telemetry.Instance{Name: "b", Store: telemetry.Store{Shards: 3, Unavailable: 1, Local: 1}})
 		}), "bad", "1 of 3 shards of the shared store are unavailable for 1 of 2 instances: they use local allowances, or what on_error sets (1 decision in the last minute).",
 			"", time.Time{}, ""},
 		"everybody is one": {view(proxy),

@@ -322,8 +322,8 @@ func appendRing(dst []byte, s *ring[LoadStep]) []byte {
 // fleetLoads are the automatic limits of each rule on several instances.
 type fleetLoads map[string]*ruleLoads
 
-// of returns the limits of a rule.
-func (f fleetLoads) of(name string, at int64) *ruleLoads {
+// rule returns the limits of a rule.
+func (f fleetLoads) rule(name string, at int64) *ruleLoads {
 	if f[name] == nil {
 		f[name] = new(ruleLoads)
 		f[name].steps.move(at)
@@ -343,7 +343,7 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 			one.carry(&one.steps.recent)
 			one.carry(&one.steps.days)
 		}
-		to := f.of(name, at)
+		to := f.rule(name, at)
 		to.steps.addAll(&one.steps)
 		if present {
 			to.now.add(&one.now)
@@ -399,7 +399,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	}
 	out := make(map[string]*Load, len(rules))
 	for _, name := range rules {
-		one := all.of(name, at)
+		one := all.rule(name, at)
 		out[name] = &Load{one.now, listOf(&one.steps.recent, recentStep(since.Unix())), listOf(&one.steps.days, longStep(since.Unix()))}
 	}
 	return out

@@ -46,8 +46,8 @@ func (t *table) find(i int, own bool, name string) *ruleCounters {
 	return t.at(i)
 }
 
-// is reports whether the table is for the rules with these names.
-func (t *table) is(names []string) bool {
+// isFor reports whether the table is for the rules with these names.
+func (t *table) isFor(names []string) bool {
 	return len(t.names) == len(names) && unsafe.SliceData(t.names) == unsafe.SliceData(names)
 }
 
@@ -64,7 +64,7 @@ func (r *Recorder) follow() *table {
 
 func (r *Recorder) followLocked() *table {
 	old, names := r.table.Load(), r.engine.Policy().RuleNames()
-	if old != nil && old.is(names) {
+	if old != nil && old.isFor(names) {
 		return old
 	}
 	own := min(len(names), MaxRules)
@@ -104,10 +104,10 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 	}
 	t := r.table.Load()
 	names := o.Policy().RuleNames()
-	if !t.is(names) {
+	if !t.isFor(names) {
 		t = r.follow()
 	}
-	own := t.is(names) // false if another policy has come into force since the decision
+	own := t.isFor(names) // false if another policy has come into force since the decision
 	at := int64(0)
 	if r.subjects != nil {
 		at = o.Began.Add(o.Took).UnixNano()

@@ -34,7 +34,7 @@ type faulty struct {
 
 func (f *faulty) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if f.random.IntN(8) == 0 {
-		return errors.New("away")
+		return errors.New("unavailable")
 	}
 	return f.Store.Take(ctx, charges, receipts)
 }

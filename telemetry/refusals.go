@@ -82,7 +82,7 @@ func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
 		}
 		now := time.Now()
 		hash, rule := k.subjects.hashOf(o, i)
-		if _, due, _ := k.subjects.sample(hash, rule, now); due && k.dueOfNetwork(o.Client(), now) && k.may(rule, now) {
+		if _, due, _ := k.subjects.sample(hash, rule, now); due && k.dueOfNetwork(o.Client(), now) && k.allow(rule, now) {
 			r := describeRefusal(o, i, now)
 			if id := printable.Text(sentID(o.Request), 64); id != r.RequestID {
 				r.Brought = id
@@ -109,11 +109,11 @@ func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
 	return due
 }
 
-// may reports whether the bounds permit keeping another denial of a rule now.
-func (k *Refusals) may(rule string, now time.Time) bool {
+// allow reports whether the bounds permit keeping another denial of a rule now.
+func (k *Refusals) allow(rule string, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	r := k.perRule.of(rule)
+	r := k.perRule.get(rule)
 	if !r.has(now) || !k.pace.has(now) {
 		return false
 	}
@@ -125,7 +125,7 @@ func (k *Refusals) may(rule string, now time.Time) bool {
 func (k *Refusals) keep(rule string, r Refusal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	r.of = k.perRule.of(rule)
+	r.of = k.perRule.get(rule)
 	if len(k.kept) >= maxKept {
 		k.displace()
 	}

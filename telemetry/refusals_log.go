@@ -164,7 +164,7 @@ func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now
 	default:
 		l.mu.Lock()
 		l.unwritten++
-		l.perRule.of(rule).n += 1 + leftOut
+		l.perRule.get(rule).n += 1 + leftOut
 		l.mu.Unlock()
 	}
 }
@@ -174,7 +174,7 @@ func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now
 func (l *refusalLog) allow(rule string, leftOut uint64, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.perRule.of(rule)
+	r := l.perRule.get(rule)
 	if r.has(now) && l.all.has(now) {
 		r.tokens--
 		l.all.tokens--
@@ -213,8 +213,8 @@ type ruleAllowance struct {
 	n uint64
 }
 
-// of returns the allowance of a rule.
-func (p *perRule) of(rule string) *ruleAllowance {
+// get returns the allowance of a rule.
+func (p *perRule) get(rule string) *ruleAllowance {
 	r := p.rules[rule]
 	if r == nil && len(p.rules) >= MaxRules {
 		rule = OtherRules
@@ -237,7 +237,7 @@ func (l *refusalLog) missed(s refusedSubject) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.perRule.of(s.rule).n += s.leftOut
+	l.perRule.get(s.rule).n += s.leftOut
 }
 
 // describeRefusal copies the data of a denial, because the request is no longer valid when the line is written. It

@@ -105,11 +105,11 @@ func neverFits(client string) *policy.Request {
 	return r
 }
 
-// away is a store that does not answer.
-type awayStore struct{ sluice.Store }
+// unavailableStore is a store that does not answer.
+type unavailableStore struct{ sluice.Store }
 
-func (awayStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
-	return errors.New("away")
+func (unavailableStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
+	return errors.New("unavailable")
 }
 
 // A line names the request, and why it is refused; nothing else of the request.
@@ -167,7 +167,7 @@ func TestRefusalBecause(t *testing.T) {
 		{"{name: r, limit: 1/day}", memory.New(), limited("limit", known)},
 		{"{name: r, limit: 1/day, penalty: 1h}", memory.New(), limited("penalty", known)},
 		{"{name: r, clients: [192.0.2.0/24], block: true}", memory.New(), logLine{Rule: "r", Because: "block", Address: known}},
-		{"{name: r, limit: 1/day, on_error: deny}", awayStore{}, limited("store", known)},
+		{"{name: r, limit: 1/day, on_error: deny}", unavailableStore{}, limited("store", known)},
 		{"{name: r, limit: 99/day, key: [api_key], missing: refuse}", memory.New(), logLine{Because: "malformed", Missing: "api_key", Address: known}},
 		{"{name: r, limit: 99/day, key: [api_key], missing: refuse, shadow: true}", memory.New(),
 			logLine{Msg: "would deny", Because: "malformed", Missing: "api_key", Address: known}},

@@ -234,8 +234,10 @@ func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := policy.NewEngine(memory.New(), compile(t))
 		r := telemetry.Watch(e, telemetry.Config{Instance: "me", Version: "v1"})
-		var away atomic.Int64
-		f := &telemetry.Fleet{Recorder: r, Store: func() telemetry.Store { return telemetry.Store{Kind: "redis", Shards: 3, Away: int(away.Load())} }}
+		var unavailable atomic.Int64
+		f := &telemetry.Fleet{Recorder: r, Store: func() telemetry.Store {
+			return telemetry.Store{Kind: "redis", Shards: 3, Unavailable: int(unavailable.Load())}
+		}}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go f.Run(ctx)
@@ -243,9 +245,9 @@ func TestEvents(t *testing.T) {
 			t.Errorf("at first there are %v", v.Events)
 		}
 		time.Sleep(1500 * time.Millisecond)
-		away.Store(2)
+		unavailable.Store(2)
 		time.Sleep(2 * time.Second)
-		away.Store(0)
+		unavailable.Store(0)
 		time.Sleep(2 * time.Second)
 		v := f.View()
 		var kinds []string

@@ -153,16 +153,16 @@ func (r *Recorder) noteLocked(at time.Time, kind, text string) {
 func (r *Recorder) watchStore(s Store) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.Away == r.unavailable {
+	if s.Unavailable == r.unavailable {
 		return
 	}
 	was := r.unavailable
-	r.unavailable = s.Away
+	r.unavailable = s.Unavailable
 	text := "the shared store is available again"
 	switch {
-	case s.Shards > 1 && s.Away > 0:
-		text = fmt.Sprintf("%d of %d shards of the shared store are unavailable", s.Away, s.Shards)
-	case s.Away > was:
+	case s.Shards > 1 && s.Unavailable > 0:
+		text = fmt.Sprintf("%d of %d shards of the shared store are unavailable", s.Unavailable, s.Shards)
+	case s.Unavailable > was:
 		text = "the shared store is unavailable"
 	}
 	r.noteLocked(time.Now(), "circuit", text)

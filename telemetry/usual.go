@@ -119,7 +119,7 @@ func (p *spans) usual(s *series) usual {
 			learned++
 		}
 		p.calm[i+1], p.small[i+1] = p.calm[i], p.small[i]
-		asked, refused := s.in(one, i < p.long)
+		asked, refused := s.countIn(one, i < p.long)
 		if begun = begun || asked > 0; !begun {
 			continue
 		}
@@ -161,8 +161,8 @@ func (p *spans) longAt(at int64) int {
 	return int(min(max((at-first+long-1)/long, 0), int64(p.long)))
 }
 
-// in returns how many requests a rule counted in a span, and how many of them it denied other than by a block.
-func (s *series) in(one *span, long bool) (asked, refused float64) {
+// countIn returns how many requests a rule counted in a span, and how many of them it denied other than by a block.
+func (s *series) countIn(one *span, long bool) (asked, refused float64) {
 	if s == nil {
 		return 0, 0
 	}

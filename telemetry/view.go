@@ -118,11 +118,11 @@ type Instance struct {
 
 // Store is the state of an instance's store.
 type Store struct {
-	Kind   string // "memory" or "redis"
-	Shards int    // of a shared store
-	Away   int    // number of shards with an open circuit breaker
-	Local  uint64 // decisions of the last minute made without the shared store
-	Keys   uint64 // number of keys in memory
+	Kind        string // "memory" or "redis"
+	Shards      int    // of a shared store
+	Unavailable int    // number of shards with an open circuit breaker
+	Local       uint64 // decisions of the last minute made without the shared store
+	Keys        uint64 // number of keys in memory
 	// Evicted is the number of keys that, since the start, were evicted from full memory although they had used more
 	// than half of their limit.
 	Evicted uint64

@@ -88,7 +88,7 @@ func TestLongChaosKilled(t *testing.T) {
 	for range cycles {
 		time.Sleep(300 * time.Millisecond)
 		server.Kill()
-		opens = max(opens, awaitBoth(both, "the circuit opens", away))
+		opens = max(opens, awaitBoth(both, "the circuit opens", unavailable))
 		server.Restart()
 		closes = max(closes, awaitBoth(both, "the circuit closes", back))
 	}
@@ -116,7 +116,7 @@ func TestLongChaosFrozen(t *testing.T) {
 	time.Sleep(time.Second)
 	begin := time.Now()
 	server.Freeze()
-	limit(t, "opens", awaitBoth(both, "the circuit opens", away), 2*time.Second)
+	limit(t, "opens", awaitBoth(both, "the circuit opens", unavailable), 2*time.Second)
 	time.Sleep(time.Until(begin.Add(sized(time.Second, 5*time.Second))))
 	end := time.Now()
 	server.Thaw()
@@ -157,7 +157,7 @@ func outage(t *testing.T, both [2]*gateway, server *redistest.Server, path strin
 		}
 		return shot{both[n%2], path, "early"}
 	})
-	limit(t, "opens", awaitBoth(both, "the circuit opens", away), 2*time.Second)
+	limit(t, "opens", awaitBoth(both, "the circuit opens", unavailable), 2*time.Second)
 	known.Store(true)
 	testkit.Await(t, "each instance has answered often enough", func() bool {
 		for _, g := range both {
@@ -283,7 +283,7 @@ func TestLongChaosReconnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Kill()
-	awaitBoth(both, "the circuit opens", away)
+	awaitBoth(both, "the circuit opens", unavailable)
 	restarted := time.Now()
 	server.Restart()
 	time.Sleep(time.Second)
@@ -330,7 +330,7 @@ func TestLongChaosClientsLeave(t *testing.T) {
 	}
 	callers.Wait()
 	for _, g := range both {
-		if n := g.Metric("sluice_store_away"); n != 0 {
+		if n := g.Metric("sluice_store_unavailable"); n != 0 {
 			t.Error("the circuit is open")
 		}
 	}
@@ -388,7 +388,7 @@ func TestLongChaosRefusals(t *testing.T) {
 			l := fire(t, rate(), spread(both, open, shared, closed))
 			time.Sleep(200 * time.Millisecond)
 			fault.begin(server)
-			limit(t, "opens", awaitBoth(both, "the circuit opens", away), 2*time.Second)
+			limit(t, "opens", awaitBoth(both, "the circuit opens", unavailable), 2*time.Second)
 			begin := time.Now()
 			time.Sleep(sized(300*time.Millisecond, time.Second))
 			end := time.Now()
@@ -454,7 +454,7 @@ func TestLongChaosClusterMaster(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	begin := time.Now()
 	c.Masters[0].Kill()
-	limit(t, "opens", awaitBoth(both, "a circuit opens", away), 2*time.Second)
+	limit(t, "opens", awaitBoth(both, "a circuit opens", unavailable), 2*time.Second)
 	awaitBoth(both, "it closes", back)
 	end := time.Now()
 	limit(t, "is shared again", end.Sub(begin), 6*time.Second)

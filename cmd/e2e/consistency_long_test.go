@@ -72,8 +72,8 @@ func (u *gate) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	u.all[r.URL.Path] = append(u.all[r.URL.Path], passed{sent, u.clock()})
 }
 
-// of returns what has reached the upstream of a path.
-func (u *gate) of(path string) []passed {
+// arrivals returns what has reached the upstream of a path.
+func (u *gate) arrivals(path string) []passed {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return slices.Clone(u.all[path])
@@ -82,7 +82,7 @@ func (u *gate) of(path string) []passed {
 // excess returns the most units by which the limit was exceeded in any time: what was sent and has
 // arrived within it was let pass within it.
 func (u *gate) excess(path string) (n int, most float64) {
-	all := u.of(path)
+	all := u.arrivals(path)
 	slices.SortFunc(all, func(a, b passed) int { return int(b.sent - a.sent) })
 	var arrived []int64 // of those that were sent no earlier
 	most = -atOnce
@@ -157,7 +157,7 @@ func newAskers(t *testing.T, server *redistest.Server, programs ...[]string) (*a
 func (c *askers) end(t *testing.T) {
 	t.Helper()
 	for _, path := range consistencyPaths {
-		testkit.Await(t, "a burst has passed", func() bool { return len(c.upstream.of(path)) >= atOnce })
+		testkit.Await(t, "a burst has passed", func() bool { return len(c.upstream.arrivals(path)) >= atOnce })
 	}
 	close(c.stop)
 	c.running.Wait()

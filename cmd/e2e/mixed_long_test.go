@@ -128,7 +128,7 @@ func TestLongChaosMixed(t *testing.T) {
 		end()
 		mended := time.Now()
 		for _, g := range s.both {
-			testkit.Await(t, "the store is used again after: "+d.name, func() bool { return g.Metric("sluice_store_away") == 0 })
+			testkit.Await(t, "the store is used again after: "+d.name, func() bool { return g.Metric("sluice_store_unavailable") == 0 })
 		}
 		slowest = max(slowest, time.Since(mended))
 		if n := changesOf(s.both); long && n > 12 {

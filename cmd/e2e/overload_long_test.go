@@ -139,7 +139,7 @@ func TestLongOverload(t *testing.T) {
 			row(of.name+", `in_flight: auto`, the first quarter", c, 0, settled)
 			row(of.name+", `in_flight: auto`, afterwards", c, settled, lasts)
 			want(criticalBelow(c, 99.5, settled, lasts))
-			if all := c.of("", settled, lasts); all.served*10 < int(overloadBears*(lasts-settled).Seconds()*9) {
+			if all := c.sums("", settled, lasts); all.served*10 < int(overloadBears*(lasts-settled).Seconds()*9) {
 				want(fmt.Sprintf("%s: %d were served in %v", of.name, all.served, lasts-settled))
 			}
 		})
@@ -202,9 +202,9 @@ func (s *sums) quantile(q int) time.Duration {
 // overloadRow returns the sums of a period as a row of the table.
 func overloadRow(name string, c *openLoop, from, until time.Duration) string {
 	line := fmt.Sprintf("| %s |", name)
-	all := c.of("", from, until)
+	all := c.sums("", from, until)
 	for _, class := range []string{critical, normal, sheddable} {
-		if s := c.of(class, from, until); s.sent > 0 {
+		if s := c.sums(class, from, until); s.sent > 0 {
 			line += fmt.Sprintf(" %.1f |", s.percent())
 		} else {
 			line += " – |"
@@ -219,7 +219,7 @@ const overloadHead = "| | critical, % | normal, % | sheddable, % | served a seco
 
 // criticalBelow returns a problem if less than a percentage of the critical requests of a period was served, or "".
 func criticalBelow(c *openLoop, least float64, from, until time.Duration) string {
-	if s := c.of(critical, from, until); s.sent > 0 && s.percent() < least {
+	if s := c.sums(critical, from, until); s.sent > 0 && s.percent() < least {
 		return fmt.Sprintf("%.2f %% of %d critical requests were served, want %.2f %%", s.percent(), s.sent, least)
 	}
 	return ""

@@ -166,8 +166,8 @@ type sums struct {
 	took                     []time.Duration // of those served, sorted
 }
 
-// of returns the sums of the requests of a class that were sent in a period. An empty class stands for all.
-func (c *openLoop) of(class string, from, until time.Duration) (s sums) {
+// sums returns the sums of the requests of a class that were sent in a period. An empty class stands for all.
+func (c *openLoop) sums(class string, from, until time.Duration) (s sums) {
 	for _, f := range c.fates {
 		if class != "" && f.class != class || f.at < from || f.at >= until {
 			continue
@@ -214,8 +214,8 @@ func TestOverload(t *testing.T) {
 			t.Fatal(f.wrong)
 		}
 	}
-	all, none := limited.of("", 0, lasts), watched.of("", 0, lasts)
-	high, middle, low := limited.of(critical, 0, lasts), limited.of(normal, 0, lasts), limited.of(sheddable, 0, lasts)
+	all, none := limited.sums("", 0, lasts), watched.sums("", 0, lasts)
+	high, middle, low := limited.sums(critical, 0, lasts), limited.sums(normal, 0, lasts), limited.sums(sheddable, 0, lasts)
 	t.Logf("served: critical %.1f %%, normal %.1f %%, sheddable %.1f %%; in all %d of %d, %d refused; in shadow %d; at most %d under way", high.percent(), middle.percent(), low.percent(), all.served, all.sent, all.shed, none.served, bounded.most.Load())
 	if none.shed != 0 {
 		t.Errorf("%d are refused in shadow", none.shed)

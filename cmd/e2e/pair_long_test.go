@@ -73,8 +73,8 @@ func byWhom(t *testing.T, both [2]*gateway) (store, standIn float64) {
 	return store, standIn
 }
 
-func away(r record) bool { return strings.HasPrefix(r.Msg, "shared store is unavailable") }
-func back(r record) bool { return strings.HasPrefix(r.Msg, "shared store is available again") }
+func unavailable(r record) bool { return strings.HasPrefix(r.Msg, "shared store is unavailable") }
+func back(r record) bool        { return strings.HasPrefix(r.Msg, "shared store is available again") }
 
 // awaitBoth waits until that is the last change of state that both instances have logged,
 // and returns how long it took. A busy machine may make changes of its own before.
@@ -84,7 +84,7 @@ func awaitBoth(both [2]*gateway, what string, fits func(record) bool) time.Durat
 		g.Helper()
 		g.AwaitRecords(what, func(all []record) bool {
 			for _, r := range slices.Backward(all) {
-				if away(r) || back(r) {
+				if unavailable(r) || back(r) {
 					return fits(r)
 				}
 			}
@@ -119,7 +119,7 @@ func forget(both [2]*gateway) {
 func changesOf(both [2]*gateway) (n int) {
 	for _, g := range both {
 		for _, r := range g.Records() {
-			if away(r) || back(r) {
+			if unavailable(r) || back(r) {
 				n++
 			}
 		}
@@ -132,7 +132,7 @@ func settled(t *testing.T, both [2]*gateway) {
 	t.Helper()
 	for _, g := range both {
 		testkit.Await(t, "all is settled", func() bool {
-			return g.Metric("sluice_store_away") == 0 && g.Metric("sluice_store_owing_keys") == 0
+			return g.Metric("sluice_store_unavailable") == 0 && g.Metric("sluice_store_owing_keys") == 0
 		})
 	}
 }

@@ -206,11 +206,11 @@ func (p *play) line(line string) {
 		p.until("the store is unavailable", func() bool {
 			_ = p.do(Call{[]sluice.Charge{{Key: "cut", Plan: p.cutPlan(), Cost: 1, OnError: sluice.Deny}}, make([]sluice.Receipt, 1), nil}, 0, time.Minute)
 			time.Sleep(9 * time.Millisecond)
-			return p.status()["away"] > 0
+			return p.status()["unavailable"] > 0
 		})
 	case "mend":
 		p.sv.Set(nil)
-		p.until("the store is used again", func() bool { s := p.status(); return s["away"] == 0 && s["owing"] == 0 })
+		p.until("the store is used again", func() bool { s := p.status(); return s["unavailable"] == 0 && s["owing"] == 0 })
 	case "wait":
 		time.Sleep(p.duration(words[1]))
 		synctest.Wait()

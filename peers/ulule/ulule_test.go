@@ -41,7 +41,7 @@ func (s *store) Get(ctx context.Context, key string, r ulule.Rate) (ulule.Contex
 }
 
 func (s *store) Increment(ctx context.Context, key string, cost int64, r ulule.Rate) (ulule.Context, error) {
-	limits, asked, err := s.of(r)
+	limits, asked, err := s.limiters(r)
 	if err != nil {
 		return ulule.Context{}, err
 	}
@@ -53,7 +53,7 @@ func (s *store) Increment(ctx context.Context, key string, cost int64, r ulule.R
 }
 
 func (s *store) Peek(ctx context.Context, key string, r ulule.Rate) (ulule.Context, error) {
-	limits, asked, err := s.of(r)
+	limits, asked, err := s.limiters(r)
 	if err != nil {
 		return ulule.Context{}, err
 	}
@@ -66,7 +66,7 @@ func (s *store) Peek(ctx context.Context, key string, r ulule.Rate) (ulule.Conte
 }
 
 func (s *store) Reset(ctx context.Context, key string, r ulule.Rate) (ulule.Context, error) {
-	limits, asked, err := s.of(r)
+	limits, asked, err := s.limiters(r)
 	if err != nil {
 		return ulule.Context{}, err
 	}
@@ -79,7 +79,7 @@ func (s *store) Reset(ctx context.Context, key string, r ulule.Rate) (ulule.Cont
 	return s.Peek(ctx, key, r)
 }
 
-func (s *store) of(r ulule.Rate) (limits, asked *sluice.Limiter, err error) {
+func (s *store) limiters(r ulule.Rate) (limits, asked *sluice.Limiter, err error) {
 	limits, err = s.limits.With(sluice.Limit{Count: r.Limit, Period: r.Period, Algorithm: s.algorithm})
 	if err != nil {
 		return nil, nil, err

@@ -21,7 +21,7 @@ class Sluice {
   #log;
   #failures = 0; // the number of failed calls in a row
   #pausedUntil = 0;
-  #away = false;
+  #unavailable = false;
   #held = new Set(); // the places that are held
   #holding;
 
@@ -119,15 +119,15 @@ class Sluice {
 
   #answered() {
     this.#failures = 0;
-    if (!this.#away) return;
-    this.#away = false;
+    if (!this.#unavailable) return;
+    this.#unavailable = false;
     this.#log("sluice: the service answers again");
   }
 
   #failed(error) {
     if (++this.#failures >= maxFailures) this.#pausedUntil = performance.now() + pause;
-    if (this.#away) return;
-    this.#away = true;
+    if (this.#unavailable) return;
+    this.#unavailable = true;
     this.#log(`sluice: the service does not answer, onError decides: ${error.message || error.code}`);
   }
 }

@@ -195,13 +195,13 @@ async function http2Limits() {
 // A limit has its own onError. No service listens at this address.
 async function withoutService() {
   const lines = [];
-  const away = new Sluice({ url: "http://127.0.0.1:9", log: (line) => lines.push(line) });
+  const unavailable = new Sluice({ url: "http://127.0.0.1:9", log: (line) => lines.push(line) });
   const app = require("fastify4")();
-  app.addHook("onRequest", away.fastify());
+  app.addHook("onRequest", unavailable.fastify());
   app.get("/open", () => "passed");
-  app.get("/closed", { onRequest: away.fastify({ onError: "deny" }) }, () => "passed");
+  app.get("/closed", { onRequest: unavailable.fastify({ onError: "deny" }) }, () => "passed");
   const byMethod = (request) => (request.method === "POST" ? "deny" : "allow");
-  app.route({ method: ["GET", "POST"], url: "/method", onRequest: away.fastify({ onError: byMethod }), handler: () => "passed" });
+  app.route({ method: ["GET", "POST"], url: "/method", onRequest: unavailable.fastify({ onError: byMethod }), handler: () => "passed" });
   assert.equal((await app.inject("/open")).statusCode, 200);
   const refused = await app.inject("/closed");
   assert.deepEqual([refused.statusCode, refused.headers["retry-after"], refused.json().retry_after], [503, "1", 1]);

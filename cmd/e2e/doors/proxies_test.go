@@ -51,7 +51,7 @@ func nginxExample(name string) func(t *testing.T, limiter, backend string, repla
 
 // proxyTests hold for every proxy.
 var proxyTests = map[string]func(*testing.T, proxy){
-	"requests": testRequests, "bodies": testBodies, "store away": testStoreAway, "asked twice": testAskedTwice, "same": testSame, "fields": testFields,
+	"requests": testRequests, "bodies": testBodies, "store unavailable": testStoreUnavailable, "asked twice": testAskedTwice, "same": testSame, "fields": testFields,
 	"limiter stopped": func(t *testing.T, p proxy) { p.testWithout(t, testkit.Addr(t)) },
 	"limiter hangs":   func(t *testing.T, p proxy) { p.testWithout(t, mute(t)) },
 }
@@ -237,7 +237,7 @@ func testBodies(t *testing.T, p proxy) {
 }
 
 // A refusal for want of the store is no failure of the limiter, which would let it pass.
-func testStoreAway(t *testing.T, p proxy) {
+func testStoreUnavailable(t *testing.T, p proxy) {
 	l := limit(t, `
 version: 1
 rules:

@@ -119,7 +119,7 @@ func TestLocal(t *testing.T) {
 }
 
 func none() ([]source.TokenRow, error)    { return nil, nil }
-func unknown() ([]source.TokenRow, error) { return nil, errors.New("away") }
+func unknown() ([]source.TokenRow, error) { return nil, errors.New("unavailable") }
 
 // A client with a verified certificate has the role that the certificate's unit names.
 func TestCertificates(t *testing.T) {

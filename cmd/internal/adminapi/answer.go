@@ -18,7 +18,7 @@ func (a *API) fail(c *call, err error) {
 		a.Logger.Error("admin API failed", "method", c.Method, "route", c.Pattern, "error", err)
 		p = control.Problemf(http.StatusInternalServerError, "internal error: see the log of sluice")
 	}
-	if errors.Is(err, source.ErrAway) || errors.Is(err, source.ErrNotMigrated) {
+	if errors.Is(err, source.ErrUnavailable) || errors.Is(err, source.ErrNotMigrated) {
 		a.Logger.Warn("admin API: the database failed", "method", c.Method, "route", c.Pattern, "error", err)
 	}
 	h := c.w.Header()

@@ -28,7 +28,7 @@ import (
 func playAPI(t *testing.T, empty func(testing.TB) string) {
 	for file, sections := range apitest.Sections(t, "testdata/database/*.txt") {
 		for _, s := range sections {
-			if file != "away" {
+			if file != "unavailable" {
 				t.Run(file+"/"+s.Title, func(t *testing.T) {
 					t.Parallel()
 					apitest.NewInstance(t, empty(t)).Play(s)
@@ -50,14 +50,14 @@ func TestAdminAPIOverPostgres(t *testing.T) {
 		t.Parallel()
 		testParallelWriters(t, postgrestest.Database(t), 100, 20, 20)
 	})
-	t.Run("away", func(t *testing.T) {
+	t.Run("unavailable", func(t *testing.T) {
 		t.Parallel()
 		server := postgrestest.Start(t)
 		i := apitest.NewInstance(t, server.Database())
 		i.Vars["address"] = server.Addr
 		i.Commands["kill"] = func(apitest.Step) { server.Kill() }
 		i.Commands["restart"] = func(apitest.Step) { server.Restart() }
-		i.Play(apitest.Sections(t, "testdata/database/away.txt")["away"][0])
+		i.Play(apitest.Sections(t, "testdata/database/unavailable.txt")["unavailable"][0])
 	})
 }
 

@@ -79,7 +79,7 @@ const via = "console"
 
 // identify sets the caller, and the session if the request has one.
 func (s *server) identify(c *call) (err error) {
-	if c.session, c.caller = s.sessions.of(c.Request, s.Access.Holder); c.session == nil {
+	if c.session, c.caller = s.sessions.lookup(c.Request, s.Access.Holder); c.session == nil {
 		if c.caller, err = s.Access.Identify(c.Request); err != nil {
 			return errUnknown
 		}
@@ -143,7 +143,7 @@ func (c *call) refusal(err error) (*control.Problem, error) {
 
 // logUnavailable logs that the database has failed.
 func (s *server) logUnavailable(c *call, err error) {
-	if errors.Is(err, source.ErrAway) || errors.Is(err, source.ErrNotMigrated) {
+	if errors.Is(err, source.ErrUnavailable) || errors.Is(err, source.ErrNotMigrated) {
 		s.Logger.Warn("console: the database failed", "path", c.URL.Path, "error", err)
 	}
 }

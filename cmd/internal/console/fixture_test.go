@@ -217,7 +217,7 @@ func attack(now time.Time) *telemetry.View {
 // outage is attack while one instance does not reach a shard, and another says nothing.
 func outage(now time.Time) *telemetry.View {
 	v := attack(now)
-	v.Instances[1].Store.Away, v.Instances[1].Store.Local = 1, 340
+	v.Instances[1].Store.Unavailable, v.Instances[1].Store.Local = 1, 340
 	v.Instances = append(v.Instances, telemetry.Instance{Name: "gw-c3", Started: v.Since, Seen: now.Add(-40 * time.Second), Stale: true, Version: "v0.8.2", Policy: "7c31f0", Store: telemetry.Store{Kind: "redis", Shards: 3, Evicted: 12}})
 	return v
 }

@@ -297,7 +297,7 @@ func healthOf(v *telemetry.View) (h health) {
 		h.Instances = append(h.Instances, row)
 		local += row.Local
 		stale += btoi(one.Stale)
-		unavailable += btoi(one.Store.Away > 0)
+		unavailable += btoi(one.Store.Unavailable > 0)
 		differ += btoi(one.Differs && !one.Stale)
 		evicted += btoi(one.Store.Evicted > 0)
 	}
@@ -330,7 +330,7 @@ func healthOf(v *telemetry.View) (h health) {
 // trouble returns a number that is larger the worse an instance's problems are. Instances with larger numbers are
 // listed first.
 func (r instanceRow) trouble() (n int) {
-	for i, yes := range []bool{r.Self, r.Store.Evicted > 0, r.Local > 0, r.Differs && !r.Stale, r.Store.Away > 0, r.Stale} {
+	for i, yes := range []bool{r.Self, r.Store.Evicted > 0, r.Local > 0, r.Differs && !r.Stale, r.Store.Unavailable > 0, r.Stale} {
 		n |= btoi(yes) << i
 	}
 	return n

@@ -267,14 +267,14 @@ func (s *server) subjectByIDPage(c *call) error {
 // subjectShown is the data of the page of a subject.
 type subjectShown struct {
 	*subjectRef
-	State    *control.SubjectState
-	Tier     string
-	Away     *control.Problem
-	Windows  []seenWindow
-	Strips   []*strip
-	Others   []otherRule
-	Database bool
-	Part     string // the key part, if the key has only one
+	State       *control.SubjectState
+	Tier        string
+	Unavailable *control.Problem
+	Windows     []seenWindow
+	Strips      []*strip
+	Others      []otherRule
+	Database    bool
+	Part        string // the key part, if the key has only one
 }
 
 // otherRule is the state that another rule has for the same key.
@@ -311,7 +311,7 @@ func (s *server) subject(c *call, ref *subjectRef) error {
 				d.Tier = tier
 			}
 		}
-	} else if d.Away, err = c.refusal(err); err != nil {
+	} else if d.Unavailable, err = c.refusal(err); err != nil {
 		return err
 	}
 	if ref.Key != nil {

@@ -361,7 +361,7 @@ func TestSessionsEndAndAreBounded(t *testing.T) {
 		with := func(c *http.Cookie) bool {
 			r := httptest.NewRequest("GET", "/", nil)
 			r.AddCookie(c)
-			found, _ := s.of(r, signIn)
+			found, _ := s.lookup(r, signIn)
 			return found != nil
 		}
 		r := httptest.NewRequest("GET", "/", nil)
@@ -484,7 +484,7 @@ func TestUndo(t *testing.T) {
 		for range 600 { // of another caller
 			actOf("eve")
 		}
-		if fails = errors.New("the database is away"); undo(id, "maria") != fails {
+		if fails = errors.New("the database is unavailable"); undo(id, "maria") != fails {
 			t.Error("what failed did not say so")
 		}
 		fails = nil

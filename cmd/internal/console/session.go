@@ -54,8 +54,8 @@ func (s *sessions) begin(r *http.Request, token string) *http.Cookie {
 	return cookie(r, text, int(sessionLife.Seconds()))
 }
 
-// of returns the session of a request and its caller, or nil without a valid session.
-func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, error)) (*session, control.Caller) {
+// lookup returns the session of a request and its caller, or nil without a valid session.
+func (s *sessions) lookup(r *http.Request, signIn func(string) (control.Caller, error)) (*session, control.Caller) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil {
 		return nil, control.Caller{}

@@ -66,7 +66,7 @@ func (s *silences) now() (all []Silence) {
 	return all
 }
 
-func (s *silences) of(alert string) *Silence {
+func (s *silences) find(alert string) *Silence {
 	for _, one := range s.now() {
 		if one.Alert == alert {
 			return &one
@@ -108,7 +108,7 @@ func (c *Control) Alerts(who Caller) (*AlertList, error) {
 	}
 	out := &AlertList{Alerts: []Alert{}, Silences: append([]Silence{}, c.silences.now()...)}
 	for _, h := range v.Alerts(maxAlerts) {
-		out.Alerts = append(out.Alerts, alertOf(&h, c.silences.of(h.Alert)))
+		out.Alerts = append(out.Alerts, alertOf(&h, c.silences.find(h.Alert)))
 	}
 	return out, nil
 }
@@ -144,7 +144,7 @@ func (c *Control) Silence(ctx context.Context, who Caller, r SilenceRequest, dry
 	case len(r.Reason) > maxReason:
 		return nil, BadField("/reason", "the reason is longer than %d bytes", maxReason)
 	}
-	before := c.silences.of(r.Alert)
+	before := c.silences.find(r.Alert)
 	known := slices.ContainsFunc(v.Alerts(math.MaxInt), func(h telemetry.Headline) bool { return h.Alert == r.Alert })
 	if !known && before == nil {
 		return nil, BadField("/alert", "no such alert: GET /v1/alerts lists the current ones")
@@ -166,7 +166,7 @@ func (c *Control) Unsilence(ctx context.Context, who Caller, r UnsilenceRequest,
 	if err := who.Needs(source.Operator); err != nil {
 		return nil, err
 	}
-	before := c.silences.of(r.Alert)
+	before := c.silences.find(r.Alert)
 	switch {
 	case before == nil:
 		return nil, Problemf(http.StatusConflict, "the alert is not silenced")

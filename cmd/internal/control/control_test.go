@@ -205,8 +205,8 @@ func TestDryRun(t *testing.T) {
 // A full disk is told as such, and not as a database that does not answer.
 func TestDatabaseFull(t *testing.T) {
 	t.Parallel()
-	full, away := control.AsProblem(fmt.Errorf("x: %w", source.ErrFull)).Detail, control.AsProblem(fmt.Errorf("x: %w", source.ErrAway)).Detail
-	if !strings.Contains(full, "disk of the database is full") || strings.Contains(full, "answer") || strings.Contains(away, "disk") {
-		t.Errorf("full: %q, away: %q", full, away)
+	full, unavailable := control.AsProblem(fmt.Errorf("x: %w", source.ErrFull)).Detail, control.AsProblem(fmt.Errorf("x: %w", source.ErrUnavailable)).Detail
+	if !strings.Contains(full, "disk of the database is full") || strings.Contains(full, "answer") || strings.Contains(unavailable, "disk") {
+		t.Errorf("full: %q, unavailable: %q", full, unavailable)
 	}
 }

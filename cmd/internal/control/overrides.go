@@ -61,18 +61,20 @@ func (f *overrideFilter) contains(o *policy.Override) bool {
 	}
 	hidden := f.veil != nil && f.veil.hides(o.Rule)
 	for _, value := range o.Key {
-		if value == f.text || !hidden && f.in(value) {
+		if value == f.text || !hidden && f.foundIn(value) {
 			return true
 		}
 	}
 	switch {
-	case f.in(o.Rule), f.in(o.Reason), f.in(o.By), f.in(o.Source), o.Block && f.in("blocked"), o.Exempt && f.in("not limited"):
+	case f.foundIn(o.Rule), f.foundIn(o.Reason), f.foundIn(o.By), f.foundIn(o.Source), o.Block && f.foundIn("blocked"), o.Exempt && f.foundIn("not limited"):
 		return true
 	}
-	return slices.ContainsFunc(o.LimitTexts(), f.in)
+	return slices.ContainsFunc(o.LimitTexts(), f.foundIn)
 }
 
-func (f *overrideFilter) in(text string) bool { return strings.Contains(strings.ToLower(text), f.low) }
+func (f *overrideFilter) foundIn(text string) bool {
+	return strings.Contains(strings.ToLower(text), f.low)
+}
 
 // forGood is the end of an override that never expires.
 var forGood = time.Unix(math.MaxInt32<<8, 0)

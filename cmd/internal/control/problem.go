@@ -153,9 +153,9 @@ func AsProblem(err error) *Problem {
 		p := Problemf(http.StatusTooManyRequests, "%v", err)
 		p.Retry = many.RetrySeconds()
 		return p
-	case errors.Is(err, source.ErrAway), errors.Is(err, source.ErrNotMigrated):
+	case errors.Is(err, source.ErrUnavailable), errors.Is(err, source.ErrNotMigrated):
 		return Unavailable("the database does not answer, so the change may or may not have been made")
-	case errors.Is(err, policy.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, policy.ErrStoreUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return Unavailable("the shared store is unavailable")
 	case errors.Is(err, sluice.ErrUsage):
 		return Problemf(http.StatusUnprocessableEntity, "%v", err)

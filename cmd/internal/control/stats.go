@@ -105,13 +105,13 @@ type Instance struct {
 
 // Store is the state of an instance's store.
 type Store struct {
-	Kind    string  `json:"kind"`
-	Shards  int     `json:"shards"`
-	Away    int     `json:"away"`
-	Local   uint64  `json:"local"`
-	Keys    uint64  `json:"keys"`
-	Evicted uint64  `json:"evicted"`
-	Took    Latency `json:"took"`
+	Kind        string  `json:"kind"`
+	Shards      int     `json:"shards"`
+	Unavailable int     `json:"away"`
+	Local       uint64  `json:"local"`
+	Keys        uint64  `json:"keys"`
+	Evicted     uint64  `json:"evicted"`
+	Took        Latency `json:"took"`
 }
 
 // Latency has the time of calls in the last minute, in seconds.
@@ -298,7 +298,7 @@ func instanceOf(i *telemetry.Instance) Instance {
 	s := &i.Store
 	return Instance{
 		Name: i.Name, Self: i.Self, Started: i.Started.UTC(), Seen: i.Seen.UTC(), Stale: i.Stale, Version: i.Version, Policy: i.Policy,
-		Store: Store{s.Kind, s.Shards, s.Away, s.Local, s.Keys, s.Evicted, latencyOf(s.Took)}, Took: latencyOf(i.Took),
+		Store: Store{s.Kind, s.Shards, s.Unavailable, s.Local, s.Keys, s.Evicted, latencyOf(s.Took)}, Took: latencyOf(i.Took),
 	}
 }
 

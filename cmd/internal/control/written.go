@@ -13,7 +13,7 @@ import (
 // change returns, the change is in force on this instance. A dry run only checks for errors.
 //
 // The errors of changes are [policy.Errors] for an invalid policy, [source.Invalid] for a row that cannot be
-// stored, [source.Conflict], [source.ErrNotFound] for deletions, [source.ErrAway] and [source.ErrFull].
+// stored, [source.Conflict], [source.ErrNotFound] for deletions, [source.ErrUnavailable] and [source.ErrFull].
 type written struct {
 	stack    *source.Stack
 	database *source.Database // nil: the policy comes only from a file

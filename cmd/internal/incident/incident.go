@@ -231,7 +231,7 @@ func Start(t testing.TB) *Hour {
 func (h *Hour) seen() telemetry.Store {
 	s := telemetry.Store{Kind: "redis", Shards: 1}
 	if h.Store.Status().Degraded() {
-		s.Away = 1
+		s.Unavailable = 1
 	}
 	return s
 }
@@ -308,7 +308,7 @@ func (h *Hour) script() {
 	swap(Raised)
 	swap(Added)
 	for at := FlapBegins; at < FlapEnds; at += 2 * FlapEvery {
-		h.acts = append(h.acts, act{at, func() { h.shared.away.Store(true) }}, act{at + FlapEvery, func() { h.shared.away.Store(false) }})
+		h.acts = append(h.acts, act{at, func() { h.shared.unavailable.Store(true) }}, act{at + FlapEvery, func() { h.shared.unavailable.Store(false) }})
 	}
 	h.acts = append(h.acts, act{ScraperBlocked, func() { h.Block("per-address", map[string]string{"client_ip": Scraper}) }})
 	slices.SortStableFunc(h.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
@@ -399,15 +399,15 @@ func (h *Hour) send(a *actor, now time.Duration) {
 
 // flapping is a shared store that can be made unavailable.
 type flapping struct {
-	store *memory.Store
-	away  atomic.Bool
+	store       *memory.Store
+	unavailable atomic.Bool
 }
 
-var errAway = errors.New("connection refused")
+var errUnavailable = errors.New("connection refused")
 
 func (f *flapping) TakeWithin(ctx context.Context, _ time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if f.away.Load() {
-		return errAway
+	if f.unavailable.Load() {
+		return errUnavailable
 	}
 	return f.store.Take(ctx, charges, receipts)
 }
@@ -415,8 +415,8 @@ func (f *flapping) TakeWithin(ctx context.Context, _ time.Duration, charges []sl
 func (f *flapping) Shard(string) int { return 0 }
 
 func (f *flapping) Heartbeat(context.Context, string) (int, error) {
-	if f.away.Load() {
-		return 0, errAway
+	if f.unavailable.Load() {
+		return 0, errUnavailable
 	}
 	return 1, nil
 }

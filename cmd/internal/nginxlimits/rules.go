@@ -23,8 +23,8 @@ type group struct {
 	paths  map[*server][]target // see pathsOf
 }
 
-// in reports whether the limit is in force in the place with the index i of a server.
-func (g *group) in(s *server, i int) bool { return i < len(g.places[s]) && g.places[s][i] }
+// appliesAt reports whether the limit is in force in the place with the index i of a server.
+func (g *group) appliesAt(s *server, i int) bool { return i < len(g.places[s]) && g.places[s][i] }
 
 // has reports whether the limit is in force in any place of a server.
 func (g *group) has(s *server) bool { return slices.Contains(g.places[s], true) }
@@ -158,11 +158,11 @@ func pathsOf(g *group, s *server) []target {
 	}
 	var all []target
 	for i := range s.places {
-		if s.places[i].unclear(g.in(s, i)) {
+		if s.places[i].unclear(g.appliesAt(s, i)) {
 			continue
 		}
 		for _, p := range s.places[i].paths.patterns {
-			all = append(all, target{path: p, in: g.in(s, i)})
+			all = append(all, target{path: p, in: g.appliesAt(s, i)})
 		}
 	}
 	g.paths[s] = simplified(all)
@@ -230,9 +230,9 @@ func coversMethod(q, p string) bool {
 // the server: the limit is in force only there, or only elsewhere. It returns "" without such locations.
 func unknownPlaces(g *group, s *server) string {
 	var all []string
-	whole := g.in(s, s.rest())
+	whole := g.appliesAt(s, s.rest())
 	for i := range s.places {
-		if p := &s.places[i]; p.unclear(g.in(s, i)) && g.in(s, i) != whole {
+		if p := &s.places[i]; p.unclear(g.appliesAt(s, i)) && g.appliesAt(s, i) != whole {
 			all = append(all, fmt.Sprintf("%s (%s)", p.text, p.at.Where()))
 		}
 	}
@@ -429,12 +429,12 @@ func roughness(g *group, servers []*server, targets []target, one *importedRule)
 		for i := range s.places {
 			p := &s.places[i]
 			isOf := func(t target) bool { return t.in && slices.Contains(p.paths.patterns, t.path) }
-			if g.in(s, i) && p.paths.rough != "" && !p.unknown && slices.ContainsFunc(targets, isOf) {
+			if g.appliesAt(s, i) && p.paths.rough != "" && !p.unknown && slices.ContainsFunc(targets, isOf) {
 				one.notes = append(one.notes, fmt.Sprintf("location %s: %s", p.text, p.paths.rough))
 			}
 		}
 		if unknown := unknownPlaces(g, s); unknown != "" {
-			if g.in(s, s.rest()) {
+			if g.appliesAt(s, s.rest()) {
 				one.notes = append(one.notes, "also counts location "+unknown+", where nginx has other limits or none, because a policy has no such pattern")
 			} else {
 				one.notes = append(one.notes, "does not count location "+unknown+": a policy has no such pattern")

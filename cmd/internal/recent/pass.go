@@ -158,10 +158,10 @@ func (p *pass) decide(ctx context.Context) {
 	}
 	p.bound(passes)
 	for i := range p.sides[0].refusals {
-		p.of(&p.sides[0].refusals[i]).Before++
+		p.trialOf(&p.sides[0].refusals[i]).Before++
 	}
 	for i := range p.sides[1].refusals {
-		p.of(&p.sides[1].refusals[i]).After++
+		p.trialOf(&p.sides[1].refusals[i]).After++
 	}
 	switch {
 	case passes[emptyBefore] && !passes[emptyAfter]:
@@ -219,14 +219,14 @@ func (p *pass) note(s *side, count func(*Change)) {
 		if f.shadow {
 			continue
 		}
-		count(&p.of(f).Change)
+		count(&p.trialOf(f).Change)
 		if c := p.subject(s, f); c != nil {
 			count(c)
 		}
 	}
 }
 
-func (p *pass) of(f *refusal) *RuleTrial {
+func (p *pass) trialOf(f *refusal) *RuleTrial {
 	at := limitSource{f.rule, f.from}
 	if p.rules[at] == nil {
 		p.rules[at] = &RuleTrial{Rule: f.rule, From: f.from}

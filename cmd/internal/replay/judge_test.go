@@ -78,7 +78,7 @@ rules: [{name: r, key: ["header:User-Agent", "header:X-Id", "attr:user"], limit:
 		if target = testkit.Unquoted(target); target == "*" {
 			method = "OPTIONS"
 		}
-		r := q.of(&accesslog.Entry{
+		r := q.build(&accesslog.Entry{
 			Method: []byte(method), Target: []byte(target), Host: []byte(host), UserAgent: []byte("an agent"), Forwarded: []byte("192.0.2.7"), Referer: []byte("/"),
 			Headers:    []accesslog.Field{{Name: []byte("X-Id"), Value: []byte("1")}, {Name: []byte("X-Other"), Value: []byte("2")}},
 			Attributes: []accesslog.Field{{Name: []byte("user"), Value: []byte("alice")}},
@@ -90,14 +90,14 @@ rules: [{name: r, key: ["header:User-Agent", "header:X-Id", "attr:user"], limit:
 			t.Errorf("%s: headers %v, attributes %v", row.In, r.Header, r.Attributes)
 		}
 	}
-	r := q.of(&accesslog.Entry{Method: []byte("GET"), Target: []byte("/")}, netip.Addr{})
+	r := q.build(&accesslog.Entry{Method: []byte("GET"), Target: []byte("/")}, netip.Addr{})
 	if len(r.Header)+len(r.Attributes) != 0 {
 		t.Errorf("what an entry had is still there: %v, %v", r.Header, r.Attributes)
 	}
 	e := &accesslog.Entry{Client: []byte("10.0.0.1"), Method: []byte("GET"), Target: []byte("/a/b?c=d"), UserAgent: []byte("an agent"), Forwarded: []byte("192.0.2.7")}
 	if n := testing.AllocsPerRun(100, func() {
 		peer, _ := peerOf(e)
-		q.of(e, peer)
+		q.build(e, peer)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

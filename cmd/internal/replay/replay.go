@@ -280,7 +280,7 @@ func (w *worker) work() {
 // decide decides about the request with number n.
 func (w *worker) decide(ctx context.Context, n int64, e *feed.Entry) {
 	p := w.run.parts[e.Part]
-	r := w.requests.of(&e.Entry, e.Peer)
+	r := w.requests.build(&e.Entry, e.Peer)
 	w.traps.look(&e.Entry, r, w.run.trusted)
 	name := ""
 	if e.Named {

@@ -64,8 +64,8 @@ func newRequests(docs ...*policy.Document) *requests {
 	return q
 }
 
-// of returns the request of an entry from a known peer. The request is valid until the next call.
-func (q *requests) of(e *accesslog.Entry, peer netip.Addr) *policy.Request {
+// build returns the request of an entry from a known peer. The request is valid until the next call.
+func (q *requests) build(e *accesslog.Entry, peer netip.Addr) *policy.Request {
 	r := &q.request
 	r.Method, r.Host, r.Peer, r.Time, r.NoPath = text(e.Method), text(e.Host), peer, time.UnixMicro(e.Time), false
 	r.RawQuery = ""

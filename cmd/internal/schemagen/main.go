@@ -120,7 +120,7 @@ type generator struct {
 	defs     object
 }
 
-func (g *generator) of(t reflect.Type, field string) object {
+func (g *generator) schema(t reflect.Type, field string) object {
 	if list := words[field]; list != nil {
 		return object{"enum": list}
 	}
@@ -130,7 +130,7 @@ func (g *generator) of(t reflect.Type, field string) object {
 	case reflect.TypeFor[policy.List]():
 		return object{"anyOf": append(texts(0)["anyOf"].([]any), inFile())}
 	case reflect.TypeFor[policy.Prices]():
-		models := object{"type": "object", "minProperties": 1, "additionalProperties": g.of(reflect.TypeFor[policy.Price](), "")}
+		models := object{"type": "object", "minProperties": 1, "additionalProperties": g.schema(reflect.TypeFor[policy.Price](), "")}
 		return object{"anyOf": []any{models, inFile()}}
 	case reflect.TypeFor[policy.Decimal]():
 		return object{"anyOf": []any{object{"type": "number", "minimum": 0}, object{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)?$`}}}
@@ -141,10 +141,10 @@ func (g *generator) of(t reflect.Type, field string) object {
 	case reflect.Int, reflect.Int64:
 		return object{"type": "integer", "minimum": 1}
 	case reflect.Map:
-		return object{"type": "object", "minProperties": 1, "additionalProperties": g.of(t.Elem(), "")}
+		return object{"type": "object", "minProperties": 1, "additionalProperties": g.schema(t.Elem(), "")}
 	case reflect.Slice:
 		if t.Elem().Kind() != reflect.String {
-			list := object{"type": "array", "items": g.of(t.Elem(), "")}
+			list := object{"type": "array", "items": g.schema(t.Elem(), "")}
 			if field == "Answer.Bodies" {
 				list["minItems"] = 1
 			}
@@ -207,7 +207,7 @@ func (g *generator) fields(t reflect.Type, properties object) {
 			continue
 		}
 		field := t.Name() + "." + f.Name
-		s := g.of(f.Type, field)
+		s := g.schema(f.Type, field)
 		if comment := g.comments[field]; comment != "" {
 			s["description"] = comment
 		}

@@ -82,8 +82,8 @@ func storeStatus(store *stores.Store, latency *metrics.StoreLatency) func() tele
 		status := shared.Status()
 		now.Kind, now.Shards, now.Took = "redis", len(status.Shards), latency.At(time.Now())
 		for _, shard := range status.Shards {
-			if shard.Away {
-				now.Away++
+			if shard.Unavailable {
+				now.Unavailable++
 			}
 		}
 		return now

@@ -70,6 +70,6 @@ func exchangeDemandOnce(ctx context.Context, engine *policy.Engine, board *store
 	for _, demand := range posted {
 		others = append(others, demand)
 	}
-	engine.HearDemand(time.Now(), others)
+	engine.ReceiveDemand(time.Now(), others)
 	return nil
 }

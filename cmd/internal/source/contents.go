@@ -98,7 +98,7 @@ func (c *Contents) Disabled() (names []string) {
 	return names
 }
 
-// Read returns the contents of the database. The error matches [ErrAway] or [ErrNotMigrated].
+// Read returns the contents of the database. The error matches [ErrUnavailable] or [ErrNotMigrated].
 func (d *Database) Read(ctx context.Context) (*Contents, error) {
 	c, err := d.latest(ctx, nil)
 	if err != nil {
@@ -116,7 +116,7 @@ func (d *Database) Tokens() ([]TokenRow, error) {
 	if c := d.Known(); c != nil {
 		return c.Tokens, nil
 	}
-	return nil, ErrAway
+	return nil, ErrUnavailable
 }
 
 // Known returns the contents after the last read or change of this instance, or nil before the first one. It makes

@@ -41,24 +41,24 @@ const (
 )
 
 var (
-	// ErrAway is matched by errors of a database that does not answer or returns an error. If [Database.Change]
+	// ErrUnavailable is matched by errors of a database that does not answer or returns an error. If [Database.Change]
 	// returns such an error, the change may have been committed nevertheless: read the contents, or repeat the
 	// change with a [Match].
-	ErrAway = errors.New("the rules database failed")
+	ErrUnavailable = errors.New("the rules database failed")
 	// ErrFull is matched by errors of a database on a full disk. Nothing was changed. Such errors also match
-	// ErrAway.
-	ErrFull error = awayError("the disk of the rules database is full")
+	// ErrUnavailable.
+	ErrFull error = unavailableError("the disk of the rules database is full")
 	// ErrNotMigrated is matched by errors about missing tables.
 	ErrNotMigrated = errors.New(`the database has no tables of Sluice: run "sluice migrate"`)
 	// ErrNotFound is matched by errors about a missing row.
 	ErrNotFound = errors.New("not found")
 )
 
-// awayError is an error with its own text that matches [ErrAway].
-type awayError string
+// unavailableError is an error with its own text that matches [ErrUnavailable].
+type unavailableError string
 
-func (e awayError) Error() string      { return string(e) }
-func (awayError) Is(target error) bool { return target == ErrAway }
+func (e unavailableError) Error() string      { return string(e) }
+func (unavailableError) Is(target error) bool { return target == ErrUnavailable }
 
 // Database is an open database. It is safe for concurrent use.
 type Database struct {
@@ -145,19 +145,19 @@ func (d *Database) Migrate(ctx context.Context) (steps int, err error) {
 	return steps, d.unavailable(err)
 }
 
-// unavailable converts an error of the database to one that matches [ErrAway].
+// unavailable converts an error of the database to one that matches [ErrUnavailable].
 func (d *Database) unavailable(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, new(awayError)):
+	case errors.As(err, new(unavailableError)):
 		return fmt.Errorf("%s: %w", d.name, err)
 	case d.dialect.unmigrated(err):
 		return fmt.Errorf("%s: %w", d.name, ErrNotMigrated)
 	case d.dialect.full(err):
 		return fmt.Errorf("%s: %w: %w", d.name, ErrFull, err)
 	}
-	return fmt.Errorf("%s: %w: %w", d.name, ErrAway, err)
+	return fmt.Errorf("%s: %w: %w", d.name, ErrUnavailable, err)
 }
 
 // query makes queries in or outside of a transaction.

@@ -79,7 +79,7 @@ func TestSQLiteFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := put(strings.Repeat("long", 1000))
-	if !errors.Is(err, source.ErrFull) || !errors.Is(err, source.ErrAway) || !strings.Contains(err.Error(), "disk") {
+	if !errors.Is(err, source.ErrFull) || !errors.Is(err, source.ErrUnavailable) || !strings.Contains(err.Error(), "disk") {
 		t.Errorf("a change without room: %v", err)
 	}
 	if after, err := db.Read(t.Context()); err != nil || after.Version != before.Version {
@@ -326,7 +326,7 @@ func unmarshal(t *testing.T, text string, into any) {
 	}
 }
 
-func isAway(err error) bool { return errors.Is(err, source.ErrAway) }
+func isUnavailable(err error) bool { return errors.Is(err, source.ErrUnavailable) }
 
 // A role includes those before it, and one that SQL has made up is nobody's and includes none.
 func TestRoles(t *testing.T) {

@@ -67,7 +67,7 @@ func (s *sqlite) open() (read, write *sql.DB, err error) {
 func (s *sqlite) migrate(ctx context.Context, write *sql.DB) (int, error) {
 	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, awayError(fmt.Sprintf("the directory %s does not exist: create it, or use another one", filepath.Dir(s.path)))
+		return 0, unavailableError(fmt.Sprintf("the directory %s does not exist: create it, or use another one", filepath.Dir(s.path)))
 	}
 	if err != nil {
 		return 0, err

@@ -9,8 +9,8 @@ import (
 
 // Status is the state of following a database.
 type Status struct {
-	// Away reports whether the database failed to answer the last query of Watch.
-	Away bool
+	// Unavailable reports whether the database failed to answer the last query of Watch.
+	Unavailable bool
 	// Failures is the number of queries of Watch that the database did not answer.
 	Failures uint64
 	// Asked is the time at which the database last answered Watch, or zero if it has not answered yet.
@@ -127,8 +127,8 @@ func (d *Database) notAnswered(err error) {
 	d.following.Lock()
 	defer d.following.Unlock()
 	d.status.Failures++
-	if !d.status.Away {
-		d.status.Away = true
+	if !d.status.Unavailable {
+		d.status.Unavailable = true
 		d.log.Error("the rules database is unavailable, the last policy stays in force", "database", d.name, "error", err)
 	}
 }
@@ -137,8 +137,8 @@ func (d *Database) answered() {
 	d.following.Lock()
 	defer d.following.Unlock()
 	d.status.Asked = time.Now()
-	if d.status.Away {
-		d.status.Away = false
+	if d.status.Unavailable {
+		d.status.Unavailable = false
 		d.log.Info("the rules database is available again", "database", d.name)
 	}
 }

@@ -29,7 +29,7 @@ func TestLongPostgresLostCommits(t *testing.T) {
 	execute(t, by, "ALTER TABLE sluice_rules DISABLE TRIGGER ALL")
 	execute(t, by, fmt.Sprintf(`UPDATE sluice_rules SET document = '{"limit": "3/minute"}', version = %d`, v))
 	execute(t, by, "ALTER TABLE sluice_rules ENABLE TRIGGER ALL")
-	testkit.Await(t, "the loss is noticed", func() bool { return f.db.Status().Away })
+	testkit.Await(t, "the loss is noticed", func() bool { return f.db.Status().Unavailable })
 	old := f.latest.Load()
 	server.MoveTo(address)
 	f.saw(t, "a 3/minute")

@@ -114,7 +114,7 @@ func testWatch(t *testing.T, url string) {
 	}
 	execute(t, db, `DELETE FROM sluice_rules WHERE name = 'b'`)
 	f.saw(t, "a 5/minute")
-	if s := f.db.Status(); s.Away || s.Version != f.latest.Load().Version || time.Since(s.Asked) > patience {
+	if s := f.db.Status(); s.Unavailable || s.Version != f.latest.Load().Version || time.Since(s.Asked) > patience {
 		t.Errorf("%+v", s)
 	}
 }
@@ -233,8 +233,8 @@ func TestPostgresLost(t *testing.T) {
 		f.saw(t, fmt.Sprintf("a %d/minute", n))
 	}
 	server.Kill()
-	testkit.Await(t, "the loss is noticed", func() bool { return f.db.Status().Away })
-	if _, err := writer.Change(t.Context(), "tester", func(*source.Tx) error { return nil }); !isAway(err) {
+	testkit.Await(t, "the loss is noticed", func() bool { return f.db.Status().Unavailable })
+	if _, err := writer.Change(t.Context(), "tester", func(*source.Tx) error { return nil }); !isUnavailable(err) {
 		t.Errorf("a change without a database: %v", err)
 	}
 	if f.limits() != fmt.Sprintf("a %d/minute", n) {
@@ -250,7 +250,7 @@ func TestPostgresLost(t *testing.T) {
 		return err == nil
 	})
 	f.saw(t, fmt.Sprintf("a %d/minute", n))
-	testkit.Await(t, "the return is noticed", func() bool { return !f.db.Status().Away })
+	testkit.Await(t, "the return is noticed", func() bool { return !f.db.Status().Unavailable })
 }
 
 // What PostgreSQL notifies of is heard, and what it does not, as SQLite, is found by asking.

@@ -166,7 +166,7 @@ func testParallelWriters(t *testing.T, url string) {
 			won := row.Limit == fmt.Sprintf("%d/minute", 1+round*parallel+i)
 			conflict, lost := errors.AsType[*source.Conflict](err)
 			switch {
-			case errors.Is(err, source.ErrAway): // it waited for too long: either is possible
+			case errors.Is(err, source.ErrUnavailable): // it waited for too long: either is possible
 			case won && err != nil, !won && !lost:
 				t.Errorf("writer %d: won %v, and was told %v", i, won, err)
 			case lost && conflict.Version != row.Version:
@@ -237,7 +237,7 @@ func testStrings(t *testing.T, url string) {
 		_, err1 := db.Change(t.Context(), text, func(*source.Tx) error { return nil })
 		err2 := db.Record(t.Context(), text, "reset", "subject", text, text, func() error { return nil })
 		for n, err := range []error{err1, err2} {
-			if isAway(err) {
+			if isUnavailable(err) {
 				t.Errorf("what %d has to do with text %d: %v", n, i, err)
 			}
 		}

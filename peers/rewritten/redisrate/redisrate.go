@@ -51,7 +51,7 @@ func (l *Limiter) Allow(ctx context.Context, key string, limit Limit) (*Result, 
 
 // AllowN takes n units, and returns how many remain. With n zero, it takes none.
 func (l *Limiter) AllowN(ctx context.Context, key string, limit Limit, n int) (*Result, error) {
-	of, err := l.of(limit)
+	of, err := l.with(limit)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, limit Limit, n in
 	if n == 0 {
 		return l.AllowN(ctx, key, limit, 0)
 	}
-	of, err := l.of(limit)
+	of, err := l.with(limit)
 	for err == nil {
 		var d sluice.Decision
 		if d, err = of.Take(ctx, key, int64(n)); d.Allowed {
@@ -88,7 +88,7 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, limit Limit, n in
 // has a count for each rate.
 func (l *Limiter) Reset(ctx context.Context, key string) error { return l.last.Reset(ctx, key) }
 
-func (l *Limiter) of(limit Limit) (of *sluice.Limiter, err error) {
+func (l *Limiter) with(limit Limit) (of *sluice.Limiter, err error) {
 	of, err = l.limiter.With(sluice.Limit{Count: int64(limit.Rate), Period: limit.Period, Burst: int64(limit.Burst)})
 	if err == nil {
 		l.last = of

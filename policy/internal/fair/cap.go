@@ -411,7 +411,7 @@ func (c *Cap) divide(now int64) {
 		return demand
 	}
 	for _, t := range known {
-		t.wants = want(t.demand+theirs.of(t.id), t.weight.Load())
+		t.wants = want(t.demand+theirs.demand(t.id), t.weight.Load())
 	}
 	want(c.rest.demand, 1)
 	theirs.elsewhere(want)

@@ -67,8 +67,8 @@ func (s *Caps) Demand(now int64) []byte {
 	}
 	var posts []Post
 	for _, c := range *known {
-		if asked := c.Asked(now); len(asked) > 0 {
-			posts = append(posts, Post{Cap: c.ID, Asked: asked})
+		if asked := c.Demand(now); len(asked) > 0 {
+			posts = append(posts, Post{Cap: c.ID, Tenants: asked})
 		}
 	}
 	if len(posts) == 0 {
@@ -78,18 +78,18 @@ func (s *Caps) Demand(now int64) []byte {
 	return Append(nil, posts)
 }
 
-// Hear records the demands of other processes, which are in the format of [Append]. It skips texts of other
+// Receive records the demands of other processes, which are in the format of [Append]. It skips texts of other
 // versions.
-func (s *Caps) Hear(now int64, texts [][]byte) {
+func (s *Caps) Receive(now int64, texts [][]byte) {
 	known := s.known.Load()
 	if known == nil {
 		return
 	}
-	all := make(map[uint64][]Asked)
+	all := make(map[uint64][]TenantDemand)
 	for _, text := range texts {
-		_ = Read(text, func(id uint64, a Asked) { all[id] = append(all[id], a) })
+		_ = Read(text, func(id uint64, a TenantDemand) { all[id] = append(all[id], a) })
 	}
 	for _, c := range *known {
-		c.Hear(all[c.ID], now)
+		c.Receive(all[c.ID], now)
 	}
 }

@@ -10,38 +10,38 @@ import (
 // MaxPosted is the most tenants that posts name. The demand of all other tenants is posted as a sum.
 const MaxPosted = 1000
 
-// Asked is the demand of a tenant in a window. The ID of a tenant is the same in all processes; the ID 0 stands for
-// several tenants, with the sum of their demand.
-type Asked struct {
+// TenantDemand is the demand of a tenant in a window. The ID of a tenant is the same in all processes; the ID 0
+// stands for several tenants, with the sum of their demand.
+type TenantDemand struct {
 	ID             uint64
 	Demand, Weight int64
 }
 
 // Post has the demand of the tenants of a cap in one process.
 type Post struct {
-	Cap   uint64 // the ID of the cap
-	Asked []Asked
+	Cap     uint64 // the ID of the cap
+	Tenants []TenantDemand
 }
 
-// Asked returns the demand of the tenants in this process, in the window that ends now.
-func (c *Cap) Asked(now int64) (all []Asked) {
+// Demand returns the demand of the tenants in this process, in the window that ends now.
+func (c *Cap) Demand(now int64) (all []TenantDemand) {
 	c.dividing.Lock()
 	defer c.dividing.Unlock()
 	c.renew(now)
 	for _, t := range *c.known.Load() {
 		if t.demand > 0 {
-			all = append(all, Asked{t.id, t.demand, t.weight.Load()})
+			all = append(all, TenantDemand{t.id, t.demand, t.weight.Load()})
 		}
 	}
 	if c.rest.demand > 0 {
-		all = append(all, Asked{0, c.rest.demand, 1})
+		all = append(all, TenantDemand{0, c.rest.demand, 1})
 	}
 	return all
 }
 
-// Hear makes the divisions of the next second include the demands of other processes. Demands with the same ID are
+// Receive makes the divisions of the next second include the demands of other processes. Demands with the same ID are
 // summed.
-func (c *Cap) Hear(demands []Asked, now int64) {
+func (c *Cap) Receive(demands []TenantDemand, now int64) {
 	o := others{at: now, tenants: make(map[uint64]*other, len(demands))}
 	for _, a := range demands {
 		sum := &o.sum
@@ -81,8 +81,8 @@ func (c *Cap) recent(now int64) *others {
 	return &c.others
 }
 
-// of returns the demand that a tenant of this process has in other processes.
-func (o *others) of(id uint64) int64 {
+// demand returns the demand that a tenant of this process has in other processes.
+func (o *others) demand(id uint64) int64 {
 	if o == nil || o.tenants[id] == nil {
 		return 0
 	}
@@ -91,7 +91,7 @@ func (o *others) of(id uint64) int64 {
 }
 
 // elsewhere calls the function want for the tenants that have demand only in other processes. These are the tenants
-// for which others.of was not called since the last call of elsewhere.
+// for which others.demand was not called since the last call of elsewhere.
 func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	if o == nil {
 		return
@@ -109,24 +109,24 @@ func (o *others) elsewhere(want func(demand, weight int64) int64) {
 func Trim(posts []Post) {
 	total := 0
 	for i := range posts {
-		total += len(posts[i].Asked)
+		total += len(posts[i].Tenants)
 	}
 	if total <= MaxPosted {
 		return
 	}
-	all := make([]*Asked, 0, total)
+	all := make([]*TenantDemand, 0, total)
 	for i := range posts {
-		for j := range posts[i].Asked {
-			all = append(all, &posts[i].Asked[j])
+		for j := range posts[i].Tenants {
+			all = append(all, &posts[i].Tenants[j])
 		}
 	}
-	slices.SortFunc(all, func(a, b *Asked) int { return cmp.Or(cmp.Compare(b.Demand, a.Demand), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all, func(a, b *TenantDemand) int { return cmp.Or(cmp.Compare(b.Demand, a.Demand), cmp.Compare(a.ID, b.ID)) })
 	for _, a := range all[MaxPosted:] {
 		a.ID = 0
 	}
 	for i := range posts {
-		named, sum := posts[i].Asked[:0], Asked{}
-		for _, a := range posts[i].Asked {
+		named, sum := posts[i].Tenants[:0], TenantDemand{}
+		for _, a := range posts[i].Tenants {
 			if a.ID != 0 {
 				named = append(named, a)
 				continue
@@ -137,7 +137,7 @@ func Trim(posts []Post) {
 		if sum.Demand > 0 {
 			named = append(named, sum)
 		}
-		posts[i].Asked = named
+		posts[i].Tenants = named
 	}
 }
 
@@ -149,8 +149,8 @@ func Append(dst []byte, posts []Post) []byte {
 	dst = append(dst, format)
 	for _, p := range posts {
 		dst = binary.LittleEndian.AppendUint64(dst, p.Cap)
-		dst = binary.AppendUvarint(dst, uint64(len(p.Asked)))
-		for _, a := range p.Asked {
+		dst = binary.AppendUvarint(dst, uint64(len(p.Tenants)))
+		for _, a := range p.Tenants {
 			dst = binary.LittleEndian.AppendUint64(dst, a.ID)
 			dst = binary.AppendUvarint(dst, uint64(a.Demand))
 			dst = binary.AppendUvarint(dst, uint64(a.Weight))
@@ -163,14 +163,14 @@ var errNoPost = errors.New("fair: the text is not a post of demands, or has the 
 
 // Read calls the function each for every demand in a text from Append. If any part of the text is invalid, Read makes
 // no calls.
-func Read(post []byte, each func(limit uint64, a Asked)) error {
-	if err := read(post, func(uint64, Asked) {}); err != nil {
+func Read(post []byte, each func(limit uint64, a TenantDemand)) error {
+	if err := read(post, func(uint64, TenantDemand) {}); err != nil {
 		return err
 	}
 	return read(post, each)
 }
 
-func read(post []byte, each func(limit uint64, a Asked)) error {
+func read(post []byte, each func(limit uint64, a TenantDemand)) error {
 	r := reader{rest: post}
 	if r.byte() != format {
 		return errNoPost
@@ -178,7 +178,7 @@ func read(post []byte, each func(limit uint64, a Asked)) error {
 	for len(r.rest) > 0 && !r.bad {
 		limit := r.id()
 		for n := r.number(); n > 0 && !r.bad; n-- {
-			a := Asked{ID: r.id(), Demand: int64(r.number()), Weight: int64(r.number())}
+			a := TenantDemand{ID: r.id(), Demand: int64(r.number()), Weight: int64(r.number())}
 			if most := uint64(MaxWeight * MaxTenants); a.Weight < 1 || uint64(a.Weight) > most || a.Demand < 0 || a.Demand > farAhead {
 				return errNoPost
 			}

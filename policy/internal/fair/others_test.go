@@ -8,21 +8,21 @@ import (
 )
 
 // readAll returns what a post says, with the cap's ID in place of an ID of 0.
-func readAll(post []byte) (all map[uint64][]Asked, err error) {
-	all = make(map[uint64][]Asked)
-	err = Read(post, func(id uint64, a Asked) { all[id] = append(all[id], a) })
+func readAll(post []byte) (all map[uint64][]TenantDemand, err error) {
+	all = make(map[uint64][]TenantDemand)
+	err = Read(post, func(id uint64, a TenantDemand) { all[id] = append(all[id], a) })
 	return all, err
 }
 
 func TestPostIsRead(t *testing.T) {
 	t.Parallel()
 	posts := []Post{
-		{Cap: 7, Asked: []Asked{{1, 2, 3}, {^uint64(0), farAhead, MaxWeight}, {0, 5, MaxWeight * MaxTenants}}},
-		{Cap: 8, Asked: []Asked{{1, 1, 1}}},
+		{Cap: 7, Tenants: []TenantDemand{{1, 2, 3}, {^uint64(0), farAhead, MaxWeight}, {0, 5, MaxWeight * MaxTenants}}},
+		{Cap: 8, Tenants: []TenantDemand{{1, 1, 1}}},
 	}
 	post := Append(nil, posts)
 	all, err := readAll(post)
-	if err != nil || len(all) != 2 || !slices.Equal(all[7], posts[0].Asked) || !slices.Equal(all[8], posts[1].Asked) {
+	if err != nil || len(all) != 2 || !slices.Equal(all[7], posts[0].Tenants) || !slices.Equal(all[8], posts[1].Tenants) {
 		t.Fatalf("%v, %v", all, err)
 	}
 	for n := range post {
@@ -38,7 +38,7 @@ func TestPostIsRead(t *testing.T) {
 
 // FuzzRead holds that a post can be anything, and that what is read of it can be divided.
 func FuzzRead(f *testing.F) {
-	f.Add(Append(nil, []Post{{Cap: 7, Asked: []Asked{{1, 2, 3}, {0, 5, 6}}}}))
+	f.Add(Append(nil, []Post{{Cap: 7, Tenants: []TenantDemand{{1, 2, 3}, {0, 5, 6}}}}))
 	f.Add([]byte{format})
 	f.Fuzz(func(t *testing.T, post []byte) {
 		all, err := readAll(post)
@@ -47,7 +47,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, asked := range all {
 			c := New("cap", 1000, time.Second, 1000, 1)
-			c.Hear(asked, 5e6)
+			c.Receive(asked, 5e6)
 			var got Terms
 			c.Ask("t", 1, 1, 5e6, &got)
 			if c.Ask("t", 1, 1, 5e6+c.epoch, &got); got.Each < 0 {
@@ -64,16 +64,16 @@ func TestTrim(t *testing.T) {
 	for p := range 3 {
 		post := Post{Cap: uint64(p + 1)}
 		for i := range 700 {
-			a := Asked{uint64(1 + i), int64(1 + (i*3+p)%2100), 1 + int64(i%5)}
+			a := TenantDemand{uint64(1 + i), int64(1 + (i*3+p)%2100), 1 + int64(i%5)}
 			demand, weight = demand+a.Demand, weight+a.Weight
-			post.Asked = append(post.Asked, a)
+			post.Tenants = append(post.Tenants, a)
 		}
 		posts = append(posts, post)
 	}
 	Trim(posts)
 	named, least, most := 0, int64(farAhead), int64(0)
 	for _, p := range posts {
-		for _, a := range p.Asked {
+		for _, a := range p.Tenants {
 			if demand, weight = demand-a.Demand, weight-a.Weight; a.ID != 0 {
 				named++
 				least = min(least, a.Demand)
@@ -103,7 +103,7 @@ func TestDemandElsewhere(t *testing.T) {
 			c.Ask("a", 1, ask, now, &got)
 			other.Ask("a", 1, 100, now, &got)
 			other.Ask("b", 3, 1000, now, &got)
-			c.Hear(other.Asked(now), now)
+			c.Receive(other.Demand(now), now)
 		}
 		now += c.epoch
 		c.Look("a", 1, 1, now, &got)
@@ -130,7 +130,7 @@ func TestManyTenants(t *testing.T) {
 		t.Fatalf("%d are told apart, and %d units were asked for by others", c.many, c.rest.asked.Load())
 	}
 	now += c.epoch
-	if got := len(c.Asked(now)); got != MaxTenants+1 {
+	if got := len(c.Demand(now)); got != MaxTenants+1 {
 		t.Fatalf("%d are said to have asked", got)
 	}
 	now += 6 * c.epoch

@@ -17,7 +17,7 @@ func TestTopTexts(t *testing.T) {
 	now := &snapshot{Stats: control.Stats{At: time.Now(), Headline: control.Headline{Level: evil, Text: strings.Repeat(evil, 20)}}}
 	for i := range 30 {
 		now.Stats.Rules = append(now.Stats.Rules, control.RuleStats{Rule: strconv.Itoa(i) + evil, Limits: []string{evil}})
-		now.Stats.Instances = append(now.Stats.Instances, control.Instance{Name: evil, Stale: true, Store: control.Store{Kind: evil, Away: 1}})
+		now.Stats.Instances = append(now.Stats.Instances, control.Instance{Name: evil, Stale: true, Store: control.Store{Kind: evil, Unavailable: 1}})
 		now.Top.Items = append(now.Top.Items, control.TopSubject{Rule: evil, Shown: strings.Repeat("é", 300)})
 	}
 	s := &topSettings{rule: evil, by: "refusals", window: "hour"}

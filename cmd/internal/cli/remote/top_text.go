@@ -165,11 +165,11 @@ func latencyText(seconds *float64) string {
 func printInstances(w io.Writer, stats *control.Stats) {
 	const format = "%-24s%10s%12s  %-9s%12s%10s%10s%10s%s\n"
 	fmt.Fprintln(w)
-	printRow(w, format, "INSTANCE", "DECISIONS", "P99", "STORE", "P99", "AWAY", "LOCAL", "KEYS", "")
+	printRow(w, format, "INSTANCE", "DECISIONS", "P99", "STORE", "P99", "DOWN", "LOCAL", "KEYS", "")
 	policies := map[string]bool{}
 	for _, i := range stats.Instances {
 		policies[i.Policy] = true
-		unavailable, stale := fmt.Sprintf("%d/%d", i.Store.Away, i.Store.Shards), ""
+		unavailable, stale := fmt.Sprintf("%d/%d", i.Store.Unavailable, i.Store.Shards), ""
 		if i.Store.Kind == "memory" {
 			unavailable = "-"
 		}

@@ -37,13 +37,13 @@ type api struct {
 // store is a store that a test can make unavailable, and that counts its calls.
 type store struct {
 	*memory.Store
-	away  bool
-	calls atomic.Int64
+	unavailable bool
+	calls       atomic.Int64
 }
 
 func (s *store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.calls.Add(1)
-	if s.away {
+	if s.unavailable {
 		return errors.New("unavailable")
 	}
 	return s.Store.Take(ctx, charges, receipts)
@@ -126,7 +126,7 @@ func TestCalls(t *testing.T) {
 						}
 						time.Sleep(d)
 					case "outage":
-						a.store.away = true
+						a.store.unavailable = true
 					case "swap":
 						a.engine.Swap(policytest.Parse(t, rest))
 					case "field":

@@ -44,7 +44,7 @@ func findAbuse(subjects []*subject) []aside {
 	for i, s := range subjects {
 		all, _ := s.before(math.MaxInt32)
 		// Bursts are whole numbers. A fraction from the hash breaks ties, as real values would.
-		points[i] = point{s, float64(all.of(watched)) + float64(hashOf(s.key+"!")>>11)/(1<<53)}
+		points[i] = point{s, float64(all.burst(watched)) + float64(hashOf(s.key+"!")>>11)/(1<<53)}
 	}
 	slices.SortFunc(points, func(a, b point) int { return cmp.Or(cmp.Compare(b.burst, a.burst), cmp.Compare(a.key, b.key)) })
 

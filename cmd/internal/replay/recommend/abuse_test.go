@@ -156,7 +156,7 @@ func TestBurstKeepsOnLog(t *testing.T) {
 		over, overRequests, requests := 0., 0., 0.
 		for _, p := range all {
 			requests += float64(p.requests)
-			if p.peaks.of(b.at) > b.exact {
+			if p.peaks.burst(b.at) > b.exact {
 				over++
 				overRequests += float64(p.requests)
 			}

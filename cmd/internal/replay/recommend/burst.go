@@ -61,8 +61,8 @@ var ones = func() (p peaks) {
 	return p
 }()
 
-// of returns the burst at the rate with the index i. Nil peaks represent a single request.
-func (p *peaks) of(i int) int64 {
+// burst returns the burst at the rate with the index i. Nil peaks represent a single request.
+func (p *peaks) burst(i int) int64 {
 	if p == nil {
 		return 1
 	}

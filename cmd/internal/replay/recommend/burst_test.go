@@ -78,15 +78,15 @@ func TestLimitOf(t *testing.T) {
 		}
 		p := burstsOf(times)
 		for i := range grid {
-			l, safe := limitOf(i, p.of(i), time.Minute)
-			if safe < p.of(i) {
-				t.Fatalf("seed %d: burst %d became %d", seed, p.of(i), safe)
+			l, safe := limitOf(i, p.burst(i), time.Minute)
+			if safe < p.burst(i) {
+				t.Fatalf("seed %d: burst %d became %d", seed, p.burst(i), safe)
 			}
 			if l.Algorithm == sluice.SlidingWindowLog {
 				logs++
 			}
 			if refuses(t, l, times) {
-				t.Fatalf("seed %d: %s %s refuses a burst of %d at %v", seed, l, l.Algorithm, p.of(i), grid[i])
+				t.Fatalf("seed %d: %s %s refuses a burst of %d at %v", seed, l, l.Algorithm, p.burst(i), grid[i])
 			}
 		}
 	}

@@ -39,7 +39,7 @@ func TestMeasured(t *testing.T) {
 			t.Fatalf("seed %d: %d requests of %d", seed, requests, len(times))
 		}
 		for i, r := range grid {
-			if burst := p.of(i); refuses(t, sluice.Limit{Count: r.count, Period: r.period, Burst: burst}, times) {
+			if burst := p.burst(i); refuses(t, sluice.Limit{Count: r.count, Period: r.period, Burst: burst}, times) {
 				t.Fatalf("seed %d: %s refuses", seed, r.limit(burst))
 			} else if burst > 1 && !refuses(t, sluice.Limit{Count: r.count, Period: r.period, Burst: burst - 1}, times) {
 				t.Fatalf("seed %d: %s refuses nobody", seed, r.limit(burst-1))
@@ -59,8 +59,8 @@ func TestMeasured(t *testing.T) {
 			several++
 			want := burstsOf(times[:earlier])
 			for i := range grid {
-				if p.of(i) != want.of(i) {
-					t.Fatalf("seed %d: before %v %d, want %d", seed, begin, p.of(i), want.of(i))
+				if p.burst(i) != want.burst(i) {
+					t.Fatalf("seed %d: before %v %d, want %d", seed, begin, p.burst(i), want.burst(i))
 				}
 			}
 		}

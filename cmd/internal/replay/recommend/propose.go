@@ -131,7 +131,7 @@ func tail(all []point, at int) []step {
 	var small [1024]int // for small bursts, which most subjects have: the index in steps, plus one
 	var steps []step
 	for i := range all {
-		burst := all[i].peaks.of(at)
+		burst := all[i].peaks.burst(at)
 		index := 0
 		if burst < int64(len(small)) {
 			index = small[burst]
@@ -186,7 +186,7 @@ func (t *terms) onLog(all []point, steps []step) int64 {
 // are among these.
 func above(all []point, at int, burst int64) (subjects int, requests int64) {
 	for _, p := range all {
-		if p.peaks.of(at) > burst {
+		if p.peaks.burst(at) > burst {
 			subjects++
 			requests += p.requests
 		}
@@ -280,7 +280,7 @@ func onDay(subjects []*subject, number int32, at int, burst int64) (n, over int,
 			if d := &s.days[i]; d.number == number {
 				n++
 				requests += int64(d.requests)
-				if d.peaks.of(at) > burst {
+				if d.peaks.burst(at) > burst {
 					over++
 					requestsOver += int64(d.requests)
 				}

@@ -124,12 +124,12 @@ func measure(ctx context.Context, c Config, doc policy.Document) (*gauge, error)
 		g.rules[r.Name] = &measured{subjects: map[string]*subject{}, detailed: i == 0}
 	}
 	engine := policy.NewEngine(g, p)
-	asked := replay.NewAsked(&doc)
+	builder := replay.NewRequestBuilder(&doc)
 	var d policy.Decision
 	_, err = feed.Read(ctx, c.Files, c.reading(1), func(b *feed.Batch) error {
 		defer b.Release()
 		for _, e := range b.Entries {
-			r, name := asked.Of(&e.Entry)
+			r, name := builder.Build(&e.Entry)
 			if !g.at(&e.Entry, name, c.Tokens) {
 				continue
 			}
@@ -161,7 +161,7 @@ func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside
 	p, _ := c.Compile(doc)
 	for _, a := range abuse {
 		all, _ := a.before(never)
-		r.Aside = append(r.Aside, Aside{Key: a.shown(p), Requests: a.requests, Burst: all.of(watched), Why: a.why})
+		r.Aside = append(r.Aside, Aside{Key: a.shown(p), Requests: a.requests, Burst: all.burst(watched), Why: a.why})
 	}
 	for _, rule := range doc.Rules {
 		out := t.rule(g.rules[rule.Name], left)
@@ -333,7 +333,7 @@ func survey(ctx context.Context, c Config) (*surveyed, error) {
 	options := c.reading(0)
 	options.Begin = func(files []feed.File) error {
 		doc := policy.Document{Rules: []policy.Rule{c.measuring(everything, "")}}
-		switch lacking := replay.Untold(doc, files); {
+		switch lacking := replay.Unjudged(doc, files); {
 		case len(lacking) == 0:
 			return nil
 		case strings.HasSuffix(lacking[0].Needs, "_tokens"):

@@ -67,8 +67,8 @@ func newRefusals() *refusals {
 	return &refusals{refused{subjects: map[string]bool{}}, refused{subjects: map[string]bool{}}}
 }
 
-// of returns the denials of the subjects that are set aside, or of the others.
-func (r *refusals) of(aside bool) *refused {
+// group returns the denials of the subjects that are set aside, or of the others.
+func (r *refusals) group(aside bool) *refused {
 	if aside {
 		return &r.aside
 	}
@@ -107,13 +107,13 @@ func (w *witness) note(charges []sluice.Charge, receipts []sluice.Receipt) {
 		}
 		subject = strings.Clone(subject)
 		aside := w.left[subject]
-		of := r.of(aside)
-		of.requests++
-		of.subjects[subject] = true
-		w.all.of(aside).subjects[subject] = true
+		one := r.group(aside)
+		one.requests++
+		one.subjects[subject] = true
+		w.all.group(aside).subjects[subject] = true
 		some, onlyAside = true, onlyAside && aside
 	}
 	if some {
-		w.all.of(onlyAside).requests++
+		w.all.group(onlyAside).requests++
 	}
 }

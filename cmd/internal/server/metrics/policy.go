@@ -31,10 +31,11 @@ func policyMetrics(engine *policy.Engine, rules *rules.Rules) collector {
 }
 
 var (
-	rulesVersion  = prometheus.NewDesc("sluice_policy_version", "Version of the rules database at the last read.", nil, nil)
-	rulesAway     = prometheus.NewDesc("sluice_rules_away", "1 while the rules database is unavailable.", nil, nil)
-	rulesFailures = prometheus.NewDesc("sluice_rules_failures_total", "Failed reads of the rules database.", nil, nil)
-	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "Time of the last successful read of the rules database; 0 if no read has succeeded since the start.", nil, nil)
+	rulesVersion     = prometheus.NewDesc("sluice_policy_version", "Version of the rules database at the last read.", nil, nil)
+	rulesUnavailable = prometheus.NewDesc("sluice_rules_unavailable", "1 while the rules database is unavailable.", nil, nil)
+	rulesAway        = prometheus.NewDesc("sluice_rules_away", "Deprecated: use sluice_rules_unavailable.", nil, nil)
+	rulesFailures    = prometheus.NewDesc("sluice_rules_failures_total", "Failed reads of the rules database.", nil, nil)
+	rulesAsked       = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "Time of the last successful read of the rules database; 0 if no read has succeeded since the start.", nil, nil)
 )
 
 // databaseMetrics returns metrics about following a database of rules.
@@ -42,7 +43,8 @@ func databaseMetrics(db *source.Database) collector {
 	return func(send sender) {
 		s := db.Status()
 		send.gauge(rulesVersion, float64(s.Version))
-		send.gauge(rulesAway, yes[s.Away])
+		send.gauge(rulesUnavailable, yes[s.Unavailable])
+		send.gauge(rulesAway, yes[s.Unavailable])
 		send.counter(rulesFailures, uint64(s.Failures))
 		asked := 0.0
 		if !s.Asked.IsZero() {

@@ -78,27 +78,29 @@ func storeDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	storeAway      = storeDesc("away", "Shards of the shared store (masters of a cluster) with an open circuit breaker; above 0, on_error decides.")
-	storeShards    = storeDesc("shards", "Known shards of the shared store.")
-	storeInstances = storeDesc("instances", "Instances that share a limit while the shared store is unavailable.")
-	storeOwing     = storeDesc("owing_keys", "Keys whose usage during an outage was counted locally and is not yet written back to the shared store.")
-	storeDecisions = storeDesc("decisions_total", "Decisions by source: store (the shared store) or stand_in (the fallback: on_error decided without the shared store).", "by")
-	storeOpen      = storeDesc("circuit_open", "1 while the circuit breaker of a shard of the shared store is open.", "shard")
-	storeFailures  = prometheus.NewDesc(storeFailed.Name, storeFailed.Help, nil, prometheus.Labels{"reason": "overflow"})
-	storeForeign   = prometheus.NewDesc(storeFailed.Name, storeFailed.Help, nil, prometheus.Labels{"reason": "unreadable"})
-	storeWritten   = storeDesc("written_back_total", "Write-backs of a key's local usage to the shared store.")
+	storeUnavailable = storeDesc("unavailable", "Shards of the shared store (masters of a cluster) with an open circuit breaker; above 0, on_error decides.")
+	storeAway        = storeDesc("away", "Deprecated: use sluice_store_unavailable.")
+	storeShards      = storeDesc("shards", "Known shards of the shared store.")
+	storeInstances   = storeDesc("instances", "Instances that share a limit while the shared store is unavailable.")
+	storeOwing       = storeDesc("owing_keys", "Keys whose usage during an outage was counted locally and is not yet written back to the shared store.")
+	storeDecisions   = storeDesc("decisions_total", "Decisions by source: store (the shared store) or stand_in (the fallback: on_error decided without the shared store).", "by")
+	storeOpen        = storeDesc("circuit_open", "1 while the circuit breaker of a shard of the shared store is open.", "shard")
+	storeFailures    = prometheus.NewDesc(storeFailed.Name, storeFailed.Help, nil, prometheus.Labels{"reason": "overflow"})
+	storeForeign     = prometheus.NewDesc(storeFailed.Name, storeFailed.Help, nil, prometheus.Labels{"reason": "unreadable"})
+	storeWritten     = storeDesc("written_back_total", "Write-backs of a key's local usage to the shared store.")
 )
 
 // storeMetrics returns metrics about the state of the shared store.
 func storeMetrics(shared *failover.Store) collector {
 	return func(send sender) {
 		s := shared.Status()
-		away := 0.0
+		unavailable := 0.0
 		for i, shard := range s.Shards {
-			away += yes[shard.Away]
-			send.gauge(storeOpen, yes[shard.Away], strconv.Itoa(i))
+			unavailable += yes[shard.Unavailable]
+			send.gauge(storeOpen, yes[shard.Unavailable], strconv.Itoa(i))
 		}
-		send.gauge(storeAway, away)
+		send.gauge(storeUnavailable, unavailable)
+		send.gauge(storeAway, unavailable)
 		send.gauge(storeShards, float64(len(s.Shards)))
 		send.gauge(storeInstances, float64(s.Instances))
 		send.gauge(storeOwing, float64(s.Owing))

@@ -27,15 +27,15 @@ import (
 // guessed is a limiter whose right token is "secret".
 type guessed struct {
 	*Guesses
-	looked atomic.Int64
-	away   atomic.Bool
+	looked      atomic.Int64
+	unavailable atomic.Bool
 }
 
 func (d *guessed) try(from, token string) (right bool, err error) {
 	err = d.Check(from, "a door", token, func() (bool, bool) {
 		d.looked.Add(1)
-		right = token == "secret" && !d.away.Load()
-		return right, !right && !d.away.Load()
+		right = token == "secret" && !d.unavailable.Load()
+		return right, !right && !d.unavailable.Load()
 	})
 	return right, err
 }
@@ -110,14 +110,14 @@ func TestGuessesOfNetworks(t *testing.T) {
 		// Right tokens, and those that nobody can judge, cost nothing; a guess while they are not known
 		// is no token that the address has used.
 		for i := range 100 {
-			d.away.Store(i%2 == 0)
+			d.unavailable.Store(i%2 == 0)
 			if _, err := d.try("[2001:db8::1]:1", "secret"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		d.away.Store(true)
+		d.unavailable.Store(true)
 		_, _ = d.try("[2001:db8::99]:1", "guess")
-		d.away.Store(false)
+		d.unavailable.Store(false)
 		for i := range 2 * wrongPerMinute {
 			_, err := d.try(fmt.Sprintf("[2001:db8::%x]:1", i+2), "guess")
 			if many, ok := errors.AsType[*tooManyGuesses](err); ok != (i >= wrongPerMinute) || ok && many.RetrySeconds() != 6 {

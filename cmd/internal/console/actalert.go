@@ -83,7 +83,7 @@ func lookSilence(c *call, f url.Values) (*effect, error) {
 	}
 	until := untilOf(f, "1h")
 	e.Fields = append(untilFields(f, "1h"), reasonField(f, false))
-	e.Notes = append(e.Notes, "The alert moves from the first line of this page to the list of silenced alerts. Decisions do not change.")
+	e.Notes = append(e.Notes, "The alert moves from the headline of the first page to the list of silenced alerts. Decisions do not change.")
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}

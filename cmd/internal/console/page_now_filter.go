@@ -13,7 +13,7 @@ type asked struct {
 	Rule   string
 	Window telemetry.Window
 	Day    bool // the chart shows a day instead of an hour
-	// From and To select a part of the chart, for which rules are counted. They are zero for the whole chart.
+	// From and To select a part of the chart, to which the lists are restricted. They are zero for the whole chart.
 	From, To time.Time
 }
 

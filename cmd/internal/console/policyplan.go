@@ -157,7 +157,7 @@ func (p *policyPlan) settings(was, is *policy.Document) error {
 		return err
 	}
 	if x != y {
-		p.Problems = append(p.Problems, lineProblem{Message: "only rules can be changed here", Hint: "restore the text above the rules; change the rest in the policy file, or with \"sluice import\""})
+		p.Problems = append(p.Problems, lineProblem{Message: "only rules can be changed here", Hint: "restore the text above the rules; change settings in the policy file, or with \"sluice import\""})
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type verdict struct {
 	Of        float64 // the fraction of the traffic from Everybody
 }
 
-// share is the fraction of the denials that the subjects with the most denials have.
+// share is the fraction of all denials that belongs to the subjects with the most denials.
 type share struct {
 	Name string
 	Of   float64
@@ -227,7 +227,7 @@ func (v *verdict) words(times []timesRefused) {
 		v.Detail = fmt.Sprintf("It causes %s of the %s: an attacker, or a client that ignores Retry-After.", percent(first), refusals)
 	case ten >= 0.7 && median >= 3:
 		v.Kind, v.Words = "bad", "Few subjects, far above the limit."
-		v.Detail = fmt.Sprintf("%s cause %s of the %s. At least half of all are at %s times the limit or more: an attack, or a script.", v.firstTen(), percent(ten), refusals, timesWords(median))
+		v.Detail = fmt.Sprintf("%s cause %s of the %s. At least half of these are of subjects at %s times the limit or more: an attack, or a script.", v.firstTen(), percent(ten), refusals, timesWords(median))
 	case ten < 0.7 && median < 2:
 		v.Kind, v.Words = "warn", "Many subjects, just above the limit: it may be too low."
 		v.Detail = fmt.Sprintf("%s share the %s. Half of these are of subjects below %s times the limit.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(max(median, 1.1)))

@@ -38,9 +38,9 @@ func (s *connectionSettings) check() error {
 	return nil
 }
 
-// The numbers of open files that are not for client connections: spareFiles for listening sockets, the policy and
-// its watcher, and the store, and the connections to the admin address.
 const (
+	// spareFiles is the number of open files that client connections leave free: for listening sockets, the policy and
+	// its watcher, the store, and the connections to the admin address.
 	spareFiles       = 104
 	adminConnections = 64
 )

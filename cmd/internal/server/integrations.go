@@ -107,7 +107,7 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 // means that callers need no token.
 type authorizer func(from, token string) error
 
-// doorConfig returns the configuration of an integration whose callers authorize checks.
+// doorConfig returns the configuration of an integration. The function authorize checks the callers.
 func (s *server) doorConfig(authorize authorizer) door.Config {
 	return door.Config{Engine: s.engine, Authorize: authorize, DegradedField: s.settings.store.degradedField, Logger: s.log}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// unitPrefix begins the organizational unit of a client certificate that names its role, as in
+// unitPrefix is the prefix of an organizational unit that names the role of a client certificate, as in
 // "sluice-operator".
 const unitPrefix = "sluice-"
 

@@ -217,7 +217,7 @@ func (p *Player) Do(method, path, body string, fields ...string) *Answer {
 	return p.Send(r, body)
 }
 
-// Send sends a request with a body like Do.
+// Send does what Do does for the request r, whose body is the parameter body.
 func (p *Player) Send(r *http.Request, body string) *Answer {
 	p.T.Helper()
 	client := p.Client

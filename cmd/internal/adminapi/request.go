@@ -203,8 +203,8 @@ func (q *query) flag(name string) (bool, error) {
 	return v == "true", nil
 }
 
-// or returns the value of a parameter, or the value otherwise if the query lacks the parameter. An empty parameter is
-// not missing.
+// or returns the value of a parameter. If the query lacks the parameter, it returns the argument otherwise. An empty
+// parameter is not missing.
 func (q *query) or(name, otherwise string) string {
 	if v, given := q.values[name]; given {
 		return v

@@ -307,7 +307,7 @@ func (i *Instance) LimitOf(key string) int64 {
 // IsPerKey reports whether a result is of the rule per-key and has a limit.
 func IsPerKey(r policy.Result) bool { return r.Rule == "per-key" && r.Plan != nil }
 
-// Eventually calls the function holds until it returns true. The test fails if that takes too long.
+// Eventually waits until holds() is true. The test fails if that takes too long.
 func (i *Instance) Eventually(what string, holds func() bool) {
 	i.T.Helper()
 	testkit.Await(i.T, what, holds)

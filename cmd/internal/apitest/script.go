@@ -263,7 +263,7 @@ func (a *Answer) Want(status int) *Answer {
 	return a
 }
 
-// Says fails the test unless the body contains all of texts.
+// Says fails the test unless the body contains all texts.
 func (a *Answer) Says(texts ...string) *Answer {
 	a.T.Helper()
 	for _, text := range texts {

@@ -50,7 +50,7 @@ func (a *alerts) text(name string) string {
 // maxMoreAlerts is the maximum number of alerts that are listed after the first one.
 const maxMoreAlerts = 5
 
-// others returns the alerts that are not silenced, except the one whose text equals the parameter first.
+// others returns the alerts that are not silenced, except the one with the name first.
 func (a *alerts) others(first string) (all []control.Alert) {
 	for _, one := range a.Alerts {
 		if one.Alert != first && one.Silenced == nil && len(all) < maxMoreAlerts {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// sample has the values of one step of which telemetry keeps only the latest.
+// sample has the values of one step. Telemetry keeps only their present values.
 type sample struct {
 	step int64         // the number of the step, counted from the Unix epoch
 	slow time.Duration // as returned by slowest

@@ -140,7 +140,7 @@ func (s *server) tiles(v *telemetry.View) []tile {
 		Before: "not known yet",
 	}
 	if blocked := min(v.BlockedRate(nil), perSecond(counts[telemetry.Deny], lasted)); blocked > 0 {
-		refused.Note += "; " + rate(blocked) + "/s of it blocked"
+		refused.Note += "; " + rate(blocked) + "/s by blocks"
 	}
 	if c, lasted, known := yesterday(v, &v.All, v.At); known {
 		refused.Before = rate(perSecond(c[telemetry.Deny], lasted)) + "/s, " + percent(shareOf(c[telemetry.Deny], c.Total()))

@@ -45,7 +45,7 @@ type use struct {
 	Over bool    // above the limit
 }
 
-// useBounds are the lower bounds of the bars' ranges. From the second on, each is twice the one before.
+// useBounds are the lower bounds of the bars' ranges. From the third on, each is twice the one before.
 var useBounds = [...]float64{0, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64}
 
 var useNames = [...]string{"<¼", "¼", "½", "1", "2", "4", "8", "16", "32", "64+"}
@@ -157,7 +157,7 @@ func median(all []timesRefused) float64 {
 }
 
 // timesOf returns the ratio of a denied subject's requests to its limit, at least 1. The limit is the one that
-// denied the subject, or l if that is unknown. If the number of requests is unknown, timesOf assumes that the
+// denied the subject, or l if that limit is unknown. If the number of requests is unknown, timesOf assumes that the
 // subject has used up the limit once, and adds the denials.
 func timesOf(r *telemetry.Rule, w telemetry.Window, t *telemetry.Subject, l sluice.Limit) float64 {
 	if t.Limit.Count > 0 {

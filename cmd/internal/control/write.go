@@ -116,7 +116,7 @@ func (c *Control) Put(ctx context.Context, who Caller, id string, document any, 
 		return nil, err
 	}
 	if change.Match == "" && !change.Absent {
-		return nil, unconditional(", or \"If-None-Match: *\" to create it")
+		return nil, unconditional(", or \"If-None-Match: *\" to create the item")
 	}
 	if err := w.take(document); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, 
 // unconditional returns the problem of a change without a condition. The parameter alternative is a text about
 // another condition, or "".
 func unconditional(alternative string) *Problem {
-	p := Problemf(http.StatusPreconditionRequired, "send the ETag of your last read as If-Match, which protects changes by others%s", alternative)
+	p := Problemf(http.StatusPreconditionRequired, "this change needs a condition: send the ETag of your last read as If-Match%s", alternative)
 	p.Errors = []Wrong{{Header: "If-Match", Detail: p.Detail}}
 	return p
 }
@@ -252,7 +252,7 @@ func (change *Change) seen() (source.Match, bool) {
 	return versionIn(tags[0])
 }
 
-// met returns a problem unless the item as this instance knows it meets the condition.
+// met returns a problem unless the item meets the condition. It checks the item as this instance knows it.
 func (w *writing) met() error {
 	i, exists := w.before, w.exists
 	failed := func(format string, args ...any) error {

@@ -39,8 +39,8 @@ func (s *connectionSettings) check() error {
 }
 
 const (
-	// spareFiles is the number of open files that client connections leave free: for listening sockets, the policy and
-	// its watcher, the store, and the connections to the admin address.
+	// spareFiles is the number of open files that are reserved for listening sockets, the policy and its watcher, the
+	// store, and the connections to the admin address.
 	spareFiles       = 104
 	adminConnections = 64
 )

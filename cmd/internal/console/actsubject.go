@@ -246,7 +246,7 @@ func (e *effect) createOverride(c *call, o *policy.Override) error {
 	return err
 }
 
-// pasteOverride adds the text of an override for the policy file, because no database can store it.
+// pasteOverride adds the text of an override to paste into the policy file. It is for policies without a database.
 func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err error) {
 	e.How = "Without a database, add this to \"overrides\" in the policy file; changes are loaded automatically."
 	own := policy.Document{Overrides: []policy.Override{*o}}

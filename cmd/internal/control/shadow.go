@@ -78,7 +78,7 @@ func shadowOf(p *policy.Policy, until, database, file string) ShadowState {
 	return s
 }
 
-// tag returns an ETag of the state and of a version of the settings in the database. The ETag also changes when the
+// tag returns an ETag for the state and a version of the settings in the database. The ETag also changes when the
 // shadow mode ends.
 func (s *ShadowState) tag(version int64) string {
 	h := fnv.New32a()

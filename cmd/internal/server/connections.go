@@ -48,8 +48,8 @@ const (
 // mostConnections is the maximum default of --max-connections.
 const mostConnections = 16384
 
-// bounds returns the bounds of client connections. By default, all connections are bounded by the limit on open
-// files, and those of one address by an eighth of that number, but at least 16. The parameter sample reports
+// bounds returns the bounds of client connections. By default, the limit on open files determines the maximum number
+// of connections, and one address may have an eighth of this maximum, but at least 16. The parameter sample reports
 // whether the sample API, which also needs files, runs in this process.
 func (s *connectionSettings) bounds(log *slog.Logger, trusted func() []netip.Prefix, sample bool) *proxy.Connections {
 	each := uint64(2) // one file for the client, and one for the upstream

@@ -38,8 +38,7 @@ type chart struct {
 	Before        []*float64 `json:"before"`
 	BeforeRefused []*float64 `json:"before_refused"`
 	Marks         []mark     `json:"marks"`
-	// Chosen is the selected part of the chart in Unix seconds, to which the lists below the chart are restricted.
-	// It is zero without a selection.
+	// Chosen is the selected part of the chart in Unix seconds, or zero without a selection.
 	Chosen [2]int64 `json:"chosen"`
 }
 

@@ -133,8 +133,8 @@ func auditWords(e *source.Entry) string {
 	return didWords(e) + " " + printable(name)
 }
 
-// rowFields are fields of database rows that are not listed as changes: the entry shows them elsewhere, or they change
-// with every write.
+// rowFields are fields of database rows that are not listed as changes: the entry shows them elsewhere, or only the
+// database uses them.
 var rowFields = []string{"id", "updated_at", "updated_by", "version", "by", "rule", "position"}
 
 // didWords returns words for the change of an entry, to be followed by the name of the target.

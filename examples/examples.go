@@ -1,4 +1,4 @@
-// Package examples holds policies to start from.
+// Package examples contains policies to start from.
 package examples
 
 import _ "embed"

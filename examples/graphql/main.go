@@ -29,8 +29,8 @@ func main() {
 	log.Fatal(http.ListenAndServe("localhost:8080", graphQL(limiter, cost, server)))
 }
 
-// tokens matches the parts of a query that matter to cost: the lengths of lists, the beginnings and ends of
-// selections, and names. A name with a colon behind it is an argument or an alias.
+// tokens matches the parts of a query that the function cost reads: the lengths of lists, the beginnings and ends of
+// selections, and names. A name before a colon is an argument or an alias.
 var tokens = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|#.*|\(|\)|\{|\}|\b(?:first|last|limit)\s*:\s*(\d+)|[A-Za-z_]\w*(\s*:)?`)
 
 // cost estimates the cost of a query roughly. The GraphQL library of a server can compute it better.
@@ -40,7 +40,7 @@ func cost(query string) int64 {
 	for _, m := range tokens.FindAllStringSubmatch(query, -1) {
 		switch {
 		case m[1] != "":
-			n, _ := strconv.ParseInt(m[1], 10, 32) // on overflow, the largest number; the server refuses such a query
+			n, _ := strconv.ParseInt(m[1], 10, 32) // on overflow, n is the largest 32-bit number; the server refuses such a query
 			next = max(1, n)
 		case m[0] == "(":
 			arguments++

@@ -58,8 +58,8 @@ func newLogins(store sluice.Store, check func(name, password string) bool) (*log
 
 var errTooManyFailures = errors.New("too many failed logins")
 
-// login takes a unit before it checks the password, and refunds it if the password is right. So of many
-// simultaneous attempts, at most five are checked.
+// login takes a unit before it checks the password, and refunds the unit if the password is right. So even if
+// many attempts arrive at once, at most five are checked.
 func (l *logins) login(ctx context.Context, name, password string) (ok bool, err error) {
 	d, err := l.failures.Take(ctx, name, 1)
 	if err != nil {

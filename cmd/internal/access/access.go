@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// unitPrefix begins the organizational unit of a client certificate that names its role, as in
+// unitPrefix is the prefix of an organizational unit that names the role of a client certificate, as in
 // "sluice-operator".
 const unitPrefix = "sluice-"
 
@@ -73,8 +73,9 @@ func (a *Access) SignIn(from, token string) (who control.Caller, err error) {
 	return who, err
 }
 
-// Holder returns the caller of a token. It does not limit guesses, so it is for a token that was right before, such
-// as that of a session. It compares the token with every valid one, so that the time does not reveal any of them.
+// Holder returns the caller of a token. It does not limit guesses: use it only for a token that was accepted before,
+// such as the token of a session. Holder compares the token with every valid one, so that the time of the comparison
+// reveals nothing.
 func (a *Access) Holder(token string) (control.Caller, error) {
 	if token = strings.TrimSpace(token); token == "" {
 		return control.Caller{}, unknown("missing token: create one with \"sluice token create\"")

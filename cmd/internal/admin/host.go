@@ -10,8 +10,8 @@ import (
 )
 
 // Hosts rejects requests unless their Host is an address, localhost, or one of the given names. A web page can make its
-// own host name resolve to this machine (DNS rebinding) and then read the answers; the Host of its requests is that
-// name. Requests without a Host are accepted, because they do not come from a browser.
+// own host name resolve to this machine (DNS rebinding) and then read the answers. The requests of such a page have the
+// page's host name as their Host. Requests without a Host are accepted, because they do not come from a browser.
 func Hosts(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostname(r.Host); host != "" && !local(host) && !slices.ContainsFunc(names, func(n string) bool { return hostname(n) == host }) {

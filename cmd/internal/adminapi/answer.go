@@ -36,7 +36,7 @@ type reply struct {
 	status   int
 	etag     string
 	location string
-	body     any // nil: none
+	body     any // nil: no body
 }
 
 // answer sends the result of an operation.

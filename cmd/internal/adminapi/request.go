@@ -73,7 +73,7 @@ func decodeInto(data []byte, v any) error {
 		if field != "" {
 			field = "/" + strings.ReplaceAll(field, ".", "/")
 		}
-		return control.BadField(field, "it must be %s, and is not", words(kind))
+		return control.BadField(field, "the field must be %s", words(kind))
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		field, _ := strconv.Unquote(name)
@@ -203,7 +203,8 @@ func (q *query) flag(name string) (bool, error) {
 	return v == "true", nil
 }
 
-// or returns a parameter of the query, or the given value if that parameter is missing. A parameter may be empty.
+// or returns the value of a parameter. If the query lacks the parameter, it returns the argument otherwise. An empty
+// parameter is not missing.
 func (q *query) or(name, otherwise string) string {
 	if v, given := q.values[name]; given {
 		return v

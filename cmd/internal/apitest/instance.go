@@ -222,7 +222,7 @@ func (i *Instance) commands() map[string]func(Step) {
 	}
 }
 
-// Change changes the database by itself.
+// Change changes the database without the API.
 func (i *Instance) Change(do func(*source.Tx) error) {
 	i.T.Helper()
 	if _, err := i.db.Change(i.T.Context(), "test", do); err != nil {
@@ -294,7 +294,7 @@ func Request(key string) *policy.Request {
 	return &policy.Request{Method: "GET", Path: "/", Peer: netip.MustParseAddr("192.0.2.7"), Header: http.Header{"X-Api-Key": {key}}}
 }
 
-// LimitOf returns the count of the engine's limit by key for a request with an API key, or -1 if no such limit
+// LimitOf returns the count of the limit that the rule per-key has for an API key, or -1 if no limit of this rule
 // applies.
 func (i *Instance) LimitOf(key string) int64 {
 	results := i.Engine.Explain(context.Background(), Request(key)).Decision.Results
@@ -307,7 +307,7 @@ func (i *Instance) LimitOf(key string) int64 {
 // IsPerKey reports whether a result is of the rule per-key and has a limit.
 func IsPerKey(r policy.Result) bool { return r.Rule == "per-key" && r.Plan != nil }
 
-// Eventually waits until the function holds returns true. The test fails if that takes too long.
+// Eventually waits until holds() is true. The test fails if that takes too long.
 func (i *Instance) Eventually(what string, holds func() bool) {
 	i.T.Helper()
 	testkit.Await(i.T, what, holds)

@@ -217,7 +217,7 @@ func (p *Player) Do(method, path, body string, fields ...string) *Answer {
 	return p.Send(r, body)
 }
 
-// Send sends a request with a body like Do.
+// Send does what Do does for the request r, whose body is the parameter body.
 func (p *Player) Send(r *http.Request, body string) *Answer {
 	p.T.Helper()
 	client := p.Client
@@ -263,7 +263,7 @@ func (a *Answer) Want(status int) *Answer {
 	return a
 }
 
-// Says fails the test unless the body contains all of texts.
+// Says fails the test unless the body contains all texts.
 func (a *Answer) Says(texts ...string) *Answer {
 	a.T.Helper()
 	for _, text := range texts {

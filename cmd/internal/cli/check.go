@@ -129,7 +129,7 @@ func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Exp
 		engine.ShadowAll()
 	}
 	decoded := control.Request(r.Method, r.URL, netip.MustParseAddr(q.from), r.Header, q.data)
-	decoded.Ends = true // the earlier requests are still running
+	decoded.Ends = true // so that the earlier requests keep their permits
 	for range q.times - 1 {
 		engine.Decide(context.Background(), decoded)
 	}
@@ -138,7 +138,7 @@ func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Exp
 	return found, nil
 }
 
-// explainRemotely has a running gateway decide.
+// explainRemotely requests the decision from a running gateway.
 func (q *checkSettings) explainRemotely(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
 	in := &control.CheckRequest{Method: r.Method, URL: r.URL.String(), Headers: map[string]string{}, Body: q.data, From: q.from}
 	for name, values := range r.Header {
@@ -159,7 +159,7 @@ func (q *checkSettings) request(target string) (*http.Request, error) {
 			method = http.MethodPost
 		}
 	}
-	if strings.HasPrefix(target, "//") { // NewRequest would read a host
+	if strings.HasPrefix(target, "//") { // NewRequest would parse a host
 		return nil, fmt.Errorf("%q: what follows \"//\" would be read as a host; if you mean this path, write http://host%s", target, target)
 	}
 	r, err := http.NewRequest(method, target, nil)

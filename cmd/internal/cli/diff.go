@@ -82,7 +82,7 @@ func restarted(r control.Restart) string {
 		from = " by " + r.From
 	}
 	if r.Is == r.Was {
-		return fmt.Sprintf("%s: counts%s start from zero, because the key is another: %s", r.Rule, from, r.Is)
+		return fmt.Sprintf("%s: counts%s start from zero, because the key has changed: %s", r.Rule, from, r.Is)
 	}
 	return fmt.Sprintf("%s: counts%s start from zero: %s, was %s", r.Rule, from, r.Is, r.Was)
 }

@@ -142,7 +142,7 @@ func (q *replaySettings) run(c *cobra.Command, args []string) error {
 const maxNodes = 1000
 
 // compare sets the policy or the number of instances to compare with. The command line may set only one of
-// --against and --nodes, which overrides the other in the environment.
+// --against and --nodes. If it sets one, the environment's value of the other is ignored.
 func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error {
 	f := c.Flags()
 	nodes, against := command.FromCommandLine(f, "nodes") != "", command.FromCommandLine(f, "against") != ""

@@ -50,7 +50,7 @@ func reason(err error) error {
 	return err
 }
 
-// flagError returns the error for a wrong flag of the command line, with what to write instead.
+// flagError returns the error for a wrong flag of the command line, with advice.
 func flagError(c *cobra.Command, err error) error {
 	invalid, bare, unknown := new(pflag.InvalidValueError), new(pflag.ValueRequiredError), new(pflag.NotExistError)
 	switch {
@@ -84,7 +84,7 @@ func FlagsOnly(_ *cobra.Command, args []string) error {
 	case len(args) == 0:
 		return nil
 	case args[0] == "true" || args[0] == "false":
-		return fmt.Errorf("unexpected argument %q: write it behind \"=\", as in --strict-ready=%s", args[0], args[0])
+		return fmt.Errorf("unexpected argument %q: write it after \"=\", as in --strict-ready=%s", args[0], args[0])
 	}
 	return fmt.Errorf("unexpected argument %.60q: write the flag before it, as in --policy FILE or --upstream URL", args[0])
 }
@@ -101,7 +101,7 @@ func Unreadable(setting string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		hint = "write an absolute path, or one relative to the directory where sluice is started"
 	case errors.Is(err, fs.ErrPermission):
-		hint = "let the user that sluice runs as read it"
+		hint = "let sluice's user read the file"
 	case errors.Is(err, syscall.EISDIR):
 		hint = "name a file in it"
 	}

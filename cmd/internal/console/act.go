@@ -18,8 +18,8 @@ import (
 type act struct {
 	name string
 	role source.Role
-	// look finds the effect by a dry run. If something is wrong with the form, the effect has a Problem, which the
-	// page shows beside the form. If it returns an error, the rule, subject or other item of the request is wrong.
+	// look finds the effect by a dry run. If the form is invalid, the effect has a Problem, which the page shows
+	// beside the form. look returns an error if there can be no form, for example because the rule is unknown.
 	look func(c *call, f url.Values) (*effect, error)
 }
 
@@ -52,7 +52,7 @@ func actRoutes() (all []route) {
 type effect struct {
 	Act    string
 	Title  string // the act and its subject
-	Whom   string // the key of a subject, which may come from a client; shown after the title
+	Whom   string // the key of the subject or the text of the alert, shown after the title; untrusted text
 	Verb   string // the text of the button
 	Danger bool
 
@@ -66,10 +66,9 @@ type effect struct {
 	Problem  *control.Problem // why the act is impossible with this form
 	NoUndo   string           // why the act cannot be undone; "" if it can
 
-	// How describes another way if this page cannot perform the act. In that case, Paste is the text to write into
-	// the file, and Diff is the change of the file.
+	// How describes what to do instead if this page cannot perform the act.
 	How   string
-	Paste string
+	Paste string // the text to write into the policy file, or ""
 	Diff  []diffLine
 	Back  string // the page with the button
 	// LastHour is the effect that the act would have had on the latest requests.
@@ -157,10 +156,10 @@ func (e *effect) missing(f url.Values) string {
 	return ""
 }
 
-// offer makes change the action of the effect, and returns the result of a dry run of it. If package control
-// refuses the change, offer returns nil and sets the effect's Problem to the reason. After the change was made, the
-// function undone gets the result, and returns the undo, or nil if this change cannot be undone. If the parameter
-// undone is nil, the act can never be undone.
+// offer sets the action of the effect to the function change, and returns the result of a dry run of change. If
+// package control refuses the change, offer returns nil and sets the effect's Problem to the reason. The function
+// undone gets the result of the real change, and returns the undo, or nil if this change cannot be undone. If undone
+// itself is nil, no change by this act can be undone.
 func offer[T any](c *call, e *effect, change func(dry bool) (*T, error), undone func(*T) undo) (*T, error) {
 	e.do = func() (undo, error) {
 		did, err := change(false)
@@ -267,7 +266,7 @@ func leftWords(l *control.LimitState) string {
 	return one.Amount(l.Remaining) + " of " + one.Amount(l.Capacity)
 }
 
-// ends returns a sentence about when a change ends by itself.
+// ends returns a sentence about when a change ends by itself, or "" if until is not a time.
 func ends(until string) string {
 	t, err := policy.ParseUntil(until)
 	if err != nil {

@@ -50,7 +50,7 @@ func (a *alerts) text(name string) string {
 // maxMoreAlerts is the maximum number of alerts that are listed after the first one.
 const maxMoreAlerts = 5
 
-// others returns the alerts that are not silenced, except the one whose text equals the parameter first.
+// others returns the alerts that are not silenced, except the one with the name first.
 func (a *alerts) others(first string) (all []control.Alert) {
 	for _, one := range a.Alerts {
 		if one.Alert != first && one.Silenced == nil && len(all) < maxMoreAlerts {
@@ -83,7 +83,7 @@ func lookSilence(c *call, f url.Values) (*effect, error) {
 	}
 	until := untilOf(f, "1h")
 	e.Fields = append(untilFields(f, "1h"), reasonField(f, false))
-	e.Notes = append(e.Notes, "The alert moves from the first line of this page to the list of silenced alerts. Decisions do not change.")
+	e.Notes = append(e.Notes, "The alert moves from the headline of the first page to the list of silenced alerts. Decisions do not change.")
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}

@@ -39,7 +39,7 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 	e.Fields = untilFields(f, "1h")
 	always := option{policy.ShadowAlways, "until it is undone", until == policy.ShadowAlways}
 	e.Fields[0].Options = append(e.Fields[0].Options, always)
-	e.Notes = append(e.Notes, c.allWords(telemetry.Deny, "Requests denied in the last hour that would have been allowed"))
+	e.Notes = append(e.Notes, c.allWords(telemetry.Deny, "Requests denied in the last hour, which would have been allowed"))
 	e.Notes = append(e.Notes, "This includes blocks and overrides. Requests are still counted, and those over a limit are shown as “would be denied”.")
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
@@ -131,7 +131,8 @@ func (c *call) allWords(o telemetry.Outcome, what string) string {
 	return hourWords(v.All.Recent, o, refusedIn(v, telemetry.Hour, o), what)
 }
 
-// hourWords returns such a sentence for the counts of an hour. It adds the number of subjects, if that is known.
+// hourWords returns the sentence of allWords for the counts of an hour. It adds the number of subjects, unless the
+// parameter subjects is zero.
 func hourWords(hour []telemetry.Counts, o telemetry.Outcome, subjects uint64, what string) string {
 	n := sumOf(hour)
 	if n.Total() == 0 {

@@ -9,11 +9,10 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
-	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// maxPreviousShown is the maximum number of rules with a difference on the page.
+// maxPreviousShown is the maximum number of changed rules, tiers and settings on the page.
 const maxPreviousShown = 50
 
 // lookPrevious returns the effect of going back to the previous policy.
@@ -32,7 +31,7 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 	}
 	entry := p.Entry
 	if asked, err := strconv.ParseInt(f.Get("entry"), 10, 64); err == nil {
-		entry = asked // the change on the page that the caller saw
+		entry = asked // the change that the caller saw on the page
 	}
 	e.Hidden = map[string]string{"entry": strconv.FormatInt(entry, 10)}
 	e.Notes = append(e.Notes,
@@ -72,7 +71,7 @@ func (e *effect) previousParts(p *control.Previous) error {
 	was, is := "", ""
 	for i, change := range p.Changes {
 		if i == maxPreviousShown {
-			e.Warnings = append(e.Warnings, fmt.Sprintf("The changes of %s more are not shown.", words.Counted(len(p.Changes)-i+p.More, "part")))
+			e.Warnings = append(e.Warnings, fmt.Sprintf("%s not shown.", plural(len(p.Changes)-i+p.More, "more change is", "more changes are")))
 			break
 		}
 		now, err := partText(change.Kind, change.Target, change.Now)
@@ -100,7 +99,7 @@ func (e *effect) previousFile(p *control.Previous) error {
 		return err
 	}
 	if string(was) == string(is) {
-		e.Problem = control.Problemf(http.StatusConflict, "The policy file is unchanged. A list or answer file that it names has changed, and its previous contents are not stored here.")
+		e.Problem = control.Problemf(http.StatusConflict, "The policy file is unchanged. Another file that it names has changed, such as a list of networks. Sluice does not store the previous contents of such files.")
 		return nil
 	}
 	e.How = "The policy is a file, which this page cannot change. Copy this into the file on every instance; changes are loaded automatically. Comments are not included."
@@ -109,7 +108,7 @@ func (e *effect) previousFile(p *control.Previous) error {
 	return nil
 }
 
-// partText returns a row of the database as YAML, or "" for no row.
+// partText returns a row of the database as YAML, or "" if the row is empty.
 func partText(kind, target string, row source.Row) (string, error) {
 	if row == "" || row == "null" {
 		return "", nil

@@ -24,7 +24,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	name := before.Name
 	e := &effect{Back: rulePage(name), Hidden: map[string]string{"rule": name}, Verb: "Enforce it", Title: "Enforce the rule " + name}
 	if shadow {
-		e.Verb, e.Title = "Put it into shadow mode", "Put into shadow mode: the rule "+name
+		e.Verb, e.Title = "Put it into shadow mode", "Put the rule "+name+" into shadow mode"
 	}
 	own, err := c.item(control.Rules, name)
 	if err != nil {
@@ -56,7 +56,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	return e, nil
 }
 
-// pasteRule adds to the effect how to change a rule in the policy file.
+// pasteRule adds the text of the changed rule for the policy file to the effect.
 func (e *effect) pasteRule(before, after *policy.Rule) error {
 	was, err := rulesYAML(*before)
 	if err != nil {
@@ -122,13 +122,13 @@ func (s ruleState) Badge() string {
 	return "badge-good"
 }
 
-// ruleHourWords describes the effect that the other state would have had in the last hour.
+// ruleHourWords describes the effect that shadow mode, or enforcing the rule, would have had in the last hour.
 func ruleHourWords(r *telemetry.Rule, shadow bool) string {
 	switch {
 	case r == nil:
 		return "No data yet, so the effect is unknown."
 	case shadow:
-		return hourWords(r.Recent, telemetry.Deny, r.Refused[telemetry.Hour], "Requests it denied in the last hour that would have been allowed")
+		return hourWords(r.Recent, telemetry.Deny, r.Refused[telemetry.Hour], "Requests denied by it in the last hour, which would have been allowed")
 	}
 	return hourWords(r.Recent, telemetry.WouldDeny, r.Refused[telemetry.Hour], "Requests in the last hour that it would have denied")
 }

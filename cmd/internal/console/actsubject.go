@@ -63,7 +63,7 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	if own != nil && !was.Block { // Control.Block does not replace another override
+	if own != nil && !was.Block { // Control.Block does not replace an override of another kind
 		o := policy.Override{Rule: was.Rule, Key: was.Key, Block: true, Until: r.Until, Reason: r.Reason}
 		return e, e.replaceOverride(c, own, was, &o)
 	}
@@ -77,7 +77,7 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 func undoBlock(t control.Target, did *control.SubjectChange) undo {
 	until := did.Before.BlockedUntil
 	switch t.Reason = ""; {
-	case until != nil && did.Before.Override == nil: // only one instance blocked the subject
+	case until != nil && did.Before.Override == nil: // the subject was blocked on one instance only
 		t.Reason = "as before"
 		return blockAgain(control.BlockRequest{Target: t, Until: until.Format(time.RFC3339)})
 	case did.Put != nil:
@@ -246,7 +246,7 @@ func (e *effect) createOverride(c *call, o *policy.Override) error {
 	return err
 }
 
-// pasteOverride adds the text of an override for the policy file, because no database can store it.
+// pasteOverride adds the text of an override to paste into the policy file. It is for policies without a database.
 func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err error) {
 	e.How = "Without a database, add this to \"overrides\" in the policy file; changes are loaded automatically."
 	own := policy.Document{Overrides: []policy.Override{*o}}
@@ -261,7 +261,7 @@ func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err erro
 	return err
 }
 
-// raised returns the changes of a subject's limits by an override.
+// raised returns the changes that an override makes to a subject's limits.
 func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows []effectRow) {
 	after := *state
 	after.Override = &control.OverrideState{Document: o}
@@ -305,7 +305,7 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 		e.Notes = append(e.Notes, "The counters of the old limit do not fit the new one, so counting starts at zero.")
 	}
 	if state.Blocked {
-		e.Warnings = append(e.Warnings, "The subject is blocked. A new limit replaces a block that is an override. A block on this instance only stays until you unblock the subject.")
+		e.Warnings = append(e.Warnings, "The subject is blocked. A new limit replaces a block that is an override. A block that applies only on this instance remains until you unblock the subject.")
 	}
 	return rows
 }
@@ -354,7 +354,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 		e.How = "This override is in the policy file, which this page cannot change: remove it there."
 		return e, nil
 	}
-	etag := cmp.Or(f.Get("etag"), found.ETag) // the ETag of the override that the caller saw, to keep a later change of another caller
+	etag := cmp.Or(f.Get("etag"), found.ETag) // as the caller saw the override, so that a later change by another caller is kept
 	e.Hidden["etag"] = etag
 	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
 		return c.s.Control.Delete(c.Context(), c.caller, control.Overrides, id, control.Change{Dry: dry, Match: etag})
@@ -366,7 +366,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	if below, is := would.Difference.After.(*policy.Override); is {
 		after = overrideWords(below) + ", from the policy file"
 	}
-	e.Rows = []effectRow{{"Holds", overrideWords(o), after}, {"Until", untilWords(o.Until), "now"}}
+	e.Rows = []effectRow{{"Override", overrideWords(o), after}, {"Until", untilWords(o.Until), "now"}}
 	e.notice = fmt.Sprintf("Ended the override of %s for %s.", o.Rule, printable(e.Whom))
 	return e, nil
 }

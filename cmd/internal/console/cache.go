@@ -46,7 +46,7 @@ func (k *cache[K, V]) get(key K, life time.Duration, load func() (V, error)) (V,
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	v.busy = false
-	if errors.Is(err, context.Canceled) { // the caller has left; this error is not for other callers
+	if errors.Is(err, context.Canceled) { // the caller has left: do not return its error to other callers
 		return value, err
 	}
 	v.value, v.err, v.at = value, err, time.Now()

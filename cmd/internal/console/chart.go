@@ -38,8 +38,7 @@ type chart struct {
 	Before        []*float64 `json:"before"`
 	BeforeRefused []*float64 `json:"before_refused"`
 	Marks         []mark     `json:"marks"`
-	// Chosen is the selected part of the chart in Unix seconds, to which the lists below the chart are restricted.
-	// It is zero without a selection.
+	// Chosen is the selected part of the chart in Unix seconds, or zero without a selection.
 	Chosen [2]int64 `json:"chosen"`
 }
 
@@ -85,8 +84,7 @@ func chartOf(v *telemetry.View, s *telemetry.Series, day bool) *chart {
 	return c
 }
 
-// joined merges marks less than the given number of seconds apart, because the lines of many marks would
-// cover the chart.
+// joined merges marks that are less than near seconds apart, because the lines of many marks would cover the chart.
 func joined(all []mark, near int64) (out []mark) {
 	slices.SortStableFunc(all, func(a, b mark) int { return cmp.Compare(a.At, b.At) })
 	for i := 0; i < len(all); {
@@ -193,7 +191,7 @@ type layer struct {
 	values     []float64
 }
 
-// stackedAreas draws layers on top of each other, except layers without a value.
+// stackedAreas draws layers on top of each other. It omits layers whose values are all zero.
 func stackedAreas(x []float64, top float64, layers []layer) (all []area) {
 	below := make([]float64, len(x))
 	for _, l := range layers {
@@ -248,7 +246,7 @@ func (c *chart) Yesterday() string {
 // maxLines is the maximum number of marks that are drawn as lines. More lines would cover the chart.
 const maxLines = 8
 
-// MarkLines returns the lines of the events, or none if there are more than maxLines events.
+// MarkLines returns the X coordinates of the lines that mark events, or nil if there are more than maxLines events.
 func (c *chart) MarkLines() (all []string) {
 	if len(c.Marks) > maxLines {
 		return nil
@@ -275,7 +273,7 @@ type chartRow struct {
 	Rates []float64
 }
 
-// Rows returns the chart as a table of about a dozen rows, as text in place of the picture.
+// Rows returns the numbers of the chart in about a dozen rows, for a table below the picture.
 func (c *chart) Rows() (all []chartRow) {
 	every := max(1, len(c.At)/12)
 	for from := 0; from < len(c.At); from += every {

@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// sample has values of a step that telemetry does not keep over time.
+// sample has the values of one step. Telemetry keeps only their present values.
 type sample struct {
-	step int64 // number of the step, counted from the Unix epoch
-	slow time.Duration
-	who  uint64
+	step int64         // the number of the step, counted from the Unix epoch
+	slow time.Duration // as returned by slowest
+	who  uint64        // the number of subjects denied in the last minute
 }
 
 // history keeps samples as long as a telemetry.View keeps counts: short steps for the last hour, and long steps for
@@ -69,8 +69,8 @@ func (h *history) yesterday(now time.Time) (s sample, known bool) {
 	return s, s.step == step
 }
 
-// watch adds a sample to the history in each step until the channel done is closed. So the first page can show the
-// past.
+// watch adds a sample to the history in each step until the channel done is closed, even if no page is open. So a
+// page has a past to show when it is opened.
 func (s *server) watch(done <-chan struct{}) {
 	self := control.Caller{Name: via, Role: source.Viewer}
 	tick := time.NewTicker(telemetry.Step)

@@ -159,7 +159,7 @@ func TestFirstPageOfIncident(t *testing.T) {
 
 		// Of what is refused, it says how much a block refuses.
 		told := h.Books.Rule("per-address", at-70*time.Second, at)
-		if note := containing(rowsOf(t, page, "tile-refused"), "blocked"); math.Abs(number1(note, `; ([0-9.,]+)/s of it blocked`)-float64(told.Blocked)/70) > 1 {
+		if note := containing(rowsOf(t, page, "tile-refused"), "by blocks"); math.Abs(number1(note, `; ([0-9.,]+)/s by blocks`)-float64(told.Blocked)/70) > 1 {
 			t.Errorf("of %d refusals a block made %d: %q", told.Refused, told.Blocked, note)
 		}
 

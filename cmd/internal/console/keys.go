@@ -42,7 +42,8 @@ func (c *call) shownOverride(rule string, key map[string]string) string {
 	return withPseudonym(name.Shown, name.Pseudonym)
 }
 
-// isPseudonym reports whether a text may be a pseudonym in the form of withPseudonym, and returns the pseudonym.
+// isPseudonym reports whether a text can be the start of a pseudonym, with or without the "#" of withPseudonym. It
+// returns the text without "#", in lower case.
 func isPseudonym(text string) (string, bool) {
 	text = strings.TrimPrefix(strings.ToLower(text), "#")
 	return text, len(text) >= pseudonymShown && len(text) <= 12 && strings.Trim(text, "0123456789abcdef") == ""

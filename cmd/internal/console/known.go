@@ -11,9 +11,9 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// known caches the values on the first page other than counts.
+// known caches the values that the first page shows, except counts.
 type known struct {
-	// The key of these caches is whether the caller may see whole keys.
+	// These caches have one value for callers that may see whole keys, and one for others.
 	audits    cache[bool, []source.Entry]
 	overrides cache[bool, []overrideRow]
 	subjects  cache[string, *looked]
@@ -50,7 +50,7 @@ func (s *server) lastAudits(c *call) []source.Entry {
 	return all
 }
 
-// maxEnding is the maximum number of overrides in the list of those that end soon.
+// maxEnding is the maximum length of the list of overrides that end soon.
 const maxEnding = 5
 
 // endingOverrides returns the overrides that end within a day, the earliest end first.

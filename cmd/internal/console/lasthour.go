@@ -19,8 +19,8 @@ func lastHourOf(t *recent.Trial) *lastHour {
 }
 
 // Headline returns the result in one sentence. The counters before the first recorded request are unknown, so a
-// number may be a range: its start assumes empty counters, and its end is the approximate maximum with partly used
-// ones.
+// number may be a range. The first number assumes empty counters; the second is about the maximum if counters were
+// partly used.
 func (l *lastHour) Headline() string {
 	if l.Requests == 0 {
 		return "No request of the last hour is recorded yet, so the change was not tried on any."
@@ -46,7 +46,7 @@ func (l *lastHour) Uncertain() string {
 	if l.Change == l.Most {
 		return ""
 	}
-	return "The first number of a range assumes that counters were empty at the first request. The last is about the maximum if they were partly used."
+	return "The first number of a range assumes that counters were empty at the first request. The second is about the maximum if counters were partly used."
 }
 
 // Old returns a sentence about recorded requests for which the present policy leads to another decision, or "".

@@ -29,7 +29,7 @@ func (l limit) Fullness() string {
 	return "empty"
 }
 
-// fullest returns the limit with the largest share in use.
+// fullest returns the limit with the largest used fraction.
 func fullest(all []control.LimitState) (most limit) {
 	for _, l := range all {
 		if one := (limit{l}); most.Capacity == 0 || one.Percent() > most.Percent() {
@@ -61,5 +61,5 @@ func (l limit) Words() string {
 	return limitWords(l.Limit, l.Algorithm)
 }
 
-// inFlight reports whether the limit is of requests under way.
+// inFlight reports whether the limit bounds the requests in flight.
 func (l limit) inFlight() bool { return l.Algorithm == "in_flight" }

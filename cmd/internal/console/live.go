@@ -71,7 +71,7 @@ type update struct {
 // stream keeps a page up to date until the page is closed or the server stops.
 func (s *server) stream(c *call) error {
 	if site := c.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
-		return control.Problemf(http.StatusForbidden, "Only pages of this server can use this.")
+		return control.Problemf(http.StatusForbidden, "Only pages of this server can use this stream.")
 	}
 	if !s.live.enter(c.caller.Name) {
 		c.w.Header().Set("Retry-After", "30")

@@ -12,7 +12,7 @@ import (
 type loadRow struct {
 	Name            string
 	State           ruleState
-	Limits          uint64 // one for each value of the key, on each instance
+	Limits          uint64 // the number of limits: one for each value of the key, on each instance
 	Limit, InFlight uint64
 	Base, Latency   time.Duration
 	Slowdown        float64       // 0: unknown
@@ -109,7 +109,7 @@ type loadNumbers struct {
 type loadPoint struct {
 	at      int64 // the middle of the step, in Unix seconds
 	step    *telemetry.LoadStep
-	refused [telemetry.Classes]float64 // a second
+	refused [telemetry.Classes]float64 // requests per second by class, the most important class first
 }
 
 // loadChartOf draws the last day if the parameter day is true, otherwise the last hour. It returns nil without

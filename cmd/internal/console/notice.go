@@ -75,7 +75,7 @@ func (l *notices) add(name string, n *notice) {
 	l.of[name] = own[max(0, len(own)-maxNotices):]
 }
 
-// get returns the notice with an ID of the caller with a name, or nil.
+// get returns the notice with an ID, or nil if the named caller has no such notice.
 func (l *notices) get(id, name string) *notice {
 	l.mu.Lock()
 	defer l.mu.Unlock()

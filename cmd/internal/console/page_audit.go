@@ -14,7 +14,7 @@ import (
 // auditRow is a row of the table of changes.
 type auditRow struct {
 	source.Entry
-	Did     string // "created the override of"
+	Did     string // such as "created the override of"
 	Target  string // as shown
 	Whom    string // the subject that was changed, if any
 	Changes []fieldChange
@@ -97,7 +97,7 @@ func (c *call) auditRow(e *source.Entry, secret bool) auditRow {
 	return row
 }
 
-// maxFields is the maximum number of changed fields that are shown of an entry.
+// maxFields is the maximum number of changed fields that an entry shows.
 const maxFields = 200
 
 // rulesByName returns the fields of a list of rules. The name of each field starts with the name of its rule.
@@ -133,7 +133,8 @@ func auditWords(e *source.Entry) string {
 	return didWords(e) + " " + printable(name)
 }
 
-// rowFields are fields of rows that are not shown, because the entry already shows them.
+// rowFields are fields of database rows that are not listed as changes: the entry shows them elsewhere, or only the
+// database uses them.
 var rowFields = []string{"id", "updated_at", "updated_by", "version", "by", "rule", "position"}
 
 // didWords returns words for the change of an entry, to be followed by the name of the target.

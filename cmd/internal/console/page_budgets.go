@@ -17,7 +17,7 @@ type budgetsShown struct {
 	Rows    []budgetRow
 	Known   bool // telemetry is on
 	Pace    time.Duration
-	Limited bool // the store did not answer in time for all spenders
+	Limited bool // the limits of some spenders are unknown, because the store did not answer in time
 }
 
 // budgetRow is a rule that reads its cost from responses.
@@ -165,20 +165,20 @@ func estimateWords(c *telemetry.Costs) string {
 	}
 	clauses := []string{"Of " + plural(all, "response that reported its cost", "responses that reported their cost")}
 	if c.High > 0 {
-		clauses = append(clauses, plural(c.High, "was", "were")+" charged more than twice the cost before")
+		clauses = append(clauses, plural(c.High, "was", "were")+" estimated at more than twice the cost")
 	}
 	if c.Low > 0 {
-		clauses = append(clauses, plural(c.Low, "was", "were")+" charged less than the cost before")
+		clauses = append(clauses, plural(c.Low, "was", "were")+" estimated at less than the cost")
 	}
 	if len(clauses) == 1 {
-		return clauses[0] + ", all were charged the cost or at most twice of it before."
+		return clauses[0] + ", none was estimated at less than the cost or more than twice the cost."
 	}
 	return strings.Join(clauses, ", ") + "."
 }
 
 // unreadWords has an explanation and a remedy for each of [telemetry.UnreadReasons].
 var unreadWords = map[string]struct{ what, mend string }{
-	"encoded":     {"were compressed, although the request asked for none", "Have the upstream send these responses uncompressed."},
+	"encoded":     {"were compressed, although the request asked for no compression", "Have the upstream send these responses uncompressed."},
 	"type":        {"were neither JSON nor server-sent events", "Match only requests whose responses report their usage."},
 	"malformed":   {"were not valid JSON", "Check these responses of the upstream."},
 	"missing":     {"did not contain the numbers", "Have the client or Sluice ask for the numbers (for OpenAI's streams, “usage: ask” does), or correct the paths of response_json."},

@@ -130,7 +130,7 @@ func (r *ruleExplained) refuses(shadow bool) bool {
 	return slices.ContainsFunc(r.Limits, func(l control.LimitExplanation) bool { return !l.Allowed && l.Shadow == shadow })
 }
 
-// explainedLimit converts a limit of an explanation to the type with which pages show limits.
+// explainedLimit converts a limit of an explanation to the type that pages show.
 func explainedLimit(l control.LimitExplanation) limit {
 	s := control.LimitState{Name: l.Name, Limit: l.Limit, Algorithm: l.Algorithm, From: l.From, Capacity: l.Capacity, Used: l.Before.Used, Remaining: l.Before.Remaining, USD: l.USD, Shadow: l.Shadow}
 	if l.Before.FullIn > 0 {
@@ -272,7 +272,7 @@ func headersOf(text string) (map[string]string, error) {
 	return all, nil
 }
 
-// maxText is the number of bytes that are read of a text.
+// maxText is the maximum number of bytes of a text that rulesNamed reads.
 const maxText = 64 << 10
 
 // rulesNamed returns the rules that a text names, either by the name of the rule or by the name of a limit, such as
@@ -282,7 +282,7 @@ func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 	for _, word := range strings.FieldsFunc(text[:min(len(text), maxText)], func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 	}) {
-		found[word], found[strings.Trim(word, ".-")] = true, true // the word may be followed by the end of a sentence
+		found[word], found[strings.Trim(word, ".-")] = true, true // a period or a dash may follow the name in a sentence
 	}
 	for i := range p.Document.Rules {
 		r := &p.Document.Rules[i]
@@ -293,7 +293,7 @@ func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 	return all
 }
 
-// limitNames returns the names in response fields of the limits of a rule and its tiers.
+// limitNames returns the names that response fields use for the limits of a rule and its tiers.
 func limitNames(r *policy.Rule) (all []string) {
 	for _, list := range append(slices.Collect(maps.Values(r.Tiers)), r.Limits) {
 		var plans []*sluice.Plan

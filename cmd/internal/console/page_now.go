@@ -40,7 +40,7 @@ type firstShown struct {
 	Chart         *chart
 	Flat          string // the text of the chart if nothing was denied
 	Unused        bool   // the chosen rule has not applied to any request
-	Back          string // how long telemetry keeps counts, in words
+	Back          string // the time for which counts are available, in words
 	UnusedIs      *policy.Rule
 	UnusedCheck   string // a command that explains why the rule did not apply
 
@@ -53,7 +53,7 @@ type firstShown struct {
 	Loads         []loadRow // the rules with automatic limits
 	Verdict       *verdict
 	Who           []whoRow
-	Worst         *whoRow // the most denied subject of the verdict's rule, if an operator can act on it
+	Worst         *whoRow // the subject with the most denials by the verdict's rule, among those that are not blocked
 	WhoError      uint64
 	Harmed        []harmedRow
 	Health        health
@@ -77,7 +77,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	}
 	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineExcept(a.silenced)}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
-	if worst := f.Headline.Subject; worst != nil { // the text already names the subject
+	if worst := f.Headline.Subject; worst != nil { // for the button, which shows the key as other pages do
 		named := *worst
 		named.Shown = c.shownSubject(worst)
 		f.Headline.Subject = &named
@@ -140,7 +140,7 @@ func (s *server) tiles(v *telemetry.View) []tile {
 		Before: "not known yet",
 	}
 	if blocked := min(v.BlockedRate(nil), perSecond(counts[telemetry.Deny], lasted)); blocked > 0 {
-		refused.Note += "; " + rate(blocked) + "/s of it blocked"
+		refused.Note += "; " + rate(blocked) + "/s by blocks"
 	}
 	if c, lasted, known := yesterday(v, &v.All, v.At); known {
 		refused.Before = rate(perSecond(c[telemetry.Deny], lasted)) + "/s, " + percent(shareOf(c[telemetry.Deny], c.Total()))
@@ -314,7 +314,7 @@ func (f *firstShown) judge(c *call, v *telemetry.View, chosen *telemetry.Rule, r
 	}
 }
 
-// shadowLine counts the rules that are not enforced, and their effect if they were.
+// shadowLine counts the rules that are not enforced for all subjects, and the subjects that they would have denied.
 type shadowLine struct {
 	Rules    int // the number of rules that would have denied requests
 	All      int // the number of all rules in shadow mode

@@ -13,7 +13,8 @@ type asked struct {
 	Rule   string
 	Window telemetry.Window
 	Day    bool // the chart shows a day instead of an hour
-	// From and To select a part of the chart, for which rules are counted. They are zero for the whole chart.
+	// From and To select a part of the chart. The tables of rules and of denied subjects are restricted to this part.
+	// Both are zero for the whole chart.
 	From, To time.Time
 }
 

@@ -94,14 +94,14 @@ type harmedRow struct {
 	Kind     string // override, tier or rule
 	Subjects uint64
 	Asked    uint64 // the number of customers that sent requests; 0: unknown
-	Once     int    // the listed customers that were denied once
-	Worst    int    // the most minutes of the last hour in which a customer was denied
+	Once     int    // the number of listed customers with a single denial
+	Worst    int    // the number of minutes in the last hour in which the customer in Who was denied
 	Who      whoRow
 	size     float64 // the size of the limit
 }
 
-// Lost describes the fraction of requests that were denied of the customer in Who. It is "" if the fraction is
-// unknown.
+// Lost describes the fraction of the requests of the customer in Who that were denied. It returns "" if the fraction
+// is unknown.
 func (r harmedRow) Lost() string {
 	if r.Who.Refused < 0 {
 		return ""

@@ -17,10 +17,10 @@ type upstreamRow struct {
 	P50, P99                   time.Duration
 	Usual                      time.Duration // the usual P50; 0: unknown
 	Timed                      bool          // P50 and P99 are known
-	Failing                    float64       // fraction
+	Failing                    float64       // the fraction of requests that failed
 	Reasons                    string
 	InFlight                   uint64
-	Slow, Failed               bool // an alert exists
+	Slow, Failed               bool // an alert about the upstream is active
 	Latency, Failures, Waiting spark
 }
 

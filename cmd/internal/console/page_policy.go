@@ -46,7 +46,7 @@ func (c *call) policyEdited() (d *policyShown, err error) {
 	return d, err
 }
 
-// unixLines removes the "\r" with which browsers end the lines of forms.
+// unixLines replaces "\r\n", which browsers send at the end of each line, by "\n".
 func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
 // policyCheck shows the effect of an edited policy.

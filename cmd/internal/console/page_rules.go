@@ -35,7 +35,7 @@ type rulesShown struct {
 	State       string
 	Prev, Next  string // links to the previous and the next page, or ""
 	First, Last int
-	Back        string // how long telemetry keeps counts, in words
+	Back        string // the time for which counts are available, in words
 	Database    bool
 	Warnings    []string
 }
@@ -122,11 +122,12 @@ func (r ruleLine) HourDeny() uint64 { return r.Hour[telemetry.Deny] }
 // HourWould returns the number of requests that the rule would have denied in the last hour.
 func (r ruleLine) HourWould() uint64 { return r.Hour[telemetry.WouldDeny] }
 
-// DayDeny and DayWould return the numbers of such requests in the last 24 hours.
+// DayDeny and DayWould return the same numbers for the last 24 hours.
 func (r ruleLine) DayDeny() uint64  { return r.Day[telemetry.Deny] }
 func (r ruleLine) DayWould() uint64 { return r.Day[telemetry.WouldDeny] }
 
-// checkCommand returns a command that explains whether a rule applies to a request like those it matches.
+// checkCommand returns a command that explains which rules apply to a request that the first pattern of a rule
+// matches.
 func checkCommand(r *policy.Rule) string {
 	method, path := "", "/"
 	if len(r.Match) > 0 {

@@ -118,7 +118,8 @@ func (c *call) search(asked, onlyRule string) (*found, error) {
 	return out, nil
 }
 
-// searchRule adds the subject of a rule whose key is the query. If the key has more parts, it adds a form for them.
+// searchRule adds the subject of a rule for which the query is the key. If keys of the rule have several parts, it
+// adds a form for them.
 func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, asked string) {
 	parts := countedParts(r)
 	for _, part := range parts {
@@ -377,7 +378,7 @@ func (d *subjectShown) strip(name, kind string, s *telemetry.Subject, at time.Ti
 	}
 	to := at.Truncate(telemetry.SubjectStep).Add(telemetry.SubjectStep)
 	d.Strips = append(d.Strips, &strip{
-		name, kind, sparkOf(values), name + " in each five minutes of the last hour, approximately, the latest last: " + strings.Join(words, ", "),
+		name, kind, sparkOf(values), name + " in steps of five minutes, estimated, from an hour ago to now: " + strings.Join(words, ", "),
 		to.Add(-time.Duration(len(values)) * telemetry.SubjectStep), at,
 	})
 }

@@ -208,7 +208,7 @@ func TestFirstPageAnswers(t *testing.T) {
 		"enforced": {page(enforced, ""), []string{">2 shadow rules would have denied 14 subjects today."}, nil},
 		"tried":    {page(tried, ""), []string{">2 shadow rules denied, or would have denied, 14 subjects today."}, nil},
 		"quiet":    {page(quiet(now), ""), []string{"denied in the last hour", "No requests were denied.", "No customer is hurt.", "No problems", "No data about an upstream."}, []string{"▲ more", "/act/"}},
-		"outage":   {page(outage(now), ""), []string{"silent since", "circuit open: 1 of 3", "decisions a second are made without the store"}, nil},
+		"outage":   {page(outage(now), ""), []string{"no response, last seen", "circuit open: 1 of 3", "decisions a second are made without the store"}, nil},
 		"unused":   {page(quiet(now), "?rule=exports"), []string{"No request has matched", "GET /export", "sluice check"}, nil},
 		"narrow":   {page(quietSince(now), fmt.Sprintf("?from=%d&to=%d", now.Add(-50*time.Minute).Unix(), now.Add(-49*time.Minute).Unix())), []string{"No requests between", "Show the whole time range"}, nil},
 		"balancer": {page(private, "?rule=login-address"), []string{"Nearly all requests come from", "trusted_proxies"}, nil},

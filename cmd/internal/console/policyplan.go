@@ -90,7 +90,8 @@ func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	return plan, nil
 }
 
-// tryFile tries the edited policy in place of the file on the latest requests, if the gateway records them.
+// tryFile tries the edited policy on the latest requests, as if it replaced the policy file. If requests are not
+// recorded, it does nothing.
 func (p *policyPlan) tryFile(c *call, edited *policy.Document) error {
 	diff, err := c.s.Control.Diff(c.Context(), c.caller, *edited, true)
 	if err != nil {
@@ -157,7 +158,7 @@ func (p *policyPlan) settings(was, is *policy.Document) error {
 		return err
 	}
 	if x != y {
-		p.Problems = append(p.Problems, lineProblem{Message: "only rules can be changed here", Hint: "restore the text above the rules; change the rest in the policy file, or with \"sluice import\""})
+		p.Problems = append(p.Problems, lineProblem{Message: "only rules can be changed here", Hint: "restore the text above the rules; change settings in the policy file, or with \"sluice import\""})
 	}
 	return nil
 }

@@ -170,7 +170,7 @@ func number[T uint64 | int64 | int](n T) string {
 	if math.Abs(f) < 10_000 {
 		return humanize.Comma(int64(n))
 	}
-	third := math.Pow(10, math.Floor(math.Log10(math.Abs(f)))-2) // digit
+	third := math.Pow(10, math.Floor(math.Log10(math.Abs(f)))-2) // the value of the third digit
 	value, prefix := humanize.ComputeSI(math.Round(f/third) * third)
 	return humanize.Ftoa(value) + space + prefix
 }
@@ -269,7 +269,7 @@ func ago(t time.Time) string {
 	}
 }
 
-// dict returns a map of pairs of keys and values, with which templates pass several arguments to another template.
+// dict returns a map of alternating keys and values. Templates use it to pass several arguments to another template.
 func dict(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
 		return nil, fmt.Errorf("dict: %d values, want pairs", len(pairs))

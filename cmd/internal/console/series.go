@@ -101,7 +101,7 @@ func lately(v *telemetry.View, s *telemetry.Series) (telemetry.Counts, time.Dura
 	return r.within(v.At.Add(-time.Minute-telemetry.Step+1), v.At.Add(1))
 }
 
-// yesterday returns the counts of the [telemetry.LongStep] that contains the same time a day ago.
+// yesterday returns the counts of the [telemetry.LongStep] that contains the time a day before t.
 func yesterday(v *telemetry.View, s *telemetry.Series, t time.Time) (c telemetry.Counts, lasted time.Duration, known bool) {
 	l := longSteps(v, s)
 	i := l.index(t.Add(-24 * time.Hour))

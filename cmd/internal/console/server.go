@@ -19,7 +19,7 @@ type Config struct {
 	// Done is closed when the server starts to drain. The streams that update pages then end.
 	Done    <-chan struct{}
 	Version string
-	Try     string // a command that sends a first request, or "" if none is simple
+	Try     string // a command that sends a first request, or "" if no simple command can
 	Logger  *slog.Logger
 }
 

@@ -14,8 +14,8 @@ import (
 const (
 	sessionLife = 12 * time.Hour
 	maxSessions = 1000
-	// maxOfOne is the maximum number of sessions of one token. It keeps a token from pushing out the sessions of
-	// others.
+	// maxOfOne is the maximum number of sessions of one token. It keeps the sessions of one token from displacing
+	// those of other tokens.
 	maxOfOne = 50
 )
 

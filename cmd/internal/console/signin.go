@@ -74,8 +74,7 @@ func (s *server) signOut(c *call) error {
 	return c.redirect("/sign-in")
 }
 
-// within returns the URL of the page after signing in: the URL next if that is a page of this server, or else the
-// URL of the first page.
+// within returns next if it is the URL of a page of this server, or else the URL of the first page.
 func within(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(next, "/") ||

@@ -47,7 +47,7 @@ func (r *subjectRef) Page() string {
 // subjectPage returns the URL of the page of the subject with an ID.
 func subjectPage(id string) string { return "/subjects/" + url.PathEscape(id) }
 
-// Hidden returns hidden fields of a form that name the subject.
+// Hidden returns the hidden form fields that name the subject.
 func (r *subjectRef) Hidden() map[string]string {
 	all := map[string]string{}
 	for name, v := range r.values() {

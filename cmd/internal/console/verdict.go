@@ -31,7 +31,7 @@ type verdict struct {
 	Of        float64 // the fraction of the traffic from Everybody
 }
 
-// share is the fraction of the denials that the subjects with the most denials have.
+// share is the fraction of all denials that belongs to the subjects with the most denials.
 type share struct {
 	Name string
 	Of   float64
@@ -45,7 +45,7 @@ type use struct {
 	Over bool    // above the limit
 }
 
-// useBounds are the lower bounds of the bars' ranges. From the second on, each is twice the one before.
+// useBounds are the lower bounds of the bars' ranges. From the third on, each is twice the one before.
 var useBounds = [...]float64{0, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64}
 
 var useNames = [...]string{"<¼", "¼", "½", "1", "2", "4", "8", "16", "32", "64+"}
@@ -157,7 +157,7 @@ func median(all []timesRefused) float64 {
 }
 
 // timesOf returns the ratio of a denied subject's requests to its limit, at least 1. The limit is the one that
-// denied the subject, or l if that is unknown. If the number of requests is unknown, timesOf assumes that the
+// denied the subject, or l if that limit is unknown. If the number of requests is unknown, timesOf assumes that the
 // subject has used up the limit once, and adds the denials.
 func timesOf(r *telemetry.Rule, w telemetry.Window, t *telemetry.Subject, l sluice.Limit) float64 {
 	if t.Limit.Count > 0 {
@@ -227,7 +227,7 @@ func (v *verdict) words(times []timesRefused) {
 		v.Detail = fmt.Sprintf("It causes %s of the %s: an attacker, or a client that ignores Retry-After.", percent(first), refusals)
 	case ten >= 0.7 && median >= 3:
 		v.Kind, v.Words = "bad", "Few subjects, far above the limit."
-		v.Detail = fmt.Sprintf("%s cause %s of the %s. At least half of all are at %s times the limit or more: an attack, or a script.", v.firstTen(), percent(ten), refusals, timesWords(median))
+		v.Detail = fmt.Sprintf("%s cause %s of the %s. At least half of these are of subjects at %s times the limit or more: an attack, or a script.", v.firstTen(), percent(ten), refusals, timesWords(median))
 	case ten < 0.7 && median < 2:
 		v.Kind, v.Words = "warn", "Many subjects, just above the limit: it may be too low."
 		v.Detail = fmt.Sprintf("%s share the %s. Half of these are of subjects below %s times the limit.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(max(median, 1.1)))

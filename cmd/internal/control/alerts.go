@@ -22,7 +22,7 @@ const (
 
 // AlertList has the present alerts and silences.
 type AlertList struct {
-	Alerts   []Alert   `json:"alerts"`   // the first one explains the others
+	Alerts   []Alert   `json:"alerts"`   // an alert comes before the alerts that it explains
 	Silences []Silence `json:"silences"` // including silences of alerts that are no longer active
 }
 

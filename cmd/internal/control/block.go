@@ -56,14 +56,14 @@ func conflicts(err error) error {
 	return Problemf(http.StatusConflict, "%s", plain(err))
 }
 
-// putBlock blocks a subject by an override for only this subject, whose key may have another spelling. It replaces
-// an existing override only if that is also a block.
+// putBlock blocks a subject by an override for this subject alone. If such an override exists, putBlock keeps the
+// spelling of its key, and replaces it only if it is also a block.
 func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) (*BlockedRule, error) {
 	if hashed := s.Hashed(); len(hashed) > 0 {
 		return nil, Problemf(http.StatusConflict, "the %s of this subject is too long for an override: block it by a rule", hashed[0])
 	}
 	if o.Rule, o.Key = s.rule.Name, s.key; s.id != "" {
-		o.Key = s.Values() // the key of an override has the values
+		o.Key = s.Values() // an override names its subject by values, not by an ID
 	}
 	if part, all := anyValue(o.Key); all {
 		return nil, BadField(PointerTo("key", part), "in an override, \"*\" matches every value and would block other subjects: block this subject by a rule")
@@ -136,7 +136,7 @@ func (c *Control) Unblock(ctx context.Context, who Caller, t Target, dry bool) (
 		case !blocked || !o.Block:
 			return c.recorded(ctx, who, "unblock", t.Reason, nil, func(s *found) error { s.Unblock(); return nil })(s, dry)
 		case c.policy.database == nil:
-			return Problemf(http.StatusConflict, "an override of the policy file blocks this subject: remove it there")
+			return Problemf(http.StatusConflict, "an override in the policy file blocks this subject: remove it there")
 		}
 		return c.deleteBlock(ctx, who, s, &o, dry)
 	}
@@ -178,11 +178,11 @@ func endOf(text string) (time.Time, error) {
 	until, err := policy.ParseUntil(text)
 	switch {
 	case text == "":
-		return until, BadField("/until", "write a date, which includes that day in UTC, or a time")
+		return until, BadField("/until", "write a time, or a date, which includes the whole day in UTC")
 	case err != nil:
 		return until, BadField("/until", "%s", plain(err))
 	case !until.After(time.Now()):
-		return until, BadField("/until", "it has passed: %s", until.UTC().Format(time.RFC3339))
+		return until, BadField("/until", "this time has passed: %s", until.UTC().Format(time.RFC3339))
 	}
 	return until, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// BlockedRule is a rule under which a block blocks the subject.
+// BlockedRule is a rule under which a subject was blocked.
 type BlockedRule struct {
 	Rule string `json:"rule"`
 	// Override is the ID of the override that blocks the subject, and ETag is the ETag of this override after the
@@ -67,7 +67,7 @@ func (c *Control) blockEverywhere(ctx context.Context, who Caller, r *BlockReque
 func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override, err error) {
 	own := maps.Clone(s.key)
 	if s.id != "" {
-		own = s.Values() // an override needs the values
+		own = s.Values() // an override names its subject by values, not by an ID
 	}
 	maps.DeleteFunc(own, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
 	if part, stands := anyValue(own); stands {
@@ -96,8 +96,8 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 	return all, nil
 }
 
-// keyWith returns the key of an override for all subjects of a rule with the values in the map own. The result
-// counts reports whether the rule's key has all parts of that map.
+// keyWith returns the key of an override for all subjects of a rule that have the values in the map own. The result
+// counts reports whether the rule's key has all key parts in this map.
 func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, counts bool) {
 	key = map[string]string{}
 	if r.Exempt || r.Block || len(own) == 0 {

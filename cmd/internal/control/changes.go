@@ -38,7 +38,7 @@ type ChangedRule struct {
 	Effect
 }
 
-// ChangeRules changes several rules in one transaction: all or none.
+// ChangeRules makes either all or none of the edits, in one transaction.
 func (c *Control) ChangeRules(ctx context.Context, who Caller, edits []RuleEdit, dry bool) (*ChangedRules, error) {
 	if err := who.Needs(source.Admin); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, change
 		edit := &edits[i]
 		at := fmt.Sprintf("/rules/%d", i)
 		if edit.Name == "" || named[edit.Name] {
-			bad.add(at+"/name", "write the name of a rule, each once")
+			bad.add(at+"/name", "write the name of a rule, a different one in each edit")
 			continue
 		}
 		named[edit.Name] = true
@@ -147,7 +147,7 @@ func (edit *RuleEdit) named() (r policy.Rule, err error) {
 	r = *edit.Rule
 	r.Name = cmp.Or(r.Name, edit.Name)
 	if r.Name != edit.Name {
-		return r, BadField("/name", "the rule has the name %s, but the name next to it is %s", r.Name, edit.Name)
+		return r, BadField("/name", "the rule has the name %s, but the edit is for the rule %s", r.Name, edit.Name)
 	}
 	return r, nil
 }
@@ -181,7 +181,7 @@ func explainChanges(err error, all []source.RuleChange) error {
 	return p
 }
 
-// conflictsIn returns the names of the rows in all conflicts of an error.
+// conflictsIn returns the names of the rows that had conflicts, from an error.
 func conflictsIn(err error) (all []string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {

@@ -34,8 +34,8 @@ type Verdict struct {
 	Degraded    bool   `json:"degraded"`
 	Unavailable bool   `json:"unavailable"`
 	Missing     string `json:"missing,omitempty"`
-	Blocked     string `json:"blocked,omitempty"`    // the rule
-	Overloaded  string `json:"overloaded,omitempty"` // the rule
+	Blocked     string `json:"blocked,omitempty"`    // the rule under which the request is blocked
+	Overloaded  string `json:"overloaded,omitempty"` // the rule whose automatic limit denies the request
 	// RetryAfter is in seconds, rounded up. If it is 0 for a denied request, retries cannot succeed.
 	RetryAfter int64         `json:"retry_after"`
 	Delay      float64       `json:"delay"` // seconds

@@ -21,7 +21,7 @@ type Telemetry interface {
 	View() *telemetry.View
 	// Find returns the key of the subject with an ID in a View.
 	Find(id string) (key string, found bool)
-	// FindRefusals returns the refusals of a request that any instance has recorded.
+	// FindRefusals returns the denials of the request with an ID that instances have recorded.
 	FindRefusals(ctx context.Context, id string) telemetry.FoundRefusals
 }
 

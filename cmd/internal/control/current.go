@@ -27,7 +27,7 @@ type current struct {
 
 func currentOf(stack *source.Stack) *current {
 	now := &current{lists: map[Kind]func() []item{}}
-	now.document, now.contents = stack.Document() // read first, because the values below change with it
+	now.document, now.contents = stack.Document() // read first, so that written.now notices a change during this function
 	now.file, now.fileBefore = stack.FileDocument(), stack.FileBefore()
 	now.version = sync.OnceValue(func() string {
 		sum := sha256.Sum256(JSON(now.document))
@@ -57,7 +57,7 @@ func (now *current) settingsVersion() int64 {
 	return now.contents.Settings.Version
 }
 
-// fileShadow returns Shadow of the file.
+// fileShadow returns the field Shadow of the file, or "".
 func (now *current) fileShadow() string {
 	if now.file == nil {
 		return ""
@@ -65,7 +65,7 @@ func (now *current) fileShadow() string {
 	return now.file.Shadow
 }
 
-// databaseShadow returns Shadow of the database's settings.
+// databaseShadow returns the field Shadow of the settings in the database, or "".
 func (now *current) databaseShadow() string {
 	if now.settingsVersion() == 0 {
 		return ""
@@ -143,7 +143,7 @@ func (now *current) rows(kind Kind) []item {
 	return itemsOf(c.Overrides, overrideItem)
 }
 
-// fileItems returns the items of a kind in the file. Tiers come from all rules.
+// fileItems returns the items of a kind in the file. For tiers, it returns those that any rule in force mentions.
 func (now *current) fileItems(kind Kind) []item {
 	doc := now.file
 	switch {

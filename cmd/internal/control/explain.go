@@ -25,8 +25,8 @@ type Explanation struct {
 	Degraded    bool              `json:"degraded"`
 	Unavailable bool              `json:"unavailable"`
 	Missing     string            `json:"missing,omitempty"`
-	Blocked     string            `json:"blocked,omitempty"`    // the rule
-	Overloaded  string            `json:"overloaded,omitempty"` // the rule
+	Blocked     string            `json:"blocked,omitempty"`    // the rule under which the request is blocked
+	Overloaded  string            `json:"overloaded,omitempty"` // the rule whose automatic limit denies the request
 	RetryAfter  Wait              `json:"retry_after"`
 	Delay       Wait              `json:"delay"`
 	Rules       []RuleExplanation `json:"rules"`

@@ -22,7 +22,7 @@ type Item struct {
 	Disabled  bool       `json:"disabled,omitempty"`
 	// Shown replaces the key of an override if the caller may not see the key.
 	Shown string `json:"shown,omitempty"`
-	// Pseudonym is the pseudonym of the subject of an override that is for one subject.
+	// Pseudonym is the pseudonym of the subject, for an override that applies to only one.
 	Pseudonym string `json:"pseudonym,omitempty"`
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
 	Document any `json:"document"`

@@ -38,7 +38,7 @@ func (k Kind) Path(id string) string {
 	return path
 }
 
-// Tier is a tier with its limits by rule, which are in Tiers of each [policy.Rule].
+// Tier is a tier with its limits by rule. In a policy, each [policy.Rule] has its own part of these limits.
 type Tier struct {
 	Name        string                   `json:"name"`
 	Description string                   `json:"description,omitempty"`

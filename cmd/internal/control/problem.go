@@ -60,7 +60,7 @@ func (p *Problem) add(pointer, format string, args ...any) {
 	p.Errors = append(p.Errors, Wrong{Pointer: &pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
-// addAll adds the mistakes in an error about the value at the pointer prefix of the body.
+// addAll adds the mistakes in an error about a value of the body. The parameter prefix is the pointer to this value.
 func (p *Problem) addAll(prefix string, err error) {
 	var more *Problem
 	if !errors.As(err, &more) || len(more.Errors) == 0 {
@@ -148,7 +148,7 @@ func AsProblem(err error) *Problem {
 	case errors.As(err, &invalid):
 		return BadField("/"+invalid.Field, "%s", invalid.Message)
 	case errors.Is(err, source.ErrFull):
-		return Unavailable("nothing was changed: the disk of the database is full: free some space")
+		return Unavailable("nothing was changed, because the disk of the database is full")
 	case errors.As(err, &many):
 		p := Problemf(http.StatusTooManyRequests, "%v", err)
 		p.Retry = many.RetrySeconds()

@@ -11,20 +11,20 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Refusals has the recorded refusals of one request, from all instances.
+// Refusals has the recorded denials of one request, from all instances.
 type Refusals struct {
 	ID       string     `json:"id"`
 	Refusals []Refusal  `json:"refusals"` // the latest first
-	Kept     int        `json:"kept"`     // the number of recorded refusals of all requests
-	Since    *time.Time `json:"since"`    // the time of the oldest recorded refusal; null without one
-	// Alone reports that the refusals that other instances recorded could not be read.
+	Kept     int        `json:"kept"`     // the number of recorded denials of all requests
+	Since    *time.Time `json:"since"`    // the time of the oldest recorded denial; null without one
+	// Alone reports that the records of other instances could not be read.
 	Alone bool `json:"alone,omitempty"`
 }
 
-// maxFound bounds the refusals in Refusals.
+// maxFound bounds the denials in Refusals.
 const maxFound = 20
 
-// Refusal is one recorded refusal.
+// Refusal is one recorded denial, or a request that was marked or would have been denied.
 type Refusal struct {
 	At        time.Time `json:"at"`
 	Shadow    bool      `json:"shadow"`           // the request was allowed, but would have been denied if the rule were enforced
@@ -61,7 +61,7 @@ func refusalOf(r *telemetry.Refusal) Refusal {
 	return out
 }
 
-// Refusals returns the recorded refusals of the request with an ID.
+// Refusals returns the recorded denials of the request with an ID.
 func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusals, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusal
 	return out, nil
 }
 
-// hidesAddresses reports whether a rule hides the addresses of clients. If one does, refusals by other rules do not
-// show addresses either, because they may be of the same requests.
+// hidesAddresses reports whether a rule hides the addresses of clients. If one does, no recorded denial shows an
+// address, because several rules may have denied the same request.
 func (c *Control) hidesAddresses() bool {
 	return slices.ContainsFunc(c.policy.now().document.Rules, func(r policy.Rule) bool {
 		return r.ShowKey != "" && r.ShowKey != "whole" && slices.Contains(r.Key, "client_ip")

@@ -78,7 +78,7 @@ func shadowOf(p *policy.Policy, until, database, file string) ShadowState {
 	return s
 }
 
-// tag returns the ETag of a state and of the version of the database's settings. The ETag also changes when the
+// tag returns an ETag for the state and a version of the settings in the database. The ETag also changes when the
 // shadow mode ends.
 func (s *ShadowState) tag(version int64) string {
 	h := fnv.New32a()
@@ -127,7 +127,7 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	out := &ShadowChange{DryRun: change.Dry, Before: before}
 	if change.Dry {
 		out.After = shadowOf(p.Policy, longer, r.Until, file)
-		out.After.On, out.After.ETag = longer != "", before.ETag // an engine does that when it gets the policy
+		out.After.On, out.After.ETag = longer != "", before.ETag // no engine has applied the end to the policy p
 		out.LastHour, err = c.tryOut(ctx, p.document)
 		return out, err
 	}

@@ -114,7 +114,7 @@ type Store struct {
 	Took        Latency `json:"took"`
 }
 
-// Latency has the time of calls in the last minute, in seconds.
+// Latency has the number of timed calls, and quantiles of their time in seconds.
 type Latency struct {
 	Count uint64  `json:"count"`
 	P50   float64 `json:"p50"`
@@ -194,7 +194,7 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 	}
 	r := v.Rule(rule)
 	if r == nil {
-		return nil, Problemf(http.StatusNotFound, "there are no counts for a rule with this name")
+		return nil, Problemf(http.StatusNotFound, "no rule with this name has been counted")
 	}
 	out := ruleStatsOf(v, r)
 	if written := c.ruleOf(r.Name); written != nil {

@@ -398,7 +398,7 @@ func (c *Control) ruleOf(name string) *policy.Rule {
 }
 
 // errNoID is the error for an ID that telemetry does not know.
-var errNoID = errors.New("no top subject of the last hour has this ID: name it by its rule and key")
+var errNoID = errors.New("no top subject of the last day has this ID: name the subject by its rule and key")
 
 // findByID returns the subject with an ID in a view.
 func (c *Control) findByID(who Caller, id string) (*found, error) {

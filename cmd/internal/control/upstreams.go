@@ -8,7 +8,7 @@ type UpstreamStats struct {
 	InFlight uint64         `json:"in_flight"` // the present number of requests in flight
 	Minute   UpstreamCounts `json:"minute"`
 	Hour     UpstreamCounts `json:"hour"`
-	// Usual is the latency in the last hour without slow times of the upstream, or null if unknown.
+	// Usual is the latency over the latest hour in which the upstream was not slow, or null if unknown.
 	Usual *Latency `json:"usual"`
 }
 

@@ -60,7 +60,7 @@ type Restart struct {
 	Is   string `json:"is"`
 }
 
-// effectOn returns the effect on an item with only Before set.
+// effectOn returns an Effect on an item, with only Before set.
 func effectOn(before *item, exists bool) Effect {
 	e := Effect{BeginsAnew: []Restart{}, Warnings: []string{}}
 	if exists {
@@ -116,7 +116,7 @@ func (c *Control) Put(ctx context.Context, who Caller, id string, document any, 
 		return nil, err
 	}
 	if change.Match == "" && !change.Absent {
-		return nil, unconditional(", or \"If-None-Match: *\" to create it")
+		return nil, unconditional(", or \"If-None-Match: *\" to create the item")
 	}
 	if err := w.take(document); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, 
 // unconditional returns the problem of a change without a condition. The parameter alternative is a text about
 // another condition, or "".
 func unconditional(alternative string) *Problem {
-	p := Problemf(http.StatusPreconditionRequired, "send the ETag of your last read as If-Match, to keep changes by others%s", alternative)
+	p := Problemf(http.StatusPreconditionRequired, "this change needs a condition: send the ETag of your last read as If-Match%s", alternative)
 	p.Errors = []Wrong{{Header: "If-Match", Detail: p.Detail}}
 	return p
 }
@@ -220,15 +220,15 @@ func (c *Control) look(w *writing, list bool) error {
 	return nil
 }
 
-// writeIf makes a change if the condition holds. The database checks the version in the condition, because the
-// caller may have read a newer version from another instance than this instance knows.
+// writeIf makes a change if the condition is met. The database checks the version in the condition, because another
+// instance may have given the caller a newer version than this instance knows.
 func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 	match, named := w.seen()
 	if !named {
 		if err := w.met(); err != nil {
 			return nil, err
 		}
-		match = source.Match(w.before.Version) // or source.Absent
+		match = source.Match(w.before.Version) // version 0 is source.Absent
 		if match > source.Absent && w.Match == "*" {
 			match = source.Any // Match allows any version, and this instance may have an older one
 		}
@@ -252,7 +252,7 @@ func (change *Change) seen() (source.Match, bool) {
 	return versionIn(tags[0])
 }
 
-// met returns a problem unless the item as this instance knows it meets the condition.
+// met returns a problem unless the item meets the condition. It checks the item as this instance knows it.
 func (w *writing) met() error {
 	i, exists := w.before, w.exists
 	failed := func(format string, args ...any) error {

@@ -48,7 +48,7 @@ func (b *Books) enter(at time.Duration, what sent, d *policy.Decision) {
 // Tally has the counts of some requests.
 type Tally struct{ Asked, Refused, Blocked uint64 }
 
-// Share returns the fraction of requests that were refused.
+// Share returns the fraction of requests that were denied.
 func (t Tally) Share() float64 { return float64(t.Refused) / float64(max(t.Asked, 1)) }
 
 // between calls f for each entry in the period [from, to).

@@ -1,8 +1,8 @@
-// Package incident has an hour of traffic for tests. A script with a seed makes it: several thousand clients, three
-// paying customers behind one address, a scraper, an attack on logins, a slow upstream, a Redis that is repeatedly
-// unavailable, two changes of the policy, and a block. The hour is played through an engine, a store and a recorder
-// in the virtual time of [testing/synctest]. Its Books have every request, its decision, and the names that it
-// sent.
+// Package incident has an hour of traffic for tests. A script with a seed generates the traffic: several thousand
+// clients, three paying customers behind one address, a scraper, an attack on logins, a slow upstream, a Redis that is
+// repeatedly unavailable, two changes of the policy, and a block. The hour is played through an engine, a store and a
+// recorder in the virtual time of [testing/synctest]. The Books record every request with its address, API key, login
+// and decision.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		h := incident.Start(t)
@@ -36,7 +36,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// The script. Times count from the start of the hour. The process starts Lead before the hour.
+// The times and rates of the script. Times count from the start of the hour. The process starts Lead before the hour.
 const (
 	Lead = 30 * time.Minute // the time with only ordinary traffic
 
@@ -133,7 +133,7 @@ func Document(at time.Duration) policy.Document {
 	return doc
 }
 
-// clients is the number of ordinary clients, of which chattyClients send slightly more than their limit.
+// clients is the number of ordinary clients. In addition, chattyClients clients send slightly more than their limit.
 const (
 	clients       = 3000
 	chattyClients = 3
@@ -236,7 +236,7 @@ func (h *Hour) seen() telemetry.Store {
 	return s
 }
 
-// script returns the senders of requests and the acts of operators.
+// script sets the senders of requests and the acts of operators.
 func (h *Hour) script() {
 	const ever = 2 * time.Hour
 	add := func(who string, from, to time.Duration, rate float64, next func(*Hour, *policy.Request) sent) {
@@ -364,7 +364,7 @@ func (h *Hour) PlayTo(at time.Duration) {
 				continue
 			}
 			n := a.rate * tick.Seconds()
-			if a.who != "mistyped" { // their number of requests is exact; those of others vary at random
+			if a.who != "mistyped" { // these send an exact number of requests; the numbers of other actors vary at random
 				n *= 2 * h.random.Float64()
 			}
 			for a.due += n; a.due >= 1-1e-9; a.due-- {

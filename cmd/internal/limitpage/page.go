@@ -115,7 +115,7 @@ func guards(r *policy.Rule) bool {
 }
 
 // columns sets the names of the limit columns, and returns the tier of each column. The first column is for clients
-// without such a tier.
+// without any of these tiers.
 func (p *Page) columns(doc *policy.Document, listed []*policy.Rule) []string {
 	all := map[string]bool{}
 	for _, r := range listed {

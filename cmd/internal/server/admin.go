@@ -82,7 +82,7 @@ func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]
 const adminTimeout = 30 * time.Second
 
 // openAdmin opens the address of --admin, which serves the probes, the metrics, the admin API and the console. The
-// parameter connections has those of the gateway's clients, for the metrics.
+// metrics include the parameter connections, which counts the connections of the gateway's clients.
 func (s *server) openAdmin(connections *proxy.Connections) error {
 	set := &s.settings.admin
 	l, err := s.listeners.Open("--admin", string(set.address))

@@ -38,9 +38,9 @@ func (s *connectionSettings) check() error {
 	return nil
 }
 
-// The numbers of open files that are not for client connections: spareFiles for listening sockets, the policy and
-// its watcher, and the store, and the connections to the admin address.
 const (
+	// spareFiles is the number of open files that are reserved for listening sockets, the policy and its watcher, the
+	// store, and the connections to the admin address.
 	spareFiles       = 104
 	adminConnections = 64
 )
@@ -48,8 +48,8 @@ const (
 // mostConnections is the maximum default of --max-connections.
 const mostConnections = 16384
 
-// bounds returns the bounds of client connections. By default, all connections are bounded by the limit on open
-// files, and those of one address by an eighth of that number, but at least 16. The parameter sample reports
+// bounds returns the bounds of client connections. By default, the limit on open files determines the maximum number
+// of connections, and one address may have an eighth of this maximum, but at least 16. The parameter sample reports
 // whether the sample API, which also needs files, runs in this process.
 func (s *connectionSettings) bounds(log *slog.Logger, trusted func() []netip.Prefix, sample bool) *proxy.Connections {
 	each := uint64(2) // one file for the client, and one for the upstream

@@ -7,7 +7,7 @@ import (
 
 // firstRequest returns a command that sends a request to the gateway or, without a gateway, to the JSON API, or ""
 // if neither is served. The console shows the command while it has no counts. The function address returns the
-// address of the listener of a flag, or nil.
+// address of the listener that a flag has opened, or nil.
 func firstRequest(address func(flag string) net.Addr, s *settings) string {
 	if a := address("--proxy"); a != nil {
 		return "curl -i " + localURL(a, s.gateway.tls.Any()) + "/"

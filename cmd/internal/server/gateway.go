@@ -50,7 +50,7 @@ func (s *gatewaySettings) addFlags(f *pflag.FlagSet) {
 	f.Var(&s.quotaPath, "quota-path", "path where clients can read their remaining quota, such as /v1/quota (default none)")
 }
 
-// openGateway opens the address of --proxy. If the sample API is an upstream, it also opens that.
+// openGateway opens the address of --proxy, and the sample API if an upstream is "sample".
 func (s *server) openGateway(connections *proxy.Connections) error {
 	handler, err := s.gatewayHandler(connections.Most)
 	if err != nil {

@@ -27,7 +27,7 @@ func (s *server) openCheck(l *listeners.Listener, authorize authorizer) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	web := &http.Server{
 		Handler:        proxy.BoundStreams(s.tracer.Integration(s.withAuth(mux, authorize)), time.Duration(c.stallTimeout)),
-		ReadTimeout:    headTimeout, // callers can send the whole request at once
+		ReadTimeout:    headTimeout, // enough for the body, too, because callers send whole requests at once
 		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: int(c.maxHeader),
 		Protocols:      protocols,

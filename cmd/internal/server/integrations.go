@@ -80,7 +80,7 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 	if s.any() {
 		for _, name := range p.InFlight() {
 			all = append(all, policy.Problem{
-				Rule: name, Message: "callers of --resp and --spoe, Envoy at --grpc, and callers of --check and --grpc that do not request a permit do not report the end of requests",
+				Rule: name, Message: "the end of requests is unknown for callers of --resp and --spoe, for Envoy at --grpc, and for callers of --check and --grpc that do not request a permit",
 				Hint: "for these callers, the rule only checks for a free permit",
 			})
 		}
@@ -107,7 +107,7 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 // means that callers need no token.
 type authorizer func(from, token string) error
 
-// doorConfig returns the configuration of an integration whose callers authorize checks.
+// doorConfig returns the configuration of an integration. The function authorize checks the callers.
 func (s *server) doorConfig(authorize authorizer) door.Config {
 	return door.Config{Engine: s.engine, Authorize: authorize, DegradedField: s.settings.store.degradedField, Logger: s.log}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/ja4"
 )
 
-// fingerprintKey is the key in a connection's context for the JA4 fingerprint of the client, which the handshake
-// sets.
+// fingerprintKey is the key in a connection's context for the JA4 fingerprint of the client. The handshake sets the
+// fingerprint.
 type fingerprintKey struct{}
 
-// recordFingerprints makes TLS handshakes with config record the fingerprints of clients for server.
+// recordFingerprints changes server and config so that TLS handshakes record the fingerprints of clients.
 func recordFingerprints(server *http.Server, config *tls.Config) {
 	server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, fingerprintKey{}, new(string))

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Match is a condition for the change of a row: the Version that the row must have. With it, a change does not
-// overwrite another change that its author has not seen.
+// Match is a condition for the change of a row: the Version that the row must have. With a Match, a caller cannot
+// overwrite a change that it has not seen.
 type Match int64
 
 const (
@@ -146,7 +146,7 @@ func (tx *Tx) execute(text string, args ...any) error {
 }
 
 // put writes a row unless it equals the stored row with the same key. It returns the row that is stored afterwards.
-// the function complete, if not nil, fills in missing fields of r; if found is true, old is the stored row.
+// The function complete, if not nil, fills in missing fields of r; if found is true, old is the stored row.
 func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, found bool) error) (R, error) {
 	if err := k.check(&r); err != nil {
 		return r, err
@@ -245,8 +245,8 @@ func (k *kind[R]) matches(old *R, found bool, r *R, match Match) error {
 	return &Conflict{k.name, k.target(r), version}
 }
 
-// same reports whether r has the same contents as the row old, and that row is readable. If r has no author, same
-// ignores the author of the row.
+// same reports whether the row old is readable and has the same contents as r. If r has no author, same ignores the
+// author of old.
 func (k *kind[R]) same(old, r *R) (bool, error) {
 	signed := *r
 	k.sign(&signed, k.author(old))

@@ -34,7 +34,8 @@ func (v versions) policy() versions {
 	return v
 }
 
-// base returns v without the versions of kinds whose changes do not require compiling the rest again.
+// base returns v without the versions of overrides and subjects. If these change, the rest of the policy need not be
+// compiled again.
 func (v versions) base() versions {
 	v = v.policy()
 	v.overrides, v.subjects = 0, 0
@@ -47,8 +48,8 @@ func (c *Contents) SamePolicy(other *Contents) bool {
 	return c == other || c.comparable(other) && c.versions.policy() == other.versions.policy()
 }
 
-// comparable reports whether the versions of c and of the contents other can be compared. They cannot if one is
-// nil, or was assembled by a program and so has no versions.
+// comparable reports whether the versions of c and of the contents other can be compared. They cannot if the lineages
+// differ, if other or c is nil, or if one was assembled by a program and so has no versions.
 func (c *Contents) comparable(other *Contents) bool {
 	return c != nil && other != nil && c.lineage == other.lineage && c.versions.all > 0 && other.versions.all > 0
 }
@@ -211,7 +212,7 @@ func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows 
 	return err
 }
 
-// patch returns the rows in the slice old, with those in the slice changed replaced or added.
+// patch returns the rows of the slices old and changed. Where both have a row, it returns the one of changed.
 func (k *kind[R]) patch(old, changed []R) []R {
 	ident, order := k.ident, k.cmp
 	if ident == nil {

@@ -18,7 +18,8 @@ import (
 type kind[R any] struct {
 	name  string // the name in the audit log, such as "rule"
 	table string
-	// columns has the columns to write, without those that every kind has. The first key columns identify a row.
+	// columns has the columns to write, without those that every kind has. The first ones identify a row; their number
+	// is key.
 	key     int
 	columns []string
 	// selected has the columns that scan reads, without those that every kind has.

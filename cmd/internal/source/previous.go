@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// maxBack bounds the entries of the audit log in which the last change of rules is searched for, and the entries of
-// a change that can be undone.
+// maxBack bounds the audit entries that are read to find the last change of rules, and the entries of a change that
+// can be undone.
 const maxBack = 20_000
 
 // errLarge is the error for a change that is too large to be undone. Undoing only a part would make a policy that

@@ -63,8 +63,8 @@ func (tx *Tx) replaceSubjects(subjects []policy.TierSubject) error {
 	return replaceRows(tx, subjectKind, tx.before.Subjects, rows)
 }
 
-// replaceRows replaces the present rows of a kind, which the parameter before has, with the given rows. It compares
-// both in memory instead of reading the database row by row, because there may be a hundred thousand rows.
+// replaceRows replaces before, the present rows of a kind, with the parameter rows. It compares both in memory instead
+// of reading the database row by row, because there may be a hundred thousand rows.
 func replaceRows[R any](tx *Tx, k *kind[R], before, rows []R) error {
 	for i := range rows {
 		if err := k.check(&rows[i]); err != nil {
@@ -111,7 +111,7 @@ func byTarget[R any](k *kind[R], rows []R) map[string]*R {
 	return all
 }
 
-// lastOf returns rows with different targets. If several have the same target, the last one stays.
+// lastOf returns the last row of each target.
 func lastOf[R any](k *kind[R], rows []R) []R {
 	last := byTarget(k, rows)
 	if len(last) == len(rows) {

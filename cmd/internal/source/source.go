@@ -10,9 +10,9 @@
 //
 // The database has rules, tiers, subjects, overrides, settings (the rest of a document) and the tokens of the admin
 // API. [Database.Change] changes rows in one transaction, with an entry in the audit log for each row, and rejects
-// an invalid policy. Every row has the version of its last change. With this version as a [Match], a change does
-// not overwrite another one that its author has not seen. Instances also follow changes by SQL, but the audit log
-// has no entries for these.
+// an invalid policy. Every row has the version of its last change. With this version as a [Match], a caller cannot
+// overwrite a change that it has not seen. Instances also follow changes by SQL, but the audit log has no entries
+// for these.
 //
 // A [Stack] merges a database with a policy file.
 package source

@@ -18,7 +18,7 @@ import (
 
 const (
 	readers = 4
-	// filePoll is the interval at which the version in a file is read. A read takes some 50 µs.
+	// filePoll is the interval at which the version in a file is read. A read takes about 50 µs.
 	filePoll = 100 * time.Millisecond
 	// busyTimeout bounds the wait for other users of the file.
 	busyTimeout = 20 * time.Second

@@ -59,8 +59,8 @@ func (s *Stack) Policy() *policy.Policy {
 	return nil
 }
 
-// Document returns the merged document of the policy in force, and the contents of the database in it, or nil if
-// the policy comes only from the file. Do not change either.
+// Document returns the merged document of the policy in force, and the contents of the database that it includes. The
+// contents are nil if the policy comes only from the file. Do not change either.
 func (s *Stack) Document() (*policy.Document, *Contents) {
 	if now := s.state.Load(); now != nil {
 		return &now.merged.Document, now.contents

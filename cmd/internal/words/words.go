@@ -48,7 +48,7 @@ func Span(d time.Duration) string {
 		}
 		return text
 	}
-	return "" // not reached: every time has at least a second
+	return "" // not reached: d is at least a second
 }
 
 // Wrap divides text into lines of at most width characters, if possible between words. A width below 10 is treated

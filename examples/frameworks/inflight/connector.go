@@ -61,7 +61,7 @@ func (c *conn) Close() error {
 	return c.modern.Close()
 }
 
-// CheckNamedValue lets the driver check the value, if the driver does that.
+// CheckNamedValue lets the driver check the value, if the driver supports this.
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	if checker, ok := c.modern.(driver.NamedValueChecker); ok {
 		return checker.CheckNamedValue(v)
@@ -69,7 +69,7 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// IsValid lets the driver report whether the connection is still usable, if the driver does that.
+// IsValid lets the driver report whether the connection is still usable, if the driver supports this.
 func (c *conn) IsValid() bool {
 	v, ok := c.modern.(driver.Validator)
 	return !ok || v.IsValid()

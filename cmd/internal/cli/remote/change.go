@@ -29,8 +29,8 @@ func (a *Client) find(ctx context.Context, path string, document any) (*held, er
 	return &held{path: path, etag: answer.etag}, nil
 }
 
-// put creates an item in a collection, or replaces an item, which is the parameter old. For a new item, this is
-// nil. The parameter text describes the new item.
+// put replaces the item old or, if old is nil, creates an item in a collection. The parameter text describes the new
+// item.
 func (a *Client) put(c *cobra.Command, collection string, old *held, document any, text string) error {
 	method, path, etag := http.MethodPost, collection, ""
 	if old != nil {
@@ -61,8 +61,8 @@ func (a *Client) remove(c *cobra.Command, old *held) error {
 	})
 }
 
-// writeTrial writes what effect a dry run's change would have had on the requests of the last hour, if the answer
-// contains it.
+// writeTrial writes the effect that the change of a dry run would have had on the requests of the last hour, if the
+// answer contains this effect.
 func (a *Client) writeTrial(w io.Writer, answer *adminAnswer) {
 	var would control.Difference
 	if a.dryRun && json.Unmarshal(answer.body, &would) == nil && would.LastHour != nil {

@@ -53,7 +53,7 @@ func printRequests(w io.Writer, r *control.Requests) {
 
 func printRules(w io.Writer, rules []control.RuleStats) {
 	const format = "  %-24s%11s%11s%11s%11s%10s%8s  %s\n"
-	fmt.Fprintf(w, "\n"+format, "RULE", "ALLOWED", "REFUSED", "WOULD", "USUAL", "SUBJECTS", "NEAR", "LIMIT")
+	fmt.Fprintf(w, "\n"+format, "RULE", "ALLOWED", "DENIED", "WOULD", "USUAL", "SUBJECTS", "NEAR", "LIMIT")
 	for i := range rules[:min(len(rules), maxRules)] {
 		r := &rules[i]
 		usual := "-"
@@ -81,7 +81,7 @@ func (s *topSettings) printSubjects(w io.Writer, now *snapshot) {
 	word := map[string]string{"refusals": "DENIED MOST", "traffic": "MOST REQUESTS"}[s.by]
 	fmt.Fprintf(w, "\n%s in the last %s, %s\n", word, s.window, of)
 	if len(now.Top.Items) == 0 {
-		fmt.Fprintln(w, "nobody")
+		fmt.Fprintln(w, "none")
 	}
 	for _, i := range now.Top.Items {
 		count := humanize.Comma(int64(i.Count))
@@ -135,7 +135,7 @@ func printLoads(w io.Writer, stats *control.Stats) {
 		}
 		if !headed {
 			fmt.Fprintln(w)
-			printRow(w, format, "LIMIT UNDER WAY", "LIMIT", "IN FLIGHT", "LATENCY", "IDLE", "REFUSED", "SHEDS")
+			printRow(w, format, "LIMIT UNDER WAY", "LIMIT", "IN FLIGHT", "LATENCY", "IDLE", "DENIED", "SHEDS")
 			headed = true
 		}
 		sheds := "-"
@@ -150,7 +150,7 @@ func printLoads(w io.Writer, stats *control.Stats) {
 // classText returns the classes of requests that a rule denies, or that a shadow rule would deny.
 func classText(l *control.LoadStats) string {
 	if len(l.Denied) == 0 {
-		return "would " + strings.Join(slices.Sorted(maps.Keys(l.WouldDeny)), ", ")
+		return "would shed " + strings.Join(slices.Sorted(maps.Keys(l.WouldDeny)), ", ")
 	}
 	return strings.Join(slices.Sorted(maps.Keys(l.Denied)), ", ")
 }

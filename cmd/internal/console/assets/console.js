@@ -1,4 +1,4 @@
-// The parts of all pages: times in the reader's zone, keys, dark and light theme, dialogs, and the undo button.
+// What all pages need: times in the reader's zone, keys, dark and light theme, dialogs, and the undo button.
 (() => {
   'use strict';
   const root = document.documentElement;
@@ -28,8 +28,8 @@
   times(document);
   setInterval(() => { if (!document.hidden) times(document); }, 10000);
 
-  // A part with data-again is reloaded at that interval, in seconds, unless the reader has selected text. The element
-  // named in data-lost is shown while the server does not respond.
+  // An element with data-again is reloaded at the interval in this attribute, in seconds, unless the reader has selected
+  // text. The element named in data-lost is shown while the server does not respond.
   for (const part of document.querySelectorAll('[data-again]')) {
     setInterval(async () => {
       if (document.hidden || !getSelection().isCollapsed) return;
@@ -64,7 +64,7 @@
   document.getElementById('theme')?.addEventListener('click', () => {
     const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
     root.dataset.theme = dark ? 'light' : 'dark';
-    try { localStorage.setItem('sluice-theme', root.dataset.theme); } catch { /* the choice is for this page only */ }
+    try { localStorage.setItem('sluice-theme', root.dataset.theme); } catch { /* the choice then applies to this page only */ }
     dispatchEvent(new Event('themechange'));
   });
 

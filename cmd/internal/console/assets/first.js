@@ -110,7 +110,7 @@
 
   if (!place || !window.uPlot) { open(); return; }
 
-  // Makes the entries of the legend switches.
+  // Turns the entries of the legend into buttons that show or hide a series.
   for (const entry of document.querySelectorAll('#chart-legend [data-series]')) {
     const i = order.indexOf(entry.dataset.series);
     if (i < 0 && entry.dataset.series !== 'yesterday') continue;
@@ -184,7 +184,7 @@
         x: { time: true, auto: false, range: (u, min, max) => [min, max] },
         y: { range: (u, min, max) => [0, max > 0 ? max * 1.08 : 1] },
       },
-      // One line of times. A time near the left end is omitted, because it would overlap the numbers of the other axis.
+      // A time near the left end is omitted, because it would overlap the numbers of the other axis.
       axes: [
         { ...axis, size: 26, gap: 4, space: 70, values: (u, at) => at.map(s => s - u.scales.x.min < (u.scales.x.max - u.scales.x.min) * 0.02 ? '' : clock(s)) },
         { ...axis, size: 44, gap: 4, space: 40, values: (u, all) => all.map(rate) },
@@ -203,8 +203,8 @@
   }
   const pad = el => { const s = getComputedStyle(el); return parseFloat(s.paddingLeft) + parseFloat(s.paddingRight); };
 
-  // marks draws events as dashed lines. If there are many, it draws only the heads of the lines, which would cover the
-  // chart otherwise.
+  // marks draws events as dashed lines. If there are many, the lines would cover the chart, so it draws only their
+  // heads.
   const maxLines = 8;
   function marks(u) {
     if (!data) return;

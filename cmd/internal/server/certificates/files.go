@@ -82,8 +82,8 @@ func (c *Certificates) Config(auth tls.ClientAuthType, protocols ...string) *tls
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// Session tickets are encrypted with the keys of the outer configuration, for any configuration that this
-		// function returns.
+		// Session tickets are encrypted with keys of the outer configuration, so they stay valid when the inner one
+		// changes.
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			return c.get().config(auth, protocols), nil
 		},
@@ -149,8 +149,8 @@ func (k *keyPair) config(auth tls.ClientAuthType, protocols []string) *tls.Confi
 	return c
 }
 
-// Certificates follow files. Handshakes check the files at most once a second. So files may be rewritten, or
-// replaced by renaming a file or a link.
+// Certificates has the certificates in files, and reloads changed files. Handshakes check the files at most once a
+// second. Files may be rewritten, or replaced by renaming a file or a link.
 type Certificates struct {
 	files   *Files
 	log     *slog.Logger

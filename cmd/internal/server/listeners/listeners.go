@@ -125,7 +125,7 @@ func (s *Set) LogAttributes() (attributes []any) {
 
 // Drain configures how a set drains.
 type Drain struct {
-	Delay   time.Duration // the time of serving after the set is no longer ready
+	Delay   time.Duration // how long to keep serving after the set is no longer ready
 	Timeout time.Duration // the maximum wait for requests to finish
 }
 

@@ -63,7 +63,8 @@ func New(c Config) *Metrics {
 	return m
 }
 
-// Handler returns a handler that answers scrapes. The parameter connections has those of the gateway's clients.
+// Handler returns a handler that answers scrapes. The parameter connections counts the connections of the gateway's
+// clients.
 func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
 	c := &m.config
 	registry := prometheus.NewRegistry()

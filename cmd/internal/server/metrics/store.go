@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// StoreCalls measures the calls of a shared store for decisions.
+// StoreCalls measures how long calls to a shared store take, and counts failed calls by reason.
 type StoreCalls struct {
 	took   prometheus.Histogram
 	failed *prometheus.CounterVec // by reason
@@ -40,7 +40,7 @@ func NewStoreCalls() *StoreCalls {
 		failed: prometheus.NewCounterVec(storeFailed, []string{"reason"}),
 	}
 	reasons := []string{timedOut, otherFailure}
-	for k := redisstore.Unavailable; k < redisstore.Foreign; k++ { // Foreign is "unreadable"
+	for k := redisstore.Unavailable; k < redisstore.Foreign; k++ { // failover counts the kind Foreign as "unreadable"
 		reasons = append(reasons, kindLabel(k))
 	}
 	for _, reason := range reasons { // creates a series for each reason
@@ -54,7 +54,7 @@ func kindLabel(k redisstore.Kind) string {
 	return strings.NewReplacer(" ", "_", "-", "_").Replace(k.String())
 }
 
-// Note records a call. It is for [stores.Config].
+// Note records a call. It is used as OnCall of a [stores.Config].
 func (c *StoreCalls) Note(took time.Duration, err error) {
 	c.took.Observe(took.Seconds())
 	if err != nil {

@@ -53,9 +53,8 @@ func (l *StoreLatency) At(now time.Time) (latency telemetry.Latency) {
 	return latency
 }
 
-// since returns the quantile q of the latency of the calls that c counts and the earlier counts, in the parameter
-// before, do not. The result is the upper bound of the quantile's bucket, or the last bound if the quantile is
-// above all bounds.
+// since returns the quantile q of the latency of the calls between the counts before and c. The result is the upper
+// bound of the quantile's bucket, or the last bound if the quantile is above all bounds.
 func (c countedCalls) since(before countedCalls, q float64) time.Duration {
 	need := uint64(math.Ceil(q * float64(c.count-before.count)))
 	if need == 0 {

@@ -59,7 +59,7 @@ func (r *Rules) relay(ctx context.Context, hangups <-chan os.Signal, reload chan
 		case hangup = <-hangups:
 		}
 		select {
-		case <-r.looked: // discard a reading before the hangup
+		case <-r.looked: // discard the notice of a reading before the hangup
 		default:
 		}
 		listeners.NotifySystemd(r.Log, "RELOADING")

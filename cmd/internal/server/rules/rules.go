@@ -87,7 +87,7 @@ func Open(ctx context.Context, c Config) (*Rules, error) {
 	}
 	if err := r.start(ctx); err != nil {
 		if s.File == "" && s.EnvoyConfig == "" {
-			return nil, errors.Join(fmt.Errorf("%s: %w\nalso give --policy FILE, which applies until the database has a policy", r.Origin("rules"), err), r.Close())
+			return nil, errors.Join(fmt.Errorf("%s: %w\nto start nevertheless, also give --policy FILE, which applies until the database has a policy", r.Origin("rules"), err), r.Close())
 		}
 		r.refuse(err)
 	}
@@ -149,8 +149,8 @@ func (r *Rules) Stack() *source.Stack { return r.stack }
 // Database returns the database, or nil.
 func (r *Rules) Database() *source.Database { return r.db }
 
-// Use sets the engine for later policies; it already has the first one. Use logs problems of rules with the store:
-// see logStoreWarnings. recorder, which may be nil, records reloads.
+// Use sets the engine for later policies. The engine already has the first one. Use logs problems of rules with the
+// store: see logStoreWarnings. recorder, which may be nil, records reloads.
 func (r *Rules) Use(engine *policy.Engine, store *stores.Store, recorder *telemetry.Recorder) {
 	r.engine, r.store, r.recorder = engine, store, recorder
 	if r.Settings.Shadow {

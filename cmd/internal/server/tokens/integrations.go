@@ -25,7 +25,7 @@ type Integrations struct {
 const rereadEvery = time.Second
 
 // NewIntegrations returns the tokens in the file at path, or nil without a path. It reads the file now, because
-// callers would be refused during the first reading otherwise.
+// otherwise callers would be refused during the first reading.
 func NewIntegrations(path string, log *slog.Logger) *Integrations {
 	if path == "" {
 		return nil

@@ -92,8 +92,6 @@ func (e *explanation) Words() string {
 		return "Allowed: a rule exempts it."
 	case e.Allowed:
 		return "Allowed now."
-	case (&policy.Decision{Missing: e.Missing}).Ambiguous() != "":
-		return "Denied: it lacks " + printable(e.Missing) + "."
 	case e.Missing != "":
 		return "Denied: it lacks " + printable(e.Missing) + "."
 	case e.Blocked != "":

@@ -174,8 +174,8 @@ type CheckRequest struct {
 	Cost  int64                `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"` // how many requests this check counts as; 0 means 1
 	Mode  Mode                 `protobuf:"varint,4,opt,name=mode,proto3,enum=sluice.v1.Mode" json:"mode,omitempty"`
 	Id    string               `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"` // a check that is repeated with the same id within a minute is charged once
-	// Take a permit from rules with in_flight: the caller promises to call Release when the request ends. If place is
-	// false, such rules only check whether a permit is free. place is invalid unless mode is MODE_CHARGE.
+	// Take a permit from rules with in_flight: the caller promises to call Release when the request ends. Without it,
+	// such rules only check whether a permit is free. It is invalid unless mode is MODE_CHARGE.
 	Place         bool `protobuf:"varint,6,opt,name=place,proto3" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

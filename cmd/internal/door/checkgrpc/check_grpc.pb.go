@@ -40,14 +40,14 @@ type ChecksClient interface {
 	// come in the order of the batches. You can send more batches before the first response arrives.
 	CheckStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CheckBatch, CheckBatchResponse], error)
 	// Report that a request that holds a permit of a rule with in_flight is still running. Call this every few seconds: a
-	// permit expires 10 s after it was taken or last held, so a crashed caller blocks other requests for at most
+	// permit expires 10 s after it was taken or last held, so the permit of a crashed caller blocks others for at most
 	// 10 s. The call fails with UNAVAILABLE if the store is unavailable.
 	Hold(ctx context.Context, in *Place, opts ...grpc.CallOption) (*HoldResponse, error)
 	// Report that a request has ended. Its permit is released. If the client gives up while its request is queued, call
 	// Release before the request's turn, on the instance that answered the check: a later check then gets the turn.
 	// Repeating the call is harmless.
 	Release(ctx context.Context, in *Place, opts ...grpc.CallOption) (*ReleaseResponse, error)
-	// Report the outcome of an allowed request, for rules whose count or cost depends on the outcome. The units of a
+	// Report the outcome of a request that a check allowed, for rules whose count or cost depends on it. The units of a
 	// request that does not count are refunded. If the outcome contains the cost, the difference from the estimate is
 	// charged or refunded. Call this once. The call fails with INVALID_ARGUMENT if the request was not charged, and with
 	// UNAVAILABLE if the store is unavailable.
@@ -125,14 +125,14 @@ type ChecksServer interface {
 	// come in the order of the batches. You can send more batches before the first response arrives.
 	CheckStream(grpc.BidiStreamingServer[CheckBatch, CheckBatchResponse]) error
 	// Report that a request that holds a permit of a rule with in_flight is still running. Call this every few seconds: a
-	// permit expires 10 s after it was taken or last held, so a crashed caller blocks other requests for at most
+	// permit expires 10 s after it was taken or last held, so the permit of a crashed caller blocks others for at most
 	// 10 s. The call fails with UNAVAILABLE if the store is unavailable.
 	Hold(context.Context, *Place) (*HoldResponse, error)
 	// Report that a request has ended. Its permit is released. If the client gives up while its request is queued, call
 	// Release before the request's turn, on the instance that answered the check: a later check then gets the turn.
 	// Repeating the call is harmless.
 	Release(context.Context, *Place) (*ReleaseResponse, error)
-	// Report the outcome of an allowed request, for rules whose count or cost depends on the outcome. The units of a
+	// Report the outcome of a request that a check allowed, for rules whose count or cost depends on it. The units of a
 	// request that does not count are refunded. If the outcome contains the cost, the difference from the estimate is
 	// charged or refunded. Call this once. The call fails with INVALID_ARGUMENT if the request was not charged, and with
 	// UNAVAILABLE if the store is unavailable.

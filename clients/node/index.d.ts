@@ -5,21 +5,21 @@ import type { SecureContextOptions } from "node:tls";
 type Maybe<T> = T | Promise<T>;
 
 export interface SluiceOptions {
-  /** The address of the service's --check: "http://127.0.0.1:8081" by default. */
+  /** The URL of the service's --check: "http://127.0.0.1:8081" by default. */
   url?: string;
   /** One of the service's --door-tokens. */
   token?: string;
   /** For an https URL: the CA and a client certificate. The options are named as in https.request. */
   tls?: SecureContextOptions;
-  /** The longest time of a check, including its repetition, in milliseconds: 500 by default. */
+  /** The most time that a check takes, including its repetition, in milliseconds: 500 by default. */
   deadline?: number;
   /** The decision while the service does not answer: "allow" by default. */
   onError?: "allow" | "deny";
-  /** Is called with a line when the service stops answering, and when it answers again: console.warn by default. */
+  /** A function that writes a line to a log, for example when the service stops answering, and when it answers again: console.warn by default. */
   log?: (line: string) => void;
 }
 
-/** A check: either of a request, by all rules that match it, or of a key, by one rule. */
+/** A check of a request by all rules that match it, or of a key by one rule. */
 export type Check = { cost?: number; id?: string; place?: boolean } & (
   | { request: RequestDescription; rule?: never; key?: never }
   | { rule: string; key?: Record<string, string>; request?: never }
@@ -28,7 +28,7 @@ export type Check = { cost?: number; id?: string; place?: boolean } & (
 export interface RequestDescription {
   method?: string;
   host?: string;
-  /** The path and query, escaped as received. */
+  /** The path and the query, escaped as in the received request. */
   path: string;
   headers?: Record<string, string | string[]>;
   /** The address of the connection's other end. */
@@ -38,7 +38,7 @@ export interface RequestDescription {
   body_base64?: string;
 }
 
-/** The answer of the service. docs/ask.md and /v1/openapi.json of the service explain it. */
+/** The answer of the service. docs/ask.md and the service's /v1/openapi.json describe its members. */
 export interface Answer {
   allowed: boolean;
   /** 200, or the status of the denial. */
@@ -91,7 +91,7 @@ export interface Outcome {
 }
 
 export interface LimitOptions<Req = any, Res = any> {
-  /** The only rule to apply, together with key. Without it, all rules that match the request apply. */
+  /** The only rule to apply; needs key. Without rule, all rules that match the request apply. */
   rule?: string;
   /** Returns the parts of the rule's key by their names, such as { api_key: "k-42" }. */
   key?: (req: Req) => Maybe<Record<string, string | undefined>>;
@@ -103,13 +103,13 @@ export interface LimitOptions<Req = any, Res = any> {
   attributes?: (req: Req) => Maybe<Record<string, unknown>>;
   /** Returns the body, for rules that read it: text, bytes, or the value that a parser returned. */
   body?: (req: Req) => unknown;
-  /** Overrides onError of the Sluice. A function decides for each request. */
+  /** Replaces onError of the Sluice. If it is a function, it decides for each request. */
   onError?: "allow" | "deny" | ((req: Req) => Maybe<"allow" | "deny">);
-  /** Answers a denied request. Status and header fields are already set. In Fastify, next is missing. */
+  /** Answers a denied request. The status and the header fields are already set. In Fastify, there is no argument next. */
   handler?: (req: Req, res: Res, answer: Answer, next: (error?: any) => void) => unknown;
 }
 
-/** The decision on a request, for the request's handler: req.sluice, or in Fastify request.raw.sluice. */
+/** The decision about a request, for the request's handler: req.sluice, or in Fastify request.raw.sluice. */
 export interface Passage {
   answer: Answer;
   /** Adds members to the outcome that is reported after the response. */
@@ -140,9 +140,9 @@ export class Sluice {
   /** A hook for Fastify: onRequest, or preHandler if it needs the body. */
   fastify<Request = any, Reply = any>(options?: LimitOptions<Request, Reply>): (request: Request, reply: Reply) => Promise<any>;
 
-  /** Makes a check, and charges it if it is allowed. If the service does not answer, onError decides. Rejects only if the check is invalid. */
+  /** Makes a check, and charges it if it is allowed. If the service does not answer, onError decides. The promise is rejected only if the check is invalid. */
   check(check: Check, options?: { onError?: "allow" | "deny" }): Promise<Answer>;
-  /** Returns the answer to a check, but charges nothing. Unlike check, peek and the calls below reject if the service does not answer. */
+  /** Returns the answer to a check, but charges nothing. If the service does not answer, the promises of peek and of the methods below are rejected. */
   peek(check: Check): Promise<Answer>;
   /** Gives back the charge of a check. */
   refund(check: Check): Promise<Answer>;
@@ -153,6 +153,6 @@ export class Sluice {
   /** Releases a permit in flight, or a position in a queue. */
   release(place: string): Promise<{ released: boolean }>;
 
-  /** Closes idle connections. Open connections do not keep the process running. */
+  /** Closes all connections. Checks under way are repeated on new connections; refund and settle are rejected. Idle connections do not keep the process running. */
   close(): void;
 }

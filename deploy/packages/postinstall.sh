@@ -1,6 +1,6 @@
 #!/bin/sh
-# An update restarts Sluice if it runs; its sockets stay open. A first installation starts nothing, because the
-# settings in /etc/sluice come first.
+# An update restarts Sluice if it is running; its sockets stay open. A first installation starts nothing, because
+# the settings in /etc/sluice have to be edited first.
 set -e
 if [ -z "${DPKG_ROOT-}" ] && [ -d /run/systemd/system ]; then
 	systemctl daemon-reload

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stops Sluice before its removal. dpkg passes the word remove, and rpm the number of versions that remain.
+# Stops Sluice before it is removed. dpkg passes the word "remove"; rpm passes the number of remaining versions.
 set -e
 if [ -z "${DPKG_ROOT-}" ] && [ -d /run/systemd/system ]; then
 	case "$1" in

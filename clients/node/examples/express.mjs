@@ -1,4 +1,4 @@
-// Express behind all rules of the policy, and one route behind one rule:
+// An Express app whose requests are limited by all rules of the policy. One route has an additional limit:
 //
 //     node express.mjs 3000 http://127.0.0.1:8081
 
@@ -13,7 +13,7 @@ app.use(express.json());
 app.use(sluice.express({ body: (req) => req.body, onError: (req) => (/^\/login\/?$/i.test(req.path) ? "deny" : "allow") }));
 app.get("/search", (req, res) => res.send("found\n"));
 
-// One rule, with a key from the program.
+// This middleware applies one rule, with a key from the program.
 const perUser = sluice.express({
   rule: "per-user",
   key: (req) => ({ "attr:user": req.get("X-User") ?? "anonymous" }),
@@ -27,7 +27,7 @@ app.post("/login", (req, res) => {
   res.status(right ? 200 : 401).send(right ? "welcome\n" : "wrong\n");
 });
 
-// The cost is known after the work.
+// The cost is known only after the work.
 app.post("/export", (req, res) => {
   req.sluice?.settle({ cost: 7 });
   res.send("exported\n");

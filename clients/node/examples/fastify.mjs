@@ -1,4 +1,4 @@
-// Fastify behind all rules of the policy, and one route behind one rule:
+// A Fastify app whose requests are limited by all rules of the policy. One route has an additional limit:
 //
 //     node fastify.mjs 3000 http://127.0.0.1:8081
 

@@ -1,4 +1,4 @@
-// node:http behind all rules of the policy:
+// A server of node:http whose requests are limited by all rules of the policy:
 //
 //     node http.mjs 3000 http://127.0.0.1:8081
 

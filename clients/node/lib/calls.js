@@ -3,14 +3,15 @@
 const http = require("node:http");
 const https = require("node:https");
 
-// These are the bounds of a call with several checks. The service answers only 16 larger calls at a time.
+// A call with several checks has at most this many checks and bytes. The service answers only 16 larger calls at a
+// time.
 const maxChecks = 64;
 const maxBytes = 48 << 10;
 
 // At most this many calls with checks are under way. Further checks wait, and share the next call.
 const maxCalls = 8;
 
-// Calls that settle a check, or hold or release a place, need connections in addition to maxCalls.
+// Calls that settle a check, or that hold or release a place, need connections in addition to those of maxCalls.
 const maxSockets = 64;
 
 // CallError is the error for a response that is not a valid answer.
@@ -74,7 +75,7 @@ class Calls {
     return this.#post(path, JSON.stringify(body), performance.now() + this.#deadline, repeat);
   }
 
-  // close closes idle connections.
+  // close closes all connections, including those of calls under way.
   close() {
     this.#agent.destroy();
   }
@@ -102,7 +103,7 @@ class Calls {
       batch.forEach((one, n) => one.resolve(answers[n]));
     } catch (error) {
       if (batch.length > 1 && isMistake(error)) {
-        for (const one of batch) void this.#send([one]); // one check is invalid, and none was charged
+        for (const one of batch) void this.#send([one]); // the service has rejected the batch and charged nothing
       } else {
         for (const one of batch) one.reject(error);
       }
@@ -162,8 +163,8 @@ function notAnswer() {
   return new CallError(200, "the body is not an answer to a check: is this the address of --check?");
 }
 
-// isLarge reports whether a check makes a call of its own. A late answer to a large check does not count as a
-// failure of the service; otherwise, a client could turn off all limits with large bodies.
+// isLarge reports whether a check is sent in a call of its own. A late answer to a large check does not count as a
+// failure of the service; otherwise, a client could turn off all limits by sending large bodies.
 function isLarge(text) {
   return text.length > maxBytes;
 }
@@ -183,9 +184,9 @@ function isAnswer(value) {
   );
 }
 
-// isMistake reports whether the service rejected a check as invalid. Then onError must not decide, because clients
-// could pass with invalid requests. A 400 without a detail comes from another server. A 413 counts even without a
-// detail, because a client can also make another server send it.
+// isMistake reports whether the service rejected a check as invalid. In this case, onError must not decide, because
+// otherwise clients could pass with invalid requests. A 400 without a detail comes from a different server. A 413
+// without a detail counts as a mistake, because a client can also cause a proxy to send a 413.
 function isMistake(error) {
   if (!(error instanceof CallError)) return false;
   return error.serviceStatus === 413 || ([400, 415].includes(error.serviceStatus) && error.detail !== undefined);

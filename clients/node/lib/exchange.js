@@ -24,15 +24,15 @@ class Exchange {
     });
   }
 
-  // follow resolves to true when the request may be answered; a queued request has to wait for its turn. It
-  // resolves to false if the client has left. After the response, it settles the check and releases its place.
+  // follow resolves to true when the request may be answered; a queued request has to wait for its turn. If the
+  // client has left, follow resolves to false. After the response, follow settles the check and releases its place.
   async follow(check, answer) {
     const { delay, place } = answer;
     if (place) this.#sluice.hold(place);
     if (!(await this.#turn(delay))) {
       if (place) this.#sluice.background(this.#sluice.release(place));
       if (delay > 0) this.#sluice.background(this.#sluice.refund(charged(check)));
-      return false; // no refund unless the request was queued: clients must not avoid being counted by leaving early
+      return false; // only queued requests are refunded: clients must not avoid being counted by leaving early
     }
     this.#expose(answer);
     if (answer.at) this.#count();
@@ -41,7 +41,7 @@ class Exchange {
     return true;
   }
 
-  // turn waits, and resolves to false if the client leaves before its turn.
+  // turn waits for the turn of the request, and resolves to false if the client leaves first.
   #turn(delay) {
     if (this.#closed || delay === 0) return !this.#closed;
     return new Promise((resolve) => {

@@ -6,14 +6,14 @@ const { known, verdict } = require("./options.js");
 const { tooLarge, tooManyFields } = require("./refusal.js");
 const { describe, texts } = require("./request.js");
 
-// These fields are lists. Earlier middleware may have set them.
+// These fields are lists: if earlier middleware has set one of them, the values of the answer are appended.
 const lists = new Set(["vary", "access-control-expose-headers", "ratelimit", "ratelimit-policy"]);
 
-// left stands for a request that needs no answer, because its client has left or another handler has answered.
+// left means that the request needs no answer, because its client has left or another handler has answered.
 const left = { allowed: false };
 
-// Limit is a limit in a program. It checks each request, sets the fields of the answer, and settles the check after
-// the response.
+// Limit is the middleware with one set of options. It checks each request, sets the fields of the answer, and settles
+// the check after the response.
 class Limit {
   #sluice;
   #options;
@@ -76,7 +76,8 @@ class Limit {
     res.end(body);
   }
 
-  // admit resolves to undefined if the request is allowed, and otherwise to the answer that denies it.
+  // admit resolves to undefined if the request is allowed, to left if it needs no answer, and otherwise to the answer
+  // that denies it.
   async #admit(req, raw, res, fields) {
     if (res.destroyed || raw.socket.destroyed) return left;
     const client = raw.socket.remoteAddress ?? "127.0.0.1"; // clients of a Unix socket are on this machine

@@ -1,6 +1,6 @@
 "use strict";
 
-const maxFields = 256; // the limit of the check API
+const maxFields = 256; // the most header fields that the check API accepts
 
 // describe returns the request of a check, with the method and header fields as received, and the path as the
 // framework routes it. It returns null if the request has more than maxFields header fields.
@@ -20,8 +20,8 @@ function routed(req, target) {
   return ignoresCase(req) ? target.replace(/^[^?]*/, (path) => path.replace(/[A-Z]/g, (letter) => letter.toLowerCase())) : target;
 }
 
-// ignoresCase reports whether the framework ignores the case of paths: Fastify, the app of Express, or an app on
-// which that is mounted.
+// ignoresCase reports whether the framework ignores the case of paths. In Express, this is the case if the app, or an
+// app on which it is mounted, ignores the case.
 function ignoresCase(req) {
   for (let app = req.app; typeof app?.enabled === "function"; app = app.parent) {
     if (!app.enabled("case sensitive routing")) return true;

@@ -6,15 +6,15 @@ const { Limit } = require("./limit.js");
 const { known, verdict } = require("./options.js");
 const { unavailable } = require("./refusal.js");
 
-const holdEvery = 3000; // ms; the service frees a place 10 s after its last hold
+const holdEvery = 3000; // ms; a place expires 10 s after its last hold
 
-// After this many failed calls in a row, no checks are sent for the time of pause. Otherwise, each request would
+// After maxFailures failed calls in a row, no checks are sent for the time of pause. Otherwise, each request would
 // wait until its deadline.
 const maxFailures = 5;
 const pause = 1000; // ms
 
-// Sluice is a client of a Sluice service ("sluice serve --check"). A program needs only one: its limits share the
-// connections, and the knowledge that the service is down.
+// Sluice is a client of a Sluice service ("sluice serve --check"). A program needs only one, because all limits of a
+// Sluice share its connections, and stop calling the service together when it is down.
 class Sluice {
   #calls;
   #onError;
@@ -33,8 +33,8 @@ class Sluice {
     this.#log = log;
   }
 
-  // check resolves to the answer of the service. If the service does not answer, onError decides. check rejects
-  // only if the check is invalid.
+  // check resolves to the answer of the service. If the service does not answer, onError decides. The promise is
+  // rejected only if the check is invalid.
   async check(check, { onError } = {}) {
     if (onError && typeof onError !== "function") verdict(onError);
     const decide = async () => unavailable(verdict(typeof onError === "function" ? await onError() : (onError ?? this.#onError)) === "allow");
@@ -106,7 +106,7 @@ class Sluice {
     return new Limit(this, options).fastify();
   }
 
-  // close closes idle connections. Calls under way go on.
+  // close closes all connections. Checks under way are repeated on new connections; refund and settle fail.
   close() {
     this.#rest();
     this.#calls.close();

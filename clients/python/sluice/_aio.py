@@ -42,7 +42,7 @@ class _Loop:
 
 
 class AsyncPool:
-    """The calls of several event loops, each of which may be in its own thread."""
+    """Makes the calls of all event loops. Each loop can run in a thread of its own."""
 
     def __init__(self, target: _wire.Target, deadline: float, tls: Optional[ssl.SSLContext], breaker: Breaker) -> None:
         self._target, self._deadline, self._tls, self._breaker = target, deadline, tls, breaker
@@ -76,7 +76,7 @@ class AsyncPool:
             timer.cancel()
 
     async def _work(self, loop: asyncio.AbstractEventLoop, state: _Loop) -> None:
-        """Makes calls until no check waits."""
+        """Makes calls until no check is waiting."""
         try:
             while True:
                 batch = _wire.next_batch(state.queue)
@@ -99,7 +99,7 @@ class AsyncPool:
             raise
         now = asyncio.get_running_loop().time
         for ask in again:
-            if not ask.over:  # if it is over, on_error has decided, and nothing may be charged
+            if not ask.over:  # otherwise on_error has decided, and nothing may be charged
                 await self._call([ask], ask.deadline - now())
 
     async def post(self, path: str, body: str) -> Dict[str, Any]:
@@ -112,7 +112,7 @@ class AsyncPool:
             return read(await asyncio.wait_for(self._send(self._target.request(path, body)), left))
 
     async def _send(self, data: bytes) -> _wire.Response:
-        """Sends a call, and repeats it in the same cases as _threads.Pool."""
+        """Sends a call. Repeats it in the same cases as _threads.Pool."""
         state = self._of(asyncio.get_running_loop())
         if state.idle:
             try:

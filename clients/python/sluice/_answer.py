@@ -19,7 +19,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a check. Its names are those of the check API."""
+    """The answer to a check. The fields have the names of the check API."""
 
     allowed: bool
     status: int = 200
@@ -27,7 +27,7 @@ class Answer:
     body: str = ""  # the body of the response to a denied request
     retry_after: Optional[int] = None  # seconds; None if waiting does not help
     delay: float = 0.0  # the time in seconds until the request's turn in a queue
-    over: Sequence[str] = ()  # exceeded rules that only mark requests
+    over: Sequence[str] = ()  # the rules with "over: mark" that the request exceeds
     place: Optional[str] = None  # a permit in flight, or a position in a queue
     at: Optional[str] = None  # the time of the charge, if a rule counts by outcome
     asked: bool = True  # False if the service did not answer, and on_error decided
@@ -53,8 +53,8 @@ class Answer:
 
     @property
     def http_status(self) -> int:
-        """The status of the HTTP response. A JSON-RPC error is sent with 200, because MCP clients treat other
-        statuses as failed connections."""
+        """The status of the HTTP response. A JSON-RPC error is sent with 200, because MCP clients treat any other
+        status as a failed connection."""
         return 200 if self.body.startswith('{"jsonrpc":') else self.status
 
     @property
@@ -98,7 +98,7 @@ TITLES = {411: "Length Required", 413: "Request Entity Too Large", 431: "Request
 
 
 def refusal(status: int, error: str, detail: str, kind: str = "about:blank", retry_after: Optional[int] = None) -> Answer:
-    """Returns an answer with which the middleware itself rejects a request, in the gateway's format."""
+    """Returns the answer to a request that the middleware itself rejects, in the gateway's format."""
     problem = {"type": kind, "title": TITLES[status], "status": status, "detail": detail, "error": error}
     headers = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
     if retry_after is not None:

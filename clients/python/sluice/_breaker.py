@@ -1,4 +1,4 @@
-"""Stops calls while the service is down, so that requests do not wait for the deadline."""
+"""A circuit breaker, so that requests do not wait for the deadline while the service is down."""
 
 import asyncio
 import logging
@@ -13,8 +13,8 @@ log = logging.getLogger("sluice")
 
 
 class Breaker:
-    """After five failed calls in a row, one call a second tests whether the service is back; all other
-    calls fail at once."""
+    """After five failed calls in a row, lets one call a second test whether the service answers again; all other calls
+    fail at once."""
 
     def __init__(self, url: str, deadline: float) -> None:
         self._url, self._deadline = url, deadline
@@ -34,7 +34,7 @@ class Breaker:
 
     @contextmanager
     def call(self, is_large: bool) -> Iterator[None]:
-        """Surrounds a call, and records whether the service answers it. The failure of a large call is not
+        """A context for a call, which records whether the service answers. The failure of a large call is not
         recorded. Failures of the connection are raised as Unavailable."""
         try:
             yield

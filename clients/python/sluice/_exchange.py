@@ -1,4 +1,4 @@
-"""One request to the application, with its checks and their answers."""
+"""The state of a request to the application, with its checks and their answers."""
 
 import base64
 import ipaddress
@@ -22,8 +22,7 @@ MOST_FIELDS = 256
 # The largest body that is sent with a check, in bytes.
 MOST_BODY = 1 << 20
 
-# The largest body that is sent as text, in bytes. In JSON, each byte may take six, and a check may have at most 2
-# MiB.
+# The largest body that is sent as text, in bytes. In JSON, a byte can take six bytes, and a check has at most 2 MiB.
 MOST_TEXT = 256 << 10
 
 # These fields are lists: the values of the answer are added to the values of the response. Other fields are
@@ -48,14 +47,14 @@ class Refused(Exception):
 
 
 class Exchange:
-    """The state of one request. Decorators and outcome find it in the context."""
+    """The state of one request. Decorators, and the function outcome, get it from the variable current."""
 
     def __init__(self, sluice: "Sluice", request: Callable[[], Any], describe: Callable[[], Dict[str, Any]]) -> None:
         self.sluice = sluice
         self._request, self._describe = request, describe
         self._made: Any = None
         self.answers: List[Tuple[Dict[str, Any], Answer]] = []  # the checks and their answers
-        self.outcome: Dict[str, Any] = {}  # the members that the application has reported
+        self.outcome: Dict[str, Any] = {}  # the members of the outcome that the application has reported
         self.status = 0  # the status of the response; 0 before it begins
         self.head: Dict[str, Any] = {}  # the header fields of the response, by their names in lower case
         self.bytes = 0  # the number of bytes of the response's body so far
@@ -83,7 +82,7 @@ class Exchange:
         return check
 
     def note(self, check: Dict[str, Any], answer: Answer) -> None:
-        """Keeps a check and its answer. Raises Refused if the answer denies the request."""
+        """Records a check and its answer. Raises Refused if the answer denies the request."""
         self.answers.append((check, answer))
         if not answer.allowed:
             raise Refused(answer)
@@ -113,7 +112,7 @@ class Exchange:
         return fields
 
     def began(self, status: int, head: Iterable[Tuple[str, str]], method: str) -> bool:
-        """Records the head of the response. Returns whether the length of the body is known, so that the request
+        """Records the head of the response. Returns whether the length of the body is known. If it is, the request
         can be settled before the head is sent."""
         self.status, self.head = status, headers_of(head)
         self.headless = method == "HEAD" or status < 200 or status in (204, 304)
@@ -131,7 +130,7 @@ class Exchange:
         return int(value) if isinstance(value, str) and value.isdecimal() else None
 
     def settlements(self) -> List[str]:
-        """Returns the bodies of the calls that settle the request. Later calls return none."""
+        """Returns the bodies of the calls that settle the request, but only the first time."""
         if self.settled:
             return []
         self.settled = True
@@ -152,7 +151,7 @@ class Exchange:
         return [json.dumps(settlement) for settlement in settlements]
 
     def places(self) -> List[str]:
-        """Returns the bodies of the calls that release the request's permits. Later calls return none."""
+        """Returns the bodies of the calls that release the request's permits, but only the first time."""
         held, places = self.answers, []
         self.answers = []
         for _, answer in held:
@@ -177,8 +176,8 @@ def outcome(
     numbers: Optional[Mapping[str, int]] = None,
 ) -> None:
     """Reports an outcome that the response does not show, for rules that count by outcome. Call it while the
-    request is handled, before the response begins. The arguments have the names of the members of "outcome" in
-    /v1/settle. Without a middleware, the function does nothing."""
+    request is handled, before the response starts. The arguments are the members of "outcome" in /v1/settle. Without a
+    middleware, the function does nothing."""
     exchange = current.get()
     if exchange is not None:
         given = {"status": status, "cost": cost, "counts": counts, "numbers": numbers and dict(numbers)}
@@ -193,7 +192,7 @@ def utf8(raw: bytes) -> Optional[str]:
 
 
 def text(raw: bytes) -> str:
-    """Decodes a part of a head as UTF-8, or as Latin-1 if it is not UTF-8."""
+    """Decodes a part of the head of a request or response: as UTF-8, or as Latin-1 if it is not UTF-8."""
     decoded = utf8(raw)
     return raw.decode("latin-1") if decoded is None else decoded
 
@@ -213,8 +212,7 @@ def headers_of(pairs: Iterable[Tuple[str, str]]) -> Dict[str, Any]:
 
 
 def texts(values: Mapping[str, Any]) -> Dict[str, str]:
-    """Returns values as text, without None. Lone surrogates, which UTF-8 cannot encode, are
-    replaced."""
+    """Converts values to text, and drops None. Lone surrogates, which UTF-8 cannot encode, are replaced."""
     return {name: SURROGATE.sub("\ufffd", str(value)) for name, value in values.items() if value is not None}
 
 
@@ -257,8 +255,8 @@ def is_address(client: str) -> bool:
 
 
 def takes_body(path: str, bodies: Iterable[str]) -> bool:
-    """Returns whether checks of requests to a path contain the body. A pattern is a path, or "/v1/*" for all paths
-    below."""
+    """Returns whether checks of requests to a path contain the body. Each item of bodies is a path, or has a "*" at
+    its end: "/v1/*" matches all paths that start with "/v1/"."""
     return any(path == p or p.endswith("*") and path.startswith(p[:-1]) for p in bodies)
 
 

@@ -7,19 +7,20 @@ from typing import Optional, Set
 
 from ._threads import Pool
 
-# Seconds between renewals. The service frees a permit 10 s after the last one.
+# Seconds between renewals. A permit expires 10 s after its last renewal.
 INTERVAL = 3.0
 
 
 class Keeper:
-    """Runs a thread while any permit is held."""
+    """Renews permits in a thread, which runs while there are permits."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.begin()
 
     def begin(self) -> None:
-        """Starts without permits: after a fork, the existing ones belong to the parent."""
+        """Sets the initial state, without permits. After a fork, the child calls begin, because the permits belong to
+        the parent."""
         self._lock = threading.Lock()
         self._places: Set[str] = set()
         self._thread: Optional[threading.Thread] = None
@@ -47,4 +48,4 @@ class Keeper:
                 try:
                     self._pool.post("/v1/hold", json.dumps({"place": place}))
                 except Exception:
-                    break  # the other calls would probably wait as long; the next round makes them
+                    break  # the remaining calls would probably fail, too; the next round makes them

@@ -28,14 +28,15 @@ EXEMPT = "__sluice_exempt__"
 
 
 class Sluice:
-    """Asks the service at a URL, the address of "sluice serve --check", for decisions.
+    """A client of the service at a URL, which is the address of "sluice serve --check".
 
-    A check and its repetition take at most ``deadline`` seconds. If there is no answer by then, ``on_error``
-    decides: "allow", "deny" (503), or a function of the framework's request that returns either. ``token`` is
+    A check and its repetition take at most ``deadline`` seconds. If the service has not answered by then, ``on_error``
+    decides: "allow", "deny" (503), or a function of the framework's request that returns one of these. ``token`` is
     one of --door-tokens. ``tls`` replaces the default context of an https URL, for example to present a client
     certificate.
 
-    A Sluice is safe for concurrent use by threads and by asyncio tasks. Each call has a blocking and an async form."""
+    A Sluice is safe for concurrent use by threads and by asyncio tasks. Each method that calls the service has a
+    blocking and an async form."""
 
     def __init__(
         self,
@@ -69,7 +70,8 @@ class Sluice:
     # Checks by name.
 
     def check(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
-        """Charges a rule for a key, which is given by the names of its parts."""
+        """Checks a rule for a key, and charges it if it is allowed. The key is a mapping from the names of its parts to
+        their values."""
         return self._asked(_named(rule, key, cost))
 
     async def acheck(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
@@ -130,7 +132,7 @@ class Sluice:
         return decorate
 
     def exempt(self, f: F) -> F:
-        """Marks the function of a route. Its requests pass unchecked and uncounted."""
+        """Marks the function of a route as exempt. Its requests pass without a check."""
         setattr(f, EXEMPT, True)
         self.exempts = True
         return f
@@ -145,7 +147,7 @@ class Sluice:
     # For the middleware.
 
     def decide(self, exchange: Exchange, check: Dict[str, Any]) -> Answer:
-        """Returns the answer to a check. If the service does not answer, on_error decides. Raises Refused if the
+        """Makes a check and returns the answer. If the service does not answer, on_error decides. Raises Refused if the
         request is denied."""
         try:
             answer = self._asked(check, exchange)

@@ -13,10 +13,10 @@ from ._breaker import Breaker
 
 T = TypeVar("T")
 
-# The most concurrent calls with checks. Further checks wait, and share the next call.
+# The most calls with checks under way. Further checks wait, and share the next call.
 CALLS = 4
 
-# The most idle connections that are kept.
+# The most idle connections that are kept open.
 KEPT = 16
 
 
@@ -55,14 +55,15 @@ class _Ask:
 
 
 class Pool:
-    """The calls of all threads. A Pool is safe for concurrent use."""
+    """Makes the calls of all threads. A Pool is safe for concurrent use."""
 
     def __init__(self, target: _wire.Target, deadline: float, tls: Optional[ssl.SSLContext], breaker: Breaker) -> None:
         self._target, self._deadline, self._tls, self._breaker = target, deadline, tls, breaker
         self.begin()
 
     def begin(self) -> None:
-        """Starts without connections: after a fork, the existing ones belong to the parent."""
+        """Sets the initial state, without connections. After a fork, the child calls begin, because the connections
+        belong to the parent."""
         self._lock = threading.Lock()
         self._queue: Deque[_Ask] = deque()
         self._calls = 0  # the number of calls under way
@@ -94,7 +95,8 @@ class Pool:
         return mine.result()
 
     def _hand_on(self) -> None:
-        """Gives the next call to the thread of its newest check, which has the latest deadline."""
+        """Lets the thread of the newest waiting check make the next call, because this check has the latest
+        deadline."""
         with self._lock:
             batch = _wire.next_batch(self._queue)
             if not batch:
@@ -111,7 +113,7 @@ class Pool:
                 ask.failed(err)
             return
         for ask in again:
-            if not ask.over:  # if it is over, on_error has decided, and nothing may be charged
+            if not ask.over:  # otherwise on_error has decided, and nothing may be charged
                 self._call([ask], ask.deadline)
 
     def post(self, path: str, body: str) -> Dict[str, Any]:
@@ -124,8 +126,8 @@ class Pool:
             return read(self._send(self._target.request(path, body), deadline))
 
     def _send(self, data: bytes, deadline: float) -> _wire.Response:
-        """Sends a call. If a kept connection fails, repeats the call on a new one, because the service may have
-        closed the old one. Nothing is charged twice, because every check and every outcome has an ID."""
+        """Sends a call. If an idle connection fails, repeats the call on a new connection, because the service may
+        have closed the old one. Nothing is charged twice, because every check and every outcome has an ID."""
         kept = self._take()
         if kept is not None:
             try:
@@ -133,7 +135,7 @@ class Pool:
             except OSError:
                 if time.monotonic() >= deadline:
                     raise
-                self.close()  # the service has probably closed the other kept connections, too
+                self.close()  # the service has probably closed the other idle connections, too
         return self._over(_Connection(self._target, self._tls, deadline), data, deadline)
 
     def _over(self, connection: "_Connection", data: bytes, deadline: float) -> _wire.Response:

@@ -1,4 +1,4 @@
-"""The part of HTTP/1.1 that the check API needs, and batches of checks. It uses no sockets or clocks."""
+"""The part of HTTP/1.1 that the check API needs, and batches of checks. This module uses no sockets or clocks."""
 
 import json
 import urllib.parse
@@ -6,7 +6,7 @@ from typing import Any, Deque, Dict, List, NamedTuple, Optional, Protocol, TypeV
 
 from ._answer import Answer, SluiceError, Unavailable
 
-# The most checks and bytes of a batch. The service answers only sixteen larger batches at a time.
+# A batch has at most this many checks and bytes. The service answers only 16 larger batches at a time.
 MOST_CHECKS = 64
 MOST_BYTES = 48 << 10
 
@@ -24,7 +24,7 @@ class Response(NamedTuple):
 
 
 class Target:
-    """The address of the service, and the head that all requests to it share."""
+    """The address of the service, and the fields that all requests have."""
 
     def __init__(self, url: str, token: Optional[str]) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -106,8 +106,8 @@ def _unchunked(data: bytes) -> Optional[bytes]:
 
 
 def is_large(text: str) -> bool:
-    """Returns whether a check makes a call of its own. The breaker ignores failures of large calls; otherwise, a
-    client with large bodies could switch off the limits of all clients."""
+    """Returns whether a check is sent in a call of its own. The breaker ignores failures of large calls; otherwise, a
+    client could turn off all limits by sending large bodies."""
     return len(text) > LARGE
 
 
@@ -151,7 +151,7 @@ def batch_body(batch: List[A]) -> str:
 
 def distribute(batch: List[A], response: Response) -> List[A]:
     """Passes the answers to the checks of a batch. Returns the checks that have to be repeated, each in a call of
-    its own: one invalid check makes the service reject the whole batch, without charging any of it."""
+    its own. If one check is invalid, the service rejects the whole batch, and charges nothing."""
     try:
         reply = read(response)
     except SluiceError:
@@ -169,14 +169,14 @@ def distribute(batch: List[A], response: Response) -> List[A]:
 
 def read(response: Response) -> Dict[str, Any]:
     """Returns the JSON object of an answer. Raises SluiceError if the call was invalid, and Unavailable if the
-    answer does not come from the check API, but for example from a proxy."""
+    answer does not come from the check API, but, for example, from a proxy."""
     try:
         reply = json.loads(response.body)
     except (ValueError, RecursionError):
         reply = None
     detail = reply.get("detail") if isinstance(reply, dict) else None
     error = f"the service answered {response.status}: {detail or 'is this the address of --check?'}"
-    # A client can make a proxy in between answer 413, too, so on_error must not decide after a 413.
+    # on_error must not decide after a 413, because a client can cause a proxy in front of the service to send one.
     if response.status == 413 or detail and response.status in (400, 415):
         raise SluiceError(error, response.status)
     if response.status != 200 or not isinstance(reply, dict):

@@ -1,4 +1,4 @@
-"""Middleware for ASGI: FastAPI, Starlette, and every other framework on asyncio."""
+"""Middleware for ASGI: FastAPI, Starlette, and all other frameworks on asyncio."""
 
 import asyncio
 import sys
@@ -23,8 +23,8 @@ class SluiceMiddleware:
     """Checks each request and WebSocket, and answers those that are denied.
 
     ``attributes`` is a function that returns attributes of a request, for rules with ``attr:NAME``. ``bodies``
-    lists paths, such as "/login" or "/v1/*", for which checks contain the request body, for rules that use it. With
-    ``everywhere=False``, only functions with a limit make checks."""
+    is a list of paths, such as "/login" or "/v1/*". Checks of requests to these paths contain the body, for rules that
+    read it. With ``everywhere=False``, only functions with a limit make checks."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class SluiceMiddleware:
         return described(scope.get("method", "GET"), _target(scope), headers, client and client[0], attributes, body)
 
     async def _admit(self, exchange: Exchange, scope: Scope, receive: "_Receive") -> bool:
-        """Checks the request, and waits for its turn in a queue. Returns False if the client leaves meanwhile."""
+        """Checks the request, and waits for its turn in a queue. Returns False if the client leaves before the turn."""
         answer = await self._sluice.adecide(exchange, exchange.check())
         if not answer.delay:
             return True
@@ -122,7 +122,7 @@ class SluiceMiddleware:
 
 
 class _Receive:
-    """Passes messages to the application: first those that the middleware has read, and then further ones."""
+    """Passes messages to the application: first those that the middleware has already read, then new ones."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -152,8 +152,8 @@ class _Receive:
                 return b"".join(pieces)
 
     async def left_within(self, seconds: float) -> bool:
-        """Waits, and returns whether the client left before the time was over. Reads at most one message of the
-        body, so that the server does not receive the rest yet."""
+        """Waits for a time, and returns whether the client left before its end. Reads at most one message of the
+        body, so that the server does not receive the rest of the body yet."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while not (self._seen and self._seen[-1].get("more_body")):
@@ -204,8 +204,8 @@ class _Responder:
         message["headers"] = with_fields(head, self._exchange.fields())
 
     async def _end(self) -> None:
-        """Settles and releases before the last byte is sent, so that the client's next request finds the permit
-        free."""
+        """Settles the request and releases its permits before the last byte is sent, so that the client's next request
+        can get a permit."""
         await self._exchange.sluice.asettle(self._exchange)
         await self._exchange.sluice.arelease(self._exchange)
 
@@ -226,7 +226,7 @@ def _target(scope: Scope) -> str:
 
 
 def _request(scope: Scope) -> Any:
-    """Returns Starlette's request, which FastAPI uses, too, or the scope if Starlette is not loaded."""
+    """Returns Starlette's request (FastAPI uses the same type), or the scope if Starlette is not loaded."""
     requests = sys.modules.get("starlette.requests")
     if requests is None:
         return scope

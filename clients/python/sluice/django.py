@@ -1,8 +1,8 @@
-"""Middleware for Django: "sluice.django.SluiceMiddleware" in MIDDLEWARE, and in the settings
+"""Middleware for Django. Add "sluice.django.SluiceMiddleware" to MIDDLEWARE, and this to the settings:
 
     SLUICE = {"url": "http://localhost:8081"}
 
-SLUICE takes the arguments of Sluice and of the ASGI middleware. Functions in it get Django's request."""
+SLUICE has the arguments of Sluice and of the ASGI middleware. Functions in it are called with Django's request."""
 
 import asyncio
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ _shared: Dict[str, Sluice] = {}
 
 
 def sluice() -> Sluice:
-    """Returns the client that has the settings of the project."""
+    """Returns the client of the service, made from the settings of the project."""
     if "sluice" not in _shared:
         names = ("url", "token", "deadline", "on_error", "tls")
         _shared["sluice"] = Sluice(**{name: value for name, value in _settings().items() if name in names})
@@ -157,8 +157,8 @@ def _response(answer: Answer) -> HttpResponse:
 
 
 def _environ(request: HttpRequest) -> Dict[str, Any]:
-    """Returns the part of a WSGI environ that a check needs, even if Django runs under ASGI. Django reads the body,
-    and keeps it for the view."""
+    """Returns the part of a WSGI environ that a check needs, even if Django runs under ASGI. Django itself reads the
+    body, and keeps it for the view."""
     return {
         **request.META,
         "SCRIPT_NAME": "",

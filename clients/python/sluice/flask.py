@@ -12,10 +12,10 @@ from .wsgi import Body, describe, end, with_fields
 
 class SluiceFlask:
     """Checks each request of an application, and answers those that are denied. The arguments are those of the ASGI
-    middleware; functions get ``flask.request``.
+    middleware, but functions are called with ``flask.request``.
 
-    The check is a ``before_request`` function. Such functions that were registered earlier run first, and may set
-    values that ``attributes`` reads."""
+    The check is a ``before_request`` function. Functions that were registered earlier run first, and can set values
+    that ``attributes`` reads."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class SluiceFlask:
     def _teardown(self, err: Optional[BaseException]) -> None:
         current.set(None)
         exchange = flask.g.pop("_sluice", None)
-        if exchange is not None and not exchange.status:  # the error passes on to the server
+        if exchange is not None and not exchange.status:  # the server will answer the error
             exchange.status = 500
             end(exchange)
 

@@ -17,8 +17,8 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 
 class SluiceWSGIMiddleware:
-    """Checks each request, and answers those that are denied. The arguments are those of the ASGI middleware.
-    Functions get the environ."""
+    """Checks each request, and answers those that are denied. The arguments are those of the ASGI middleware, but
+    functions are called with the environ."""
 
     def __init__(
         self,
@@ -126,8 +126,8 @@ def _refuse(answer: Answer, environ: Environ, start_response: StartResponse) -> 
 
 
 def describe(environ: Environ, attributes: Callable[[], Any], bodies: Iterable[str]) -> Dict[str, Any]:
-    """Returns the request of an environ. The path is the one by which the application routes requests, escaped
-    again."""
+    """Returns the request of an environ, for a check. The path is the path by which the application routes the
+    request, escaped again."""
     path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
     raw = path.encode("latin-1")
     target = urllib.parse.quote(raw, safe="/!$&'()*+,;=:@-._~") or "/"

@@ -1,4 +1,4 @@
-// Calls an API that has limits, and waits as a denial asks. Uses only Node's own modules.
+// Calls an API that has limits, and waits for as long as a denial requires. Uses only Node's own modules.
 //
 //     node api_client.mjs http://127.0.0.1:8080/orders 3
 

@@ -1,8 +1,7 @@
-// Asks Sluice before each piece of work. Uses only Node's own modules.
+// Sends a check to Sluice before each piece of work. Uses only Node's own modules. This command does four pieces of
+// work under the rule "jobs", and waits when Sluice requires it:
 //
 //     node json_client.mjs 127.0.0.1:8081 4
-//
-// does four pieces of work under the rule "jobs", and waits when Sluice asks it to.
 
 import { randomUUID } from "node:crypto";
 import { pathToFileURL } from "node:url";
@@ -28,7 +27,7 @@ export class Sluice {
     return answer;
   }
 
-  // check repeats a check once if there was no answer. Because of the id, it is not charged twice.
+  // check makes a check, and repeats it once if there was no answer. Because of the id, the check is not charged twice.
   async check(rule, key, cost = 1) {
     const question = { rule, key, cost, id: randomUUID() };
     try {
@@ -39,7 +38,7 @@ export class Sluice {
     }
   }
 
-  // wait waits until a check is allowed. It returns false if that would take too long, or never happens.
+  // wait waits until a check is allowed. It returns false if this would take longer than patience, or never happen.
   async wait(rule, key, { cost = 1, patience = 60 } = {}) {
     const end = performance.now() + patience * 1000;
     for (;;) {

@@ -1,4 +1,4 @@
-"""Calls an API that has limits, and waits as a denial asks. Uses only the standard library.
+"""Calls an API that has limits, and waits for as long as a denial requires. Uses only the standard library.
 
     python3 api_client.py http://127.0.0.1:8080/orders 3
 """

@@ -1,4 +1,4 @@
-"""A handler reports the cost of its work."""
+"""A FastAPI application in which a handler reports the cost of its work."""
 
 from fastapi import FastAPI
 

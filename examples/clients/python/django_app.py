@@ -1,4 +1,4 @@
-"""Limits in Django, in one file: python3 django_app.py runserver 8000"""
+"""A Django project with limits, in a single file: python3 django_app.py runserver 8000"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Limits in Flask: by the user of the session, with a rule for one route, and without limits for another."""
+"""Limits in Flask. Requests are limited by the user of the session. One route has a rule of its own, and one is exempt."""
 
 from flask import Flask, g, session
 

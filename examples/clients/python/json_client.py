@@ -1,8 +1,7 @@
-"""Asks Sluice before each piece of work. Uses only the standard library.
+"""Sends a check to Sluice before each piece of work. Uses only the standard library. This command does four pieces of
+work under the rule "jobs", and waits when Sluice requires it:
 
     python3 json_client.py 127.0.0.1:8081 4
-
-does four pieces of work under the rule "jobs", and waits where it is told to.
 """
 
 import http.client
@@ -14,7 +13,7 @@ import uuid
 
 
 class Sluice:
-    """A connection to the check API. It is for one thread."""
+    """A connection to the check API. Only one thread at a time may use it."""
 
     def __init__(self, address, token=None, timeout=1.0):
         self.connection = http.client.HTTPConnection(address, timeout=timeout)
@@ -40,11 +39,11 @@ class Sluice:
         return answer
 
     def check(self, rule, key, cost=1):
-        # Because of the id, a check can be repeated without a second charge, even if the first one was charged.
+        # Because of the id, a repeated check is not charged again, even if the service has charged the first one.
         return self.ask("/v1/check", {"rule": rule, "key": key, "cost": cost, "id": str(uuid.uuid4())})
 
     def wait(self, rule, key, cost=1, patience=60.0):
-        """Waits until a check is allowed. Returns False if that would take too long, or never happens."""
+        """Waits until a check is allowed. Returns False if this would take longer than patience, or never happen."""
         end = time.monotonic() + patience
         while True:
             answer = self.check(rule, key, cost)

@@ -1,8 +1,8 @@
-"""Asks Sluice over the Redis protocol, with the usual Redis client for Python.
+"""Sends checks to Sluice over the Redis protocol, with the usual Redis client for Python.
 
     python3 resp_throttle.py redis://localhost:6380
 
-It needs the package "redis" (Debian: python3-redis), and a policy with a rule "per-key" by api_key.
+The program needs the package "redis" (Debian: python3-redis), and a policy with a rule "per-key" by api_key.
 """
 
 import sys
@@ -11,13 +11,13 @@ import redis
 
 
 def throttle(sluice, key, max_burst, count, period, quantity=1):
-    """A limit that the program sets: count in period seconds, and max_burst + 1 at once."""
+    """Checks a limit that the program sets: count requests in period seconds, and max_burst + 1 at once."""
     answer = sluice.execute_command("CL.THROTTLE", key, max_burst, count, period, quantity)
     return dict(zip(("limited", "limit", "remaining", "retry_after", "reset_after"), answer))
 
 
 def check(sluice, rule, cost=1, **key):
-    """A rule of the policy. In RESP2, the answer is a list of names and values."""
+    """Checks a rule of the policy. In RESP2, the answer is a list of names and values."""
     pairs = [text for pair in key.items() for text in pair]
     answer = sluice.execute_command("SLUICE.CHECK", rule, *pairs, "COST", cost)
     return answer if isinstance(answer, dict) else dict(zip(answer[::2], answer[1::2]))
@@ -32,7 +32,7 @@ def main(url):
     answer = check(sluice, "per-key", cost=2, api_key="k-42")
     print("allowed" if answer["allowed"] else "refused", "and", answer["remaining"], "left of", answer["rule"])
 
-    # Many checks in one pipeline. Sluice does not support transactions.
+    # This sends many checks in one pipeline. Sluice does not support transactions.
     pipeline = sluice.pipeline(transaction=False)
     for _ in range(20):
         pipeline.execute_command("CL.THROTTLE", "user456", 15, 30, 60, 1)

@@ -153,6 +153,6 @@ export class Sluice {
   /** Releases a permit in flight, or a position in a queue. */
   release(place: string): Promise<{ released: boolean }>;
 
-  /** Closes all connections. Checks under way are repeated on new connections; refund and settle are rejected. Idle connections do not keep the process running. */
+  /** Closes all connections as soon as no call is under way. Idle connections do not keep the process running. */
   close(): void;
 }

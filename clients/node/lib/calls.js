@@ -36,6 +36,8 @@ class Calls {
   #waiting = []; // checks, the oldest first
   #calls = 0; // the number of calls with checks under way
   #scheduled = false;
+  #open = 0; // the number of requests under way
+  #closed = false;
 
   constructor({ url, token, deadline, tls }) {
     this.#url = new URL(url.endsWith("/") ? url : `${url}/`);
@@ -75,9 +77,10 @@ class Calls {
     return this.#post(path, JSON.stringify(body), performance.now() + this.#deadline, repeat);
   }
 
-  // close closes all connections, including those of calls under way.
+  // close closes all connections as soon as no call is under way.
   close() {
-    this.#agent.destroy();
+    this.#closed = true;
+    if (this.#open === 0) this.#agent.destroy();
   }
 
   #flush() {
@@ -144,8 +147,12 @@ class Calls {
       }
       const headers = { ...this.#headers, "Content-Length": Buffer.byteLength(body) };
       const request = this.#request(url, { ...this.#tls, method: "POST", agent, headers });
+      this.#open++;
       const timer = setTimeout(() => request.destroy(late()), left);
-      request.on("close", () => clearTimeout(timer));
+      request.on("close", () => {
+        clearTimeout(timer);
+        if (--this.#open === 0 && this.#closed) this.#agent.destroy();
+      });
       request.on("error", reject);
       request.on("response", (response) => {
         let text = "";

@@ -106,7 +106,7 @@ class Sluice {
     return new Limit(this, options).fastify();
   }
 
-  // close closes all connections. Checks under way are repeated on new connections; refund and settle fail.
+  // close closes all connections as soon as no call is under way.
   close() {
     this.#rest();
     this.#calls.close();

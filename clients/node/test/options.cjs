@@ -261,6 +261,28 @@ async function largeChecks() {
   slow.close();
 }
 
+// close lets calls under way finish, and then closes the connections.
+async function closing() {
+  let open = 0;
+  const held = [];
+  const server = http.createServer((req, res) => held.push(res));
+  server.on("connection", (socket) => {
+    open++;
+    socket.on("close", () => open--);
+  });
+  const slow = await listening(server);
+  const leaving = new Sluice({ url: slow.url, deadline: 10_000 });
+  const check = { rule: "a", id: "1" };
+  const calls = [leaving.settle(check, { status: 200 }), leaving.release("a place")];
+  while (held.length < calls.length) await nextTurn();
+  leaving.close();
+  for (let turns = 0; turns < 100; turns++) await nextTurn(); // a broken connection would show by now
+  for (const res of held) res.end('{"settled":true,"released":true}');
+  assert.deepEqual(await Promise.all(calls), [{ settled: true, released: true }, { settled: true, released: true }]);
+  while (open > 0) await nextTurn();
+  slow.close();
+}
+
 function wrongOptions() {
   assert.throws(() => new Sluice({ onerror: "deny" }), /no option onerror/);
   assert.throws(() => new Sluice({ onError: "open" }), /"allow" or "deny"/);
@@ -284,6 +306,7 @@ async function main() {
   await withoutService();
   await garbage();
   await largeChecks();
+  await closing();
   console.log("done"); // and its kept connections do not keep the program
 }
 

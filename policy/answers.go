@@ -16,11 +16,10 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/template"
 )
 
-// Answer replaces the body of a refusal, or adds header fields to the refusal. Without Body and Bodies, the
-// built-in bodies stay.
+// Answer replaces the body of a denial, or adds header fields to the denial. Without Body and Bodies, the built-in
+// bodies stay.
 type Answer struct {
-	// Status, from 400 to 599, replaces the status of the refusal, for clients that do not know the original
-	// status.
+	// Status, from 400 to 599, replaces the status of the denial, for clients that do not know the original status.
 	Status int `json:"status,omitempty"`
 	// Headers are sent with all bodies, including the built-in ones. Headers that the integration sets, and headers
 	// about the connection, are not permitted.
@@ -31,7 +30,7 @@ type Answer struct {
 }
 
 // Body is a body in one media type, for clients with an Accept that prefers this type. Clients without a preference
-// get the first that is not HTML; only clients that name HTML get HTML.
+// get the first body that is not HTML; only clients whose Accept names HTML get HTML.
 //
 // The text is a template with the fields of [AnswerValues]: of [html/template] if Type is text/html, else of
 // [text/template]. In JSON a value goes inside a string, or, with the function json as in {{json .Rule}}, stands as
@@ -58,9 +57,10 @@ type AnswerValues struct {
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 	Error            string   `json:"error"`
 	RetryAfter       int64    `json:"retry_after,omitempty"`
-	// Rule is the name of the rule that refuses the request; if several do, the rule with the longest wait.
+	// Rule is the name of the rule that denies the request; if several do, the name of the rule with the longest
+	// wait.
 	Rule string `json:"rule,omitempty"`
-	// Limit, Remaining and Reset are the values of the X-RateLimit fields for the rule. If a refusal has no such
+	// Limit, Remaining and Reset are the values of the X-RateLimit fields for the rule. If a denial has no such
 	// fields, Reset is the time to retry. Reset is in UTC.
 	Limit     int64     `json:"limit,omitempty"`
 	Remaining int64     `json:"remaining,omitempty"`
@@ -75,7 +75,7 @@ type OwnAnswers struct{ byStatus map[int]*OwnAnswer }
 // Answers returns the document's answers, or nil.
 func (p *Policy) Answers() *OwnAnswers { return p.answers }
 
-// For returns the answer to refusals with a status, or nil.
+// For returns the answer that replaces denials with a status, or nil.
 func (o *OwnAnswers) For(status int) *OwnAnswer {
 	if o == nil {
 		return nil
@@ -85,14 +85,14 @@ func (o *OwnAnswers) For(status int) *OwnAnswer {
 
 // OwnAnswer is a compiled [Answer]. Do not change it.
 type OwnAnswer struct {
-	Status  int               // zero: the status of the refusal
+	Status  int               // zero: the status of the denial
 	Headers map[string]string // by their canonical names
 	Exposed string            // the names of Headers, as a list for Access-Control-Expose-Headers
 	Types   []string          // media types of the bodies, HTML last
 	bodies  []*template.Template
 }
 
-// Page reports whether body i is HTML, which only clients that name HTML get.
+// Page reports whether body i is HTML, which only clients whose Accept names HTML get.
 func (o *OwnAnswer) Page(i int) bool { return o.bodies[i].Page() }
 
 // ContentType returns the Content-Type of body i.
@@ -103,7 +103,7 @@ func (o *OwnAnswer) Append(dst []byte, i int, v *AnswerValues) ([]byte, error) {
 	return o.bodies[i].Append(dst, v)
 }
 
-// answered are the statuses of refusals.
+// answered are the statuses of denials.
 var answered = []string{"400", "403", "429", "503"}
 
 const maxBodies = 8
@@ -218,8 +218,8 @@ func typeHint(s string) string {
 	return fmt.Sprintf("write %q", full)
 }
 
-// samples returns AnswerValues with every value that a refusal can have, and AnswerValues with only those that
-// every refusal has.
+// samples returns AnswerValues with every value that a denial can have, and AnswerValues with only those that every
+// denial has.
 func samples(refusal, status int) []any {
 	least := AnswerValues{Type: "about:blank", Title: "Title", Status: status, Detail: "A sentence.", Error: "error"}
 	if refusal == http.StatusTooManyRequests {
@@ -231,8 +231,8 @@ func samples(refusal, status int) []any {
 	return []any{&most, &least}
 }
 
-// ownHeaders checks the header fields of an answer: no field may split the answer in two, replace a field of an
-// integration, or concern the connection.
+// ownHeaders checks the header fields of an answer: no field may contain a line break, replace a field that an
+// integration sets, or concern the connection.
 func (c *compiler) ownHeaders(field string, in map[string]string) map[string]string {
 	out := make(map[string]string, len(in))
 	for _, name := range sortedKeys(in) {
@@ -266,7 +266,7 @@ func setByDoors(name string) bool {
 	return slices.Contains(ofDoors, name) || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "Ratelimit-")
 }
 
-// answers warns of an answer that is never given.
+// answers warns of an answer that is never sent.
 func (w *warner) answers() {
 	blocks := slices.ContainsFunc(w.policy.rules, func(r rule) bool { return r.block && !r.shadow })
 	if w.policy.answers.For(http.StatusForbidden) != nil && !blocks {
@@ -291,7 +291,7 @@ func (o *OwnAnswers) Lines() []string {
 	return all
 }
 
-// Form is the form of the answers to a request: how a refusal is written, and which fields report limits.
+// Form is the form of the answers to a request: how a denial is written, and which fields report limits.
 type Form uint8
 
 const (

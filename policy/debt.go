@@ -228,8 +228,8 @@ func (w *warner) debt(r *rule) {
 		largest := money.Units(r.cost.max, l.plan)
 		if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < largest-money.Units(r.cost.fixed, l.plan) {
 			w.add(r, "", "lower the cost's max, or use another algorithm, a smaller burst or a shorter or rounder period",
-				"a response may cost %s, but under %v a key can owe at most %s: the rest is not charged",
-				l.plan.Limit.Amount(largest), l.plan.Limit.Amount(owed), l.plan.Limit)
+				"a response may cost %s, but under the limit %v a key can owe at most %s: the rest is not charged",
+				l.plan.Limit.Amount(largest), l.plan.Limit, l.plan.Limit.Amount(owed))
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (c *compiler) distinct(r *Rule, out *rule) {
 	}
 }
 
-// distinctPlan compiles a limit of different values. Values of another part are counted in another state.
+// distinctPlan compiles a limit of different values. Values of different parts are counted in different states.
 func (c *compiler) distinctPlan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	switch {
 	case l.Burst != 0 || l.MonthDay != 0:
@@ -73,8 +73,8 @@ func (c *compiler) distinctPlan(field string, l sluice.Limit, r *rule) *sluice.P
 // values is the counter of different values.
 type values struct{ noCounter }
 
-// charge makes the value the permit of each charge. A refund does not remove the value, since other requests may
-// have used it.
+// charge sets the permit of each charge to a hash of the value. A refund does not remove the value, because other
+// requests may have used it.
 func (values) charge(in *input, c *charges, s *subject, first int) {
 	cost := int64(1)
 	if in.mode == GiveBack {
@@ -86,7 +86,7 @@ func (values) charge(in *input, c *charges, s *subject, first int) {
 	}
 }
 
-// merge makes the parts of a request use one value, because a Take can have only one value for a key.
+// merge notes whether the parts of a request have different values for one key. A Take can have only one.
 func (values) merge(t *together, sum, c *sluice.Charge) bool {
 	if c.Plan.Kernel != kernel.Distinct {
 		return false
@@ -96,7 +96,7 @@ func (values) merge(t *together, sum, c *sluice.Charge) bool {
 	return true
 }
 
-// preview lets values pass that are already counted.
+// preview lets a value pass if it is already counted.
 func (values) preview(_ *input, c *charges) {
 	for i := range c.results {
 		if r := &c.receipts[i]; known(&c.list[i], r) && r.Origin != sluice.ByOnError {
@@ -130,6 +130,6 @@ func (values) explain(c *charges, i int) string {
 	return fmt.Sprintf("the value of %v is new: %d of %d count", &r.reads[0], used, plan.Capacity)
 }
 
-// Distinct reports whether the rule counts different values. Such a subject can only be reset: single units cannot
+// Distinct reports whether the rule counts different values. Such a subject can only be reset: single values cannot
 // be given back.
 func (s *Subject) Distinct() bool { return s.rule.distinct }

@@ -185,7 +185,7 @@ func (c *compiler) body(field string, b *Body, samples []any) *template.Template
 		c.fail(field, `write "body: …", or "file: …" with the name of a file beside the policy`, "the body of type %s is missing", b.Type)
 		return nil
 	case len(b.Text) > template.MaxSize:
-		c.fail(at, "denials have to be cheap: load the rest from elsewhere", "the body has %d bytes, the maximum is %d", len(b.Text), template.MaxSize)
+		c.fail(at, "shorten it: denials have to be cheap", "the body has %d bytes, the maximum is %d", len(b.Text), template.MaxSize)
 		return nil
 	case !utf8.ValidString(b.Text):
 		c.fail(at, "write it in UTF-8", "the body is not UTF-8")

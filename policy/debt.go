@@ -214,7 +214,7 @@ func (w *warner) reservations(r *rule) {
 	for _, l := range r.allLimits() {
 		if units, fit := r.reserved(l.plan); fit < 2 {
 			w.add(r, "", "lower the estimate (estimate: {output: 500}), or raise the limit or its burst",
-				"a request that does not limit its output is charged %s of %v until its response has ended, so that no second one fits until then", l.plan.Limit.Amount(units), l.plan.Limit)
+				"a request that does not limit its output is charged %s of %v until its response has ended, so no second request fits until then", l.plan.Limit.Amount(units), l.plan.Limit)
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// Subject is one key of a rule, such as one address under a rule by client_ip: everything with a count of its own.
-// A Subject is for administration: its counts in the store can be read, given back and reset, and it can be
-// blocked. It uses the policy that was in force when [Engine.Subject] returned it.
+// Subject is one key of a rule, such as one address under a rule by client_ip: everything with a count of its own. A
+// Subject is for administration: its counts in the store can be read, refunded and reset, and it can be blocked. It
+// uses the policy that was in force when [Engine.Subject] returned it.
 //
 // A subject has one count for each kind of limit that may apply to it. If it has an override with limits, these are
 // the limits of the override; else, if the key alone determines its tier, the limits of the tier; else the rule's
@@ -29,17 +29,17 @@ type Subject struct {
 	policy  *Policy // nil if the caller supplied the limit
 	rule    *rule
 	charged string   // the key, with its hash tag if it has one
-	owner   string   // the key of the limit that it shares, if any
-	weight  int64    // its weight in a shared limit if the key determines the weight, else 0
+	owner   string   // the key of the limit that the subject shares, if any
+	weight  int64    // the weight in a shared limit if the key determines the weight, else 0
 	key     string   // the key
 	values  []string // the values of the key parts, as written in the key
-	spelled []string // values with names as the caller or request spelled them; nil if none differs
+	spelled []string // values with names as the caller or request spelled them; nil if they are equal to values
 	text    []byte   // memory of the key if the caller supplied the limit
 	shadow  bool     // the rule is a shadow for the subject
 }
 
-// ErrStoreAway is returned if the shared store did not answer. If just the answer was lost, the store has made the
-// change nevertheless.
+// ErrStoreAway is returned if the shared store did not answer. If only the answer was lost, the store has made the
+// change.
 var ErrStoreAway = errors.New("policy: the shared store is unavailable, and the change may or may not have been made")
 
 // Subject returns the subject of a rule with these values in its key. The map is keyed by the key parts as written
@@ -102,7 +102,7 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	p := e.current()
 	name, subject := parts.CutKey(key)
 	if name == "" {
-		return nil, fmt.Errorf("policy: %s is counted under a limit that its caller sends, and belongs to no rule", spelling.Quote(key))
+		return nil, fmt.Errorf("policy: the key %s belongs to no rule: a caller sends its limit", spelling.Quote(key))
 	}
 	r, err := p.countingRule(name)
 	if err != nil {
@@ -157,7 +157,7 @@ func (e *Engine) subject(p *Policy, r *rule, k *parts.Keys) *Subject {
 	return s
 }
 
-// newWork returns a work with the key of the subject, to find its limits with.
+// newWork returns a work with the key of the subject, which can be used to find its limits.
 func (s *Subject) newWork() *work {
 	w := &work{input: input{policy: s.policy, request: new(Request)}}
 	k := &w.subjects.keys
@@ -252,7 +252,7 @@ func addSubject(k *parts.Keys, p *Policy, r *rule, key map[string]string) error 
 		}
 		switch {
 		case !given:
-			return fmt.Errorf("which %s? Its key is %s", part, spelling.OneOf(r.key.Names()))
+			return fmt.Errorf("no value for %s: the key is %s", part, strings.Join(r.key.Names(), ", "))
 		case v == "":
 			k.AddWritten(parts.Shared)
 		default:
@@ -286,7 +286,7 @@ func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
 
 // Refund gives back units to each count of the subject that is in force, and returns their states afterwards. For
 // limits in USD, units are in micro-USD, rounded down to the units in which the limit counts. Units beyond those in
-// use are lost. With a shared store, other instances may refuse the subject from memory for another 60 ms, or for a
+// use are lost. With a shared store, other instances may deny the subject from memory for another 60 ms, or for a
 // second if the message about the refund does not reach them: see package redisstore.
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
@@ -372,8 +372,8 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 }
 
 // AdhocInto is [Engine.Adhoc] for another key of the same limit. The subject is stored in *into. If into has been
-// used this way before, nothing is allocated, and earlier results of into.Key are no longer valid. No decision
-// about into may be under way.
+// used this way before, nothing is allocated, and earlier results of into.Key are no longer valid. Do not call it
+// while a decision about into is under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
 	into.engine, into.policy, into.rule = s.engine, nil, s.rule
 	into.setAdhocKey(key)
@@ -404,7 +404,7 @@ var showKeyNames = []string{showWhole: "whole", showShort: "short", showHash: "h
 // are shortened.
 func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
 
-// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is still made
+// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is always made
 // from key. If sent cannot be a spelling of key under its rule, it is ignored.
 func (p *Policy) ShownSent(key, sent string) string {
 	name, subject := parts.CutKey(key)

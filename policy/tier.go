@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
 
-// tierSubjects are the subjects with a tier. They never change.
+// tierSubjects are the subjects of a document, with their tiers. They never change.
 type tierSubjects struct {
 	table.Table[string]
 	list     []TierSubject // the subjects of the document
@@ -45,7 +45,7 @@ func (c *compiler) tierPart(field, text string) *parts.Part {
 	return c.part(field, text)
 }
 
-// canonicalTier returns the name of a tier in the form in which it is read from requests.
+// canonicalTier returns the name of a tier in the form that the same name has when it is read from requests.
 func (p *Policy) canonicalTier(name string) string {
 	if p.tierFrom == nil {
 		return name
@@ -126,8 +126,8 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 	return tier, true
 }
 
-// tierKey returns the text of a subject in the form in which it is read from requests. The text is valid until the
-// next call.
+// tierKey returns the text of a subject in the form that the subject has when it is read from requests. The text is
+// valid until the next call.
 func (c *compiler) tierKey(p *Policy, value string) (text []byte, of table.Shape) {
 	c.key.Reset()
 	c.key.Begin("")
@@ -179,7 +179,8 @@ func (s *subjects) listedTier(in *input) *table.Entry {
 	return in.policy.subjects.Find(value.Subject, in.clock)
 }
 
-// customer returns the key of the customer: of the request's value of the part tiers.subject.
+// customer returns the key of the request's customer, which has one part: the value of the key part that
+// tiers.subject names.
 func (s *subjects) customer(in *input) (key *parts.Keys, found bool) {
 	value, found := in.policy.tierSubject.Value(&in.x)
 	if !found {
@@ -254,5 +255,5 @@ func (p *Policy) TierCustomer(customer string) (key, shown string) {
 // TierNames returns the tiers of the rules of the policy, and the default tier, sorted.
 func (p *Policy) TierNames() []string { return sortedKeys(p.knownTiers) }
 
-// HasTier reports whether a tier is one of TierNames.
+// HasTier reports whether TierNames contains a tier.
 func (p *Policy) HasTier(name string) bool { return p.knownTiers[name] }

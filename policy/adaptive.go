@@ -154,7 +154,7 @@ func retryOverloaded(class adaptive.Class) time.Duration {
 // one second, nearly all critical requests would get two seconds.
 const shortestOverloaded = time.Second / 2
 
-// longestOverloaded is the longest wait of a class.
+// longestOverloaded has the longest wait of each class.
 var longestOverloaded = [...]time.Duration{adaptive.Critical: 2 * time.Second, adaptive.Normal: 4 * time.Second, adaptive.Sheddable: 8 * time.Second}
 
 // addLoads adds the automatic limits of the request to d. An allowed decision keeps their permits; otherwise addLoads
@@ -205,8 +205,8 @@ func (o *Observation) LoadShown(i int) string {
 
 // Answered reports to the automatic limits of an allowed request that the head of the response has arrived, and
 // releases their permits. sent is the time at which the request was sent to the upstream or the handler. status is
-// the status of the response, or 0 if the client left before the head. Permits are held only until the head,
-// because overload shows in the time until the head; a long stream holds none after it. Further calls for the
+// the status of the response, or 0 if the client left before the head. Permits are held only until the head, because
+// an overload lengthens the time until the head. A long stream holds none after its head. Further calls for the
 // request do nothing.
 func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	o := adaptive.OK

@@ -15,14 +15,14 @@ type allocations struct {
 	shares *shares // the caps of the engine
 	list   []tenant
 	first  int   // index of the charge for the first tenant's time
-	asked  int64 // time of these charges, in microseconds since the Unix epoch
+	asked  int64 // the time of the charges, in microseconds since the Unix epoch
 }
 
 // tenant is a tenant that shares a limit.
 type tenant struct {
 	rule   *rule
 	charge int    // index of the limit's charge
-	key    string // the key of the tenant's time
+	key    string // the key under which the tenant's time is charged
 	weight int64
 	terms  fair.Terms
 	cap    *fair.Cap // nil if too many limits are shared
@@ -247,10 +247,10 @@ func (a *allocations) explain(_ *charges, i int) string {
 	return fmt.Sprintf("weight %d of %d active: its whole demand, since %s is enough for all, and at least %s", t.weight, p.Weights, whole, now)
 }
 
-// turnPlans count a tenant's own time, in nanoseconds. A unit takes as much time as lies between two units of the
-// tenant's allocation. The tenant can be ahead of its time by the plan's capacity, which doubles from one plan to
-// the next. All plans count alike, so a tenant can change plans when its allocation changes. But a smaller plan
-// forgets any lead beyond its capacity, so the choice must not depend on a single request.
+// turnPlans count a tenant's own time, in nanoseconds. A unit takes the time between two units at the rate of the
+// tenant's allocation. The tenant can be ahead of its time by the plan's capacity, which doubles from one plan to the
+// next. All plans count alike, so a tenant can change plans when its allocation changes. But a smaller plan forgets
+// any lead beyond its capacity, so the choice must not depend on a single request.
 var turnPlans = func() (all []*sluice.Plan) {
 	for size := int64(minTurn); size <= maxTurn; size *= 2 {
 		p, err := sluice.NewPlan(sluice.Limit{Count: int64(time.Second), Period: time.Second, Burst: size, Algorithm: sluice.GCRA})
@@ -317,8 +317,8 @@ func (s *shares) time(t time.Time) int64 {
 
 // Demand returns the demand of the tenants of shared limits on this engine in the last seconds, or nil without
 // demand. Pass it to [Engine.HearDemand] of the other engines over the same store, about four times a second. The
-// result lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of all other
-// tenants. It takes some 12 KiB.
+// result lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of all other tenants.
+// It takes at most about 12 KiB.
 func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }

@@ -38,10 +38,10 @@ type Answer struct {
 type Body struct {
 	// Type is a media type without parameters. Text types are sent with charset=utf-8.
 	Type string `json:"type,omitempty"`
-	// File is the name of a file with the text, relative to the file of the policy. Package policyfile reads it
-	// when it compiles a policy. Programs set Text instead.
+	// File is the name of a file with the text. The name is relative to the file of the policy. Package policyfile
+	// reads the file when it compiles a policy. Programs set Text instead.
 	File string `json:"file,omitempty"`
-	Text string `json:"body,omitempty"` // at most 64 KiB; so is its output
+	Text string `json:"body,omitempty"` // the text and its output have at most 64 KiB each
 }
 
 // AnswerValues are the values that a template of a [Body] can use. They are safe to send: clients receive all of
@@ -165,7 +165,7 @@ func (c *compiler) answer(field string, status int, a *Answer) *OwnAnswer {
 
 var mediaType = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}$`)
 
-// body compiles a body. It returns nil after a complaint.
+// body compiles a body. It returns nil if the body is invalid.
 func (c *compiler) body(field string, b *Body, samples []any) *template.Template {
 	at := field + ".body"
 	if b.File != "" {
@@ -201,7 +201,7 @@ func (c *compiler) body(field string, b *Body, samples []any) *template.Template
 	return out
 }
 
-// typeHint returns what to write in place of a type.
+// typeHint returns a hint for an invalid media type.
 func typeHint(s string) string {
 	short := map[string]string{"html": "text/html", "json": "application/json", "xml": "application/xml", "text": "text/plain", "plain": "text/plain"}
 	before, _, parameters := strings.Cut(s, ";")

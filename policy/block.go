@@ -75,7 +75,7 @@ func (e *Engine) blocksNow() map[string]int64 {
 	return nil
 }
 
-// changeBlocks replaces the blocks by a changed copy, without the expired ones.
+// changeBlocks replaces the blocks with a changed copy, which has no expired blocks.
 func (e *Engine) changeBlocks(change func(map[string]int64)) error {
 	e.blocking.Lock()
 	defer e.blocking.Unlock()

@@ -124,8 +124,8 @@ type Restart struct {
 	Was, Is string
 }
 
-// Restarts returns the limits that start from zero when p takes the place of old, in the order of the rules of p.
-// Rules are matched by name; rules that only one policy has are left out.
+// Restarts returns the limits that start from zero when p replaces old, in the order of the rules of p. Rules are
+// matched by name; rules that only one policy has are left out.
 func (p *Policy) Restarts(old *Policy) (all []Restart) {
 	for i := range p.rules {
 		r := &p.rules[i]

@@ -22,12 +22,12 @@ import (
 type Cost struct {
 	// Default is the cost without the header: 1 if zero.
 	Default int64 `json:"default,omitempty"`
-	// Header is the header of the request with the cost. If it has several values, the largest counts. A value
+	// Header is the request header that contains the cost. If it has several values, the largest counts. A value
 	// above Max counts as Max, 0 counts as 1, and a value that is not a whole number counts as Default.
 	Header string `json:"header,omitempty"`
 	// Max is the largest cost. It is required if the cost comes from a header of the request or the response.
 	Max int64 `json:"max,omitempty"`
-	// ResponseHeader is the header of the response with the cost. If it has several values, the largest counts. A
+	// ResponseHeader is the response header that contains the cost. If it has several values, the largest counts. A
 	// value above Max counts as Max, and with 0 the request costs nothing. If the value is missing or not a whole
 	// number, the cost is the estimate. Clients see this header.
 	ResponseHeader string `json:"response_header,omitempty"`
@@ -344,8 +344,8 @@ func isYes(s string) bool {
 // isReported reports whether the response reports the cost.
 func (c *cost) isReported() bool { return c.responseHeader != "" || c.bytes > 0 || c.usage != nil }
 
-// after returns the cost by the outcome. It is the estimate if the outcome reports no cost. known is false if the
-// outcome does not have the cost yet.
+// after returns the cost according to the outcome. It is the estimate if the outcome reports no cost. known is false
+// if the outcome does not have the cost yet.
 func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
 	switch {
 	case !c.isReported():

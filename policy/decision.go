@@ -47,7 +47,7 @@ type Decision struct {
 	Now int64
 	// Err is the error of the store, for a log.
 	Err error
-	// Form is the form of the answer by the Answer of a [Rule].
+	// Form is the form of the answer, which follows from the Answer of a [Rule].
 	Form Form
 	// CallID is the ID of the JSON-RPC request in the body, as JSON: a string or a number, or null for a batch. It is
 	// set if Form is [MCP] and the request is denied or delayed, and empty if the body is no such request.

@@ -16,7 +16,7 @@ import (
 // recently used value has expired, and is not remembered.
 //
 // Values are identified by 64 bits of their SHA-256; values with the same 64 bits count as one. Requests that lack
-// the part share one value, unless the rule's Missing is set. The cost of a request is ignored.
+// the part share one value, unless Missing of the rule is "skip" or "refuse". The cost of a request is ignored.
 type Distinct struct {
 	// Of is the key part with the values to count. It must not be in Key.
 	Of string `json:"of,omitempty"`

@@ -97,16 +97,16 @@ type Rule struct {
 	// Headers maps header fields to the values that a request must have; "*" stands for any value.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Attributes maps attributes to the values that the program must set for a request (see [Request]); "*" stands
-	// for any value. Integrations without attributes, such as the gateway, never meet these conditions.
+	// for any value. In integrations without attributes, such as the gateway, the rule never applies.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Body maps fields of the body to the values that they must have, as in {method: tools/call, "params[name]":
 	// search}. Fields are named and values are compared as for the key part body:FIELD. A "*" at the end of a value
 	// matches any ending, and "*" alone matches any value. If servers may read a field in several ways, a limit
 	// follows Ambiguous, a block applies, and an exemption does not.
 	Body map[string]string `json:"body,omitempty"`
-	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists; one of them must contain the address
-	// of the client, and none of NotClients must contain it. The address is found by means of TrustedProxies, and all
-	// of its bits are compared, whatever IPv6Prefix is.
+	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists. The client must be in at least one of
+	// them, and in none of NotClients. Its address is found by means of TrustedProxies, and all bits of the address
+	// are compared, whatever IPv6Prefix is.
 	Clients    []string `json:"clients,omitempty"`
 	NotClients []string `json:"not_clients,omitempty"`
 	// Block denies requests, and no rule counts them: see [Decision]. It applies if any reading of the path matches.
@@ -177,10 +177,9 @@ type Rule struct {
 	// Consistency is how exactly the rule is counted across the instances that share a store. "strict", the
 	// default, asks the store for each request. "leased" reserves units in advance and spends them without asking
 	// the store; it never exceeds the limit. "synced" counts in each instance and reports to the others ten times a
-	// second; it can exceed the limit by the units that are not yet reported. Packages lease and synced document
-	// the bounds. "leased" and "synced" are for a token_bucket, gcra, fixed_window or sliding_window_counter
-	// without months, penalty, count or a cost from the response. Over a store that is not shared, all three are
-	// the same.
+	// second; it can exceed the limit by the units that are not yet reported. Packages lease and synced document the
+	// bounds. "leased" and "synced" require a token_bucket, gcra, fixed_window or sliding_window_counter without
+	// months, penalty, count or a cost from the response. Over a store that is not shared, all three are the same.
 	Consistency string `json:"consistency,omitempty"`
 	// Answer is the form of denials. It is used for every denial of a request to which this rule applies, even if
 	// another rule denies the request. "llm" is the form of the APIs of language models, which their SDKs obey:

@@ -62,7 +62,7 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 type each struct {
 	all      []made   // decisions for observers, and decisions with their own work
 	asking   []asking // decisions that wait for the store
-	underWay bool     // some of asking wait for a permit in flight
+	underWay bool     // some decisions in asking wait for a permit in flight
 	calls    []sluice.TakeCall
 
 	// All plain requests share one work, so that a long list stays in the processor's caches.

@@ -200,13 +200,13 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 func (e *Engine) take(ctx context.Context, w *work) error {
 	c := &w.charges
 	c.complete(&w.input)
-	if w.policy.queueless && w.request.Subject == nil { // no turn to give
+	if w.policy.queueless && w.request.Subject == nil { // no limit is a queue, so no turn is needed
 		return e.taken(ctx, w, e.store.Take(ctx, c.list, c.receipts))
 	}
 	return e.taken(ctx, w, e.turns.Take(ctx, e.store, c.list, c.receipts))
 }
 
-// taken completes a Take: it allows a request that repeats an earlier one with its ID.
+// taken completes a Take: it allows a request that repeats an earlier request with the same ID.
 func (e *Engine) taken(ctx context.Context, w *work, err error) error {
 	if err == nil && w.charges.once.at != 0 {
 		return w.charges.once.repeat(ctx, w)
@@ -283,8 +283,8 @@ func (o *Observation) Pardoned() string {
 	return o.work.pardoned()
 }
 
-// Exempting returns the name of the rule that exempts the request; empty if none does, or if it is a preflight that
-// cors exempts.
+// Exempting returns the name of the rule that exempts the request. It returns "" if there is no such rule, or if the
+// request is a preflight that cors exempts.
 func (o *Observation) Exempting() string {
 	if r := o.work.matches.exempting; r != nil {
 		return r.name
@@ -292,7 +292,7 @@ func (o *Observation) Exempting() string {
 	return ""
 }
 
-// Client returns the address of the client by the trusted proxies of the policy that has decided.
+// Client returns the address of the client, found by the trusted proxies of the policy by which the engine decided.
 func (o *Observation) Client() netip.Addr { return o.work.policy.client(o.Request) }
 
 // Shown returns the key of result i as it is shown to people, with the names as the request spelled them: whole,

@@ -111,7 +111,7 @@ func onceCharge(k *parts.Keys, asked []byte, beside string) sluice.Charge {
 	return sluice.Charge{Key: k.Beside(beside, key), Plan: oncePlan, Cost: 1, OnError: sluice.Local}
 }
 
-// appendAsked appends the identity of a request: its ID, and its charges times a factor.
+// appendAsked appends the identity of a request: its ID, and its charges, with their costs multiplied by times.
 func appendAsked(dst []byte, id string, charges []sluice.Charge, times int64) []byte {
 	dst = appendText(dst, id)
 	for i := range charges {

@@ -19,7 +19,7 @@ type ReadingState = parts.Known
 const (
 	Absent    = parts.Absent    // the request lacks the part
 	Present   = parts.Present   // the request has the part, with the value
-	Garbled   = parts.Garbled   // servers may read it in several ways
+	Garbled   = parts.Garbled   // servers may read the part in several ways
 	BrokenOff = parts.BrokenOff // Garbled, because the body broke off
 	Faulty    = parts.Faulty    // rules cannot use the body; the value is what the request lacks
 	Unread    = parts.Unread    // no rule has read it

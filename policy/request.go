@@ -16,7 +16,7 @@ import (
 // Request is the input of a policy. Integrations fill it in; the zero value of a field means that the integration
 // does not have it.
 type Request struct {
-	Method string // "GET"; empty is GET
+	Method string // such as "GET"; empty means "GET"
 	Host   string // as in http.Request, with or without a port
 	// Path is the path as it was sent, escaped ("/a%2fb"), without the query.
 	Path     string

@@ -241,8 +241,8 @@ func numberLimits(open []openCharge) {
 	}
 }
 
-// Lasts returns for how long the units of the request can be given back: in a window, until the window ends;
-// otherwise until no units are in use.
+// Lasts returns how long the units of the request can be given back: in a window, until the window ends; otherwise,
+// until no units are in use.
 func (r *Result) Lasts() time.Duration {
 	if r.Plan.Limit.Algorithm == sluice.SlidingWindowCounter {
 		return r.ResetAfter - r.Plan.Limit.Period // after that, the units belong to the previous window

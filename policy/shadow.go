@@ -121,8 +121,8 @@ func (e *Engine) current() *Policy {
 	return p
 }
 
-// isShadow reports whether a rule is a shadow. The limit of a caller is one if the whole policy is a shadow. It is
-// not a rule of the policy, and may outlive it.
+// isShadow reports whether a rule is a shadow. A limit that a caller supplies is a shadow if the whole policy is one.
+// Such a limit belongs to no policy, and may outlive p.
 func (p *Policy) isShadow(r *rule) bool { return r.shadow || r.index == adhoc && p.watchOnly }
 
 // everybody is the rollout percentage of 100 %, in hundredths of a percent.

@@ -126,7 +126,7 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 func (p *Policy) countingRule(name string) (*rule, error) {
 	i, known := p.byName[name]
 	if !known {
-		return nil, fmt.Errorf("policy: there is no rule %s: %s", spelling.Quote(name), spelling.Suggest(name, ruleNames(p)))
+		return nil, fmt.Errorf("policy: unknown rule %s: %s", spelling.Quote(name), spelling.Suggest(name, ruleNames(p)))
 	}
 	switch r := &p.rules[i]; {
 	case r.exempt:
@@ -278,16 +278,16 @@ func subjectSize(r *rule, key map[string]string) int {
 // Key returns the key of the subject: the Key of a [RuleTrace], but without a hash tag.
 func (s *Subject) Key() string { return s.key }
 
-// Peek returns the state of each count of the subject that is in force, and takes nothing.
+// Peek returns the state of the subject's count under each limit in force, and takes nothing.
 func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
 	limits, _ := s.limits()
 	return s.take(ctx, limits, 0)
 }
 
-// Refund gives back units to each count of the subject that is in force, and returns their states afterwards. For
-// limits in USD, units are in micro-USD, rounded down to the units in which the limit counts. Units beyond those in
-// use are lost. With a shared store, other instances may deny the subject from memory for another 60 ms, or for a
-// second if the message about the refund does not reach them: see package redisstore.
+// Refund gives back units to the subject's count under each limit in force, and returns the states of the counts
+// afterwards. For limits in USD, units are in micro-USD, rounded down to the units in which the limit counts. Units
+// beyond those in use are lost. With a shared store, other instances may deny the subject from memory for another 60
+// ms, or for a second if the message about the refund does not reach them: see package redisstore.
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)

@@ -144,7 +144,7 @@ func (u *usageCost) reported(r *ResponseReader, p *money.Price) (cost int64, fou
 // APIs or in several events of one API.
 const (
 	promptSlot  = iota // all input
-	inputSlot          // all input, or in Anthropic's format without readSlot and writtenSlot
+	inputSlot          // all input; in Anthropic's format, without readSlot and writtenSlot
 	readSlot           // input from a cache, not included in inputSlot
 	writtenSlot        // input that went into a cache, not included in inputSlot
 	cachedSlot         // input from a cache, included in promptSlot or inputSlot

@@ -112,8 +112,8 @@ func (d *Decision) reset() {
 	d.Results, d.Loads = results, asked
 }
 
-// Clone returns a copy that stays valid when d is reused. The request is settled and released once, by either copy:
-// see [Engine.Settle] and [Engine.Release].
+// Clone returns a copy that stays valid when d is reused. The request is settled and released only once, by either
+// copy: see [Engine.Settle] and [Engine.Release].
 func (d *Decision) Clone() Decision {
 	c := *d
 	c.Results, c.Loads = slices.Clone(d.Results), slices.Clone(d.Loads)

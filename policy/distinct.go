@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Distinct limits how many different values of a part of the request a key may have, in place of Limit: how many
+// Distinct limits how many different values of a part of the request a key can have, in place of Limit: how many
 // addresses use one account, or how many accounts one address tries. A request with a value that is already counted
 // passes, and the value then counts for another full period. A new value beyond the limit is denied until the least
 // recently used value has expired, and is not remembered.

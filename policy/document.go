@@ -139,8 +139,8 @@ type Rule struct {
 	// the cost is in USD. Limits in USD are counted in micro-USD. If that would not be exact, they are counted in
 	// units of 10, 100, 1000 or 10,000 micro-USD, and each cost is rounded up to such a unit.
 	Limit string `json:"limit,omitempty"`
-	// Limits, in place of Limit, are several limits, such as 10/second and 1000/hour. They are charged together,
-	// all or none. No two of them may have the same rate or the same window.
+	// Limits, in place of Limit, are several limits, such as 10/second and 1000/hour. They are charged together, all
+	// or none. No two of them can have the same rate or the same window.
 	Limits []string `json:"limits,omitempty"`
 	// InFlight, in place of a limit, is how many requests of a key may be under way at the same time: from 1 to
 	// 65,536. A request holds its permit until it ends, if the integration knows when that is (see [Request] Ends).
@@ -154,7 +154,7 @@ type Rule struct {
 	// ones last. If several rules match, the lowest class applies, so that no client promotes itself. A request
 	// without a class is normal. A rule may have a class and no limit; then it counts nothing.
 	Class string `json:"class,omitempty"`
-	// Distinct, in place of a limit, limits how many different values of a part a key may have.
+	// Distinct, in place of a limit, limits how many different values of a part a key can have.
 	Distinct Distinct `json:"distinct,omitzero"`
 	// Algorithm is one of [sluice.Algorithms]. The default is token_bucket, or fixed_window for limits by the
 	// month.

@@ -157,7 +157,8 @@ func (m *matches) reset() {
 	m.exempting, m.ambiguous, m.doubtful, m.pathless, m.lack = nil, false, false, false, lack{}
 }
 
-// apply finds the rules that apply. It reports false if the request is exempt or blocked, which decides it.
+// apply finds the rules that apply. It reports false if the request is exempt or blocked, so that the decision is
+// complete.
 func (w *work) apply(d *Decision) (undecided bool) {
 	if w.policy.cors != nil && w.policy.exemptsPreflight(w) {
 		d.Allowed, d.Exempt = true, true

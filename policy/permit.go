@@ -78,8 +78,9 @@ func (d *Decision) HeldToEnd() bool { return len(d.held) > 0 }
 const releaseTimeout = time.Second
 
 // Release ends a request, and releases the permits in flight that it has held since its decision. All copies of the
-// decision share the permits, and they are released once. The context may have ended. If the store does not answer
-// in time, Release retries in the background, and a permit expires after [kernel.PermitLasts] at the latest.
+// decision share the permits, which are released only once. Release works even if the context has ended. If the store
+// does not answer in time, Release retries in the background, and a permit expires after [kernel.PermitLasts] at the
+// latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
 	e.ended(&d)
 	e.loads.Release(d.load)

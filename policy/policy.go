@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// Policy is a compiled [Document]. It never changes, and may be shared by several engines and goroutines.
+// Policy is a compiled [Document]. It never changes, and can be shared by several engines and goroutines.
 type Policy struct {
 	trusted     []netip.Prefix
 	ipv6Prefix  int
@@ -55,7 +55,7 @@ type Policy struct {
 type rule struct {
 	index      int // index in Document.Rules
 	name       string
-	keyStart   string // the beginning of all its keys: the name, and "/" if the key has no parts
+	keyStart   string // the start of all keys of the rule: the name, and "/" if the key has no parts
 	match      []*pattern.Pattern
 	hosts      []string // lower case, "*.example.com" for all below it
 	headers    []headerCondition
@@ -75,7 +75,7 @@ type rule struct {
 	own         resolved
 	tiers       tiersOfRule
 	cost        cost
-	debt        int64            // units that a key may owe
+	debt        int64            // units that a key can owe
 	most        map[uint64]int64 // units of the largest limit of each fingerprint; nil until all are compiled
 	counts      *counting        // nil: all requests
 	lock        *sluice.Plan     // the plan of its penalty, or nil

@@ -47,7 +47,8 @@ func (d *Decision) Queued() bool { return d.queued != nil }
 // charges stay: see [Engine.Refund]. The parts of a request of [Engine.DecideTogether] share one turn, which is given
 // up when all of them have left.
 //
-// Only the engine that decided can pass the turn on: if its process ends, the turn stays unused.
+// Only the engine that decided about the request can pass the turn on. If the process of that engine ends, the turn
+// stays unused.
 func (e *Engine) LeaveQueue(d Decision) { e.leave(d.queued) }
 
 // leave makes a request, or a part of a request, leave its queue. first reports whether this is the first such call,

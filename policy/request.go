@@ -273,7 +273,7 @@ type Mode uint8
 const (
 	Charge   Mode = iota // decide, and take the cost of the request
 	Peek                 // decide as if the request were made, and take nothing
-	GiveBack             // give back the cost of the request, as if it had been taken before
+	GiveBack             // give back the cost of the request, which an earlier request has taken
 
 	settling // settle the charges of the request
 )

@@ -96,8 +96,8 @@ func (d *Decision) Unsettled() bool { return d.unsettled != nil }
 // period. So a late response does not give units back to a later window. In a log and in a bucket, units that were
 // taken between charge and refund may expire earlier, by at most the time that the response took.
 //
-// The context may have ended. If the store does not answer in time, the units of the request stay, and expire like
-// any others. A request that was allowed only by on_error is not settled.
+// Settle works even if the context has ended. If the store does not answer in time, the units of the request stay,
+// and expire like any others. A request that was allowed only by on_error is not settled.
 func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	if d.unsettled == nil {
 		return
@@ -245,7 +245,7 @@ func numberLimits(open []openCharge) {
 // until no units are in use.
 func (r *Result) Lasts() time.Duration {
 	if r.Plan.Limit.Algorithm == sluice.SlidingWindowCounter {
-		return r.ResetAfter - r.Plan.Limit.Period // after that, the units belong to the previous window
+		return r.ResetAfter - r.Plan.Limit.Period // after that time, the units belong to the previous window
 	}
 	return r.ResetAfter
 }
@@ -325,7 +325,7 @@ var ErrNotCharged = errors.New("policy: the request was not charged")
 
 // SettleRequest settles a request by its outcome, as [Engine.Settle] does, for a caller that no longer has the
 // decision. The request must have been allowed and charged by the same policy, and must not be settled yet: its
-// charges are found by matching it again. A request with an ID is settled once within [RepeatedWithin], however
+// charges are found by matching it again. A request with an ID is settled only once within [RepeatedWithin], however
 // often SettleRequest is called.
 //
 // req.Time is when the request was charged; zero means now. It determines whether the units still count and can be

@@ -20,8 +20,8 @@ import (
 // A tenant is active if it sent a request, allowed or not, within the window. The window is one second or, for a
 // limit below 32 units a second, the time in which the limit allows 32 units. Four times in a window, the limit is
 // divided among the tenants again, in line with their present demand. A new tenant has its allocation at once.
-// Allocations settle within two windows after demand exceeds the limit, or later if the burst is less than a
-// quarter of the units that the limit allows in a window. Unused allocation goes to the others within half a
+// Allocations settle within two windows after demand exceeds the limit, or later if the burst is less than a quarter
+// of the units that the limit allows in a window. Unused units of an allocation go to the others within half a
 // window. A tenant above its allocation cannot use the last part of the burst, the reserve, which is kept for the
 // other tenants. The reserve has as many units as the limit allows in a quarter of the window, but at most half of
 // the burst. A tenant can save up what it is allocated in a quarter of a window, or one request if that is more.
@@ -30,9 +30,9 @@ import (
 // If requests cost several units, units are divided, and not requests. Processes that share a store divide the
 // limit in line with the demand in all of them, if they exchange their demand: see [Engine.Demand]. During an
 // outage, each process divides its local allowance, if any, among its own tenants. A limit keeps track of 10,000
-// tenants at a time; all others can use the limit except for its reserve. Each value of the rule's Key has a limit of
-// its own to divide. An engine divides at most 1000 such limits, and counts further ones without dividing them. A
-// shadow charges the limit only for requests that it would have allowed.
+// tenants at a time; all further tenants can use the limit except for its reserve. Each value of the rule's Key has a
+// limit of its own to divide. An engine divides at most 1000 such limits, and counts further ones without dividing
+// them. A shadow charges the limit only for requests that it would have allowed.
 type Share struct {
 	// Of is the limit to divide, such as "1000/second", of a token_bucket or gcra. Each value of the rule's Key has
 	// a limit of its own.
@@ -51,9 +51,9 @@ func (s *Share) isZero() bool { return s.Of == "" && len(s.By) == 0 && len(s.Wei
 type sharing struct {
 	owner   int // how many parts of the key identify the limit; the others identify the tenant
 	weights map[string]int64
-	// ahead and alone are how far a tenant may be ahead of its time, in nanoseconds. ahead is a quarter of the
-	// window. alone applies while the limit has enough for all tenants; it is the time in which the burst refills,
-	// if that is longer than ahead.
+	// ahead and alone are how far a tenant can be ahead of its time, in nanoseconds. ahead is a quarter of the
+	// window. alone applies while the limit has enough for all tenants; it is the time in which the burst refills, if
+	// that is longer than ahead.
 	ahead, alone int64
 	most         int64 // the most units of a request
 }

@@ -355,10 +355,9 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 	return results, nil
 }
 
-// Adhoc returns a subject that belongs to no rule of the policy: the caller supplies the limit. Answers contain
+// Adhoc returns a subject that belongs to no rule of the policy: the caller supplies the limit. Decisions contain
 // name as the name of the rule. Name and key together identify the subject, and never collide with any other key in
-// this store. A count is identified by name, key and the kind of the limit; so it is kept if only the burst
-// changes.
+// this store. A count is identified by name, key and the kind of the limit; so it is kept if only the burst changes.
 func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnError) *Subject {
 	r := &rule{
 		index: adhoc, name: name, cost: cost{fixed: 1}, onError: onError,

@@ -216,8 +216,8 @@ func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
 // Tier returns the tier of the request, and its customer: the value, in the form of a key, of the key part named by
 // the Subject of [Tiers], or "" without a value. For a request with neither a customer nor a tier of its own, Tier
 // returns "", although the rules apply the default tier. known is false if the policy has no tiers, if the request
-// has a [Subject], or if the tier is in a body that was not read. Clients may choose the name of a tier:
-// [Policy.HasTier] reports whether the policy has it.
+// has a [Subject], or if the tier is in a body that was not read. The name of a tier can come from a client:
+// [Policy.HasTier] reports whether the policy has such a tier.
 func (o *Observation) Tier() (tier, customer string, known bool) {
 	w := o.work
 	p := w.policy

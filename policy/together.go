@@ -9,11 +9,12 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// DecideTogether decides about the parts of one request: all of them are charged, or none. Equal charges of several
-// parts are added up. Each part gets its own decision. If one part is denied, none is charged, and Allowed of the
-// other parts only reports what would have happened. A part with Mode [Peek] does not affect the other parts: if it
-// does not fit, only its own decision is a denial. Its decision describes the state after the charges of the other
-// parts. The result is true if all parts that do not peek are allowed, or, if all parts peek, if all are allowed.
+// DecideTogether decides about the parts of one request: all of them are charged, or none. Charges of several parts
+// for the same count are added up. Each part gets its own decision. If one part is denied, none is charged, and
+// Allowed of the other parts only reports what would have happened. A part with Mode [Peek] does not affect the other
+// parts: if it does not fit, only its own decision is a denial. Its decision describes the state after the charges of
+// the other parts. The result is true if all parts that do not peek are allowed. If all parts peek, it is true if all
+// parts are allowed.
 //
 // If any part has an ID, a repetition is recognized for all parts together. At most 1024 charges can be taken
 // together, one for each limit of a key, for each penalty and for the ID. A request that needs more is denied, with

@@ -148,7 +148,7 @@ func (c *compiler) cost(in *Cost) cost {
 	case in.Estimate != Estimate{}:
 		c.fail("cost.estimate", "add \"response_header: X-Cost\" or \"tokens: total\"", "an estimate needs a cost that the response reports")
 	case in.Unknown != "" || in.Usage != "":
-		c.fail("cost", "add \"tokens: total\"", "unknown and usage need a cost in the body of the response")
+		c.fail("cost", "add \"tokens: total\"", "the settings \"unknown\" and \"usage\" need a cost in the body of the response")
 	case in.Header == "" && in.Max != 0:
 		c.fail("cost", "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
 	case in.Header == "":

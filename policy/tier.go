@@ -27,7 +27,7 @@ func (p *Policy) WithSubjects(list []TierSubject) (*Policy, error) {
 func (c *compiler) tierSource(p *Policy, t *Tiers) {
 	p.tierFrom, p.tierSubject = c.tierPart("tiers.from", t.From), c.tierPart("tiers.subject", t.Subject)
 	if t.From == "" && t.Subject == "" && t.Default != "" {
-		c.fail("tiers", "write for example \"from: header:X-Plan\"", "tiers has no from")
+		c.fail("tiers", "write for example \"from: header:X-Plan\"", "tiers has no \"from\"")
 	}
 	if t.Default != "" && c.checkName("tiers.default", "tiers.default", t.Default) {
 		p.tier = p.canonicalTier(t.Default)

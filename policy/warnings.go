@@ -319,7 +319,7 @@ func (w *warner) hasty(r *rule) {
 	}
 	for _, plan := range r.plans() {
 		if plan.Capacity < fewUnderWay {
-			w.add(r, "", "raise the limit or its burst", "with the limit %v, %d requests at the same time are locked out, whether or not they count in the end", plan.Limit, plan.Capacity+1)
+			w.add(r, "", "raise the limit or its burst", "under the limit %v, %d simultaneous requests are locked out, even if they do not count in the end", plan.Limit, plan.Capacity+1)
 			return
 		}
 	}

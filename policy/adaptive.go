@@ -11,13 +11,13 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// classNames are the classes of requests, by their numbers.
+// classNames are the names of the classes of requests, indexed by class.
 var classNames = []string{adaptive.Sheddable: "sheddable", adaptive.Normal: "normal", adaptive.Critical: "critical"}
 
 // ClassNames returns the names of the classes of requests. The first is denied first.
 func ClassNames() []string { return classNames[adaptive.Sheddable:] }
 
-// maxInFlight is the largest number of requests under way.
+// maxInFlight is the largest limit of requests under way.
 const maxInFlight = 1 << 16
 
 // adaptive compiles an automatic limit of requests under way.
@@ -63,13 +63,14 @@ func (p *Policy) Adaptive() (names []string) {
 }
 
 // Load is the result of an automatic limit of requests under way. Such a limit counts in one process only: each
-// instance finds its part of the upstream's capacity by the latency of the responses. The limit is charged together
-// with the request's rate limits, all or none. It counts only requests with Timed set (see [Request]).
+// instance finds, by the latency of the responses, how many requests it can send to the upstream. The limit is
+// charged together with the request's rate limits, all or none. It counts only requests with Timed set (see
+// [Request]).
 type Load struct {
 	Rule    string
 	Source  string // the origin of the rule: see [Rule]
 	Key     string // the key of the subject; it shares the memory of the Decision
-	Class   string // of the request: "critical", "normal" or "sheddable"
+	Class   string // the class of the request: "critical", "normal" or "sheddable"
 	Allowed bool   // the request fits
 	Shadow  bool   // the limit does not deny the request
 	at      int32  // position of the rule in the document, counted from 1
@@ -92,8 +93,8 @@ func (s *subjects) classify(class adaptive.Class) {
 	}
 }
 
-// addLoad adds the subject of an automatic limit. A rollout percentage selects clients, because most such rules
-// have a single key.
+// addLoad adds the subject of an automatic limit. A rollout percentage selects the addresses of clients, because most
+// rules with an automatic limit have only one subject.
 func (s *subjects) addLoad(in *input, r *rule, shadow bool) {
 	if !in.timed {
 		return
@@ -119,7 +120,7 @@ func (e *Engine) enter(w *work, d *Decision) (admitted bool) {
 		if l.fits = limiter.Enter(now, class, l.shadow); !l.fits && !l.shadow {
 			d.Overloaded, d.RetryAfter = l.rule.name, retryOverloaded(class)
 			s.leave()
-			s.loads = s.loads[:i+1] // the remaining limits were not asked
+			s.loads = s.loads[:i+1] // the remaining limits were not evaluated
 			return false
 		}
 		l.limiter = limiter
@@ -134,7 +135,7 @@ func (s *subjects) requestClass() adaptive.Class {
 	return s.class
 }
 
-// leave returns the permits of the request.
+// leave returns the permits of the request to the automatic limits.
 func (s *subjects) leave() {
 	for i := range s.loads {
 		if l := &s.loads[i]; l.limiter != nil {
@@ -149,11 +150,11 @@ func retryOverloaded(class adaptive.Class) time.Duration {
 	return shortestOverloaded + rand.N(longestOverloaded[class]-shortestOverloaded+1)
 }
 
-// shortestOverloaded is the shortest wait. It is below a second because waits are rounded up to seconds: so even
-// the waits of critical requests differ.
+// shortestOverloaded is the shortest wait. Clients get waits in whole seconds, rounded up. With a shortest wait of
+// one second, nearly all critical requests would get two seconds.
 const shortestOverloaded = time.Second / 2
 
-// longestOverloaded is the longest wait of a class.
+// longestOverloaded has the longest wait of each class.
 var longestOverloaded = [...]time.Duration{adaptive.Critical: 2 * time.Second, adaptive.Normal: 4 * time.Second, adaptive.Sheddable: 8 * time.Second}
 
 // addLoads adds the automatic limits of the request to d. An allowed decision keeps their permits; otherwise addLoads
@@ -204,8 +205,8 @@ func (o *Observation) LoadShown(i int) string {
 
 // Answered reports to the automatic limits of an allowed request that the head of the response has arrived, and
 // releases their permits. sent is the time at which the request was sent to the upstream or the handler. status is
-// the status of the response, or 0 if the client left before the head. Permits are held only until the head,
-// because overload shows in the time until the head; a long stream holds none after it. Further calls for the
+// the status of the response, or 0 if the client left before the head. Permits are held only until the head, because
+// an overload lengthens the time until the head. A long stream holds none after its head. Further calls for the
 // request do nothing.
 func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	o := adaptive.OK
@@ -218,8 +219,8 @@ func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	e.loads.Answered(d.load, sent, o)
 }
 
-// Adapts reports whether automatic limits of requests under way ("in_flight: auto") have counted the request. They
-// wait for [Engine.Answered].
+// Adapts reports whether the request holds permits of automatic limits ("in_flight: auto"), which [Engine.Answered]
+// releases.
 func (d *Decision) Adapts() bool { return d.load.Pending() }
 
 // LoadState is the state of an automatic limit of requests under way, in this process.

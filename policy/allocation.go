@@ -14,15 +14,15 @@ type allocations struct {
 	noCounter
 	shares *shares // the caps of the engine
 	list   []tenant
-	first  int   // index in the charges of the first tenant's charge
-	asked  int64 // time of these charges, in microseconds since the Unix epoch
+	first  int   // index of the charge for the first tenant's time
+	asked  int64 // the time of the charges, in microseconds since the Unix epoch
 }
 
 // tenant is a tenant that shares a limit.
 type tenant struct {
 	rule   *rule
 	charge int    // index of the limit's charge
-	key    string // the key of the tenant's time
+	key    string // the key under which the tenant's time is charged
 	weight int64
 	terms  fair.Terms
 	cap    *fair.Cap // nil if too many limits are shared
@@ -35,8 +35,8 @@ func (a *allocations) charge(_ *input, _ *charges, s *subject, first int) {
 	t.rule, t.charge, t.key, t.weight = s.rule, first, s.key, s.weight
 }
 
-// beside adds a charge of each tenant's own time: see turnPlans. Tenants above their allocation leave the reserve
-// to the others.
+// beside adds a charge for the time of each tenant: see turnPlans. If a tenant requests more than its allocation, and
+// the bucket is filled up to the reserve, the charge never fits.
 func (a *allocations) beside(in *input, c *charges) {
 	a.asked, a.first = a.shares.time(in.request.Time), len(c.list)
 	for i := range a.list {
@@ -72,11 +72,12 @@ func (t *tenant) ask(s *shares, limit *sluice.Charge, takes bool, now int64) {
 	}
 }
 
-// neverFits is the cost of the turn of a tenant that has to leave the reserve to the others. It makes the store
-// take nothing.
+// neverFits is the cost of the charge for the time of a tenant that must not use the reserve. It exceeds the capacity
+// of all turnPlans, so the store takes nothing.
 const neverFits = maxTurn + 1
 
-// plan returns the plan of turnPlans for a tenant. It holds the largest request and a fraction of a unit.
+// plan returns one of turnPlans for the tenant. The plan has room for the time of the largest request and one more
+// unit.
 func (t *tenant) plan() *sluice.Plan {
 	ahead := t.rule.sharing.ahead
 	if !t.terms.Short {
@@ -155,7 +156,7 @@ func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receip
 		if t.terms.Over && t.cap != nil {
 			wait = max(wait, t.until(r.Plan, limit, need)*time.Duration(t.cap.Parts()))
 		}
-		if c.Cost == neverFits { // even if there is room by now
+		if c.Cost == neverFits { // the reserve denied the request, even if there is room by now
 			wait = max(wait, time.Millisecond)
 		}
 	}
@@ -197,7 +198,7 @@ func (a *allocations) administer(s *Subject, c *charges, cost int64) {
 	c.list = append(c.list, turn)
 }
 
-// merge adds up the time of a tenant.
+// merge adds up the time that the parts of a request take from a tenant.
 func (a *allocations) merge(_ *together, sum, c *sluice.Charge) bool {
 	if !isTurn(c.Plan) {
 		return false
@@ -246,14 +247,14 @@ func (a *allocations) explain(_ *charges, i int) string {
 	return fmt.Sprintf("weight %d of %d active: its whole demand, since %s is enough for all, and at least %s", t.weight, p.Weights, whole, now)
 }
 
-// turnPlans count a tenant's own time, in nanoseconds. A unit takes as much time as lies between two units of the
-// tenant's allocation. The tenant can be ahead of its time by the plan's capacity, which doubles from one plan to
-// the next. All plans count alike, so a tenant can change plans when its allocation changes. But a smaller plan
-// forgets any lead beyond its capacity, so the choice must not depend on the single request.
+// turnPlans count a tenant's own time, in nanoseconds. A unit takes the time between two units at the rate of the
+// tenant's allocation. The tenant can be ahead of its time by the plan's capacity, which doubles from one plan to the
+// next. All plans count alike, so a tenant can change plans when its allocation changes. But a smaller plan forgets
+// any lead beyond its capacity, so the choice must not depend on a single request.
 var turnPlans = func() (all []*sluice.Plan) {
 	for size := int64(minTurn); size <= maxTurn; size *= 2 {
 		p, err := sluice.NewPlan(sluice.Limit{Count: int64(time.Second), Period: time.Second, Burst: size, Algorithm: sluice.GCRA})
-		if err == nil { // makes a smaller plan forget what only a larger one can hold
+		if err == nil { // WithMost makes a smaller plan forget what only a larger one can hold
 			p, err = p.WithMost(size)
 		}
 		if err != nil {
@@ -290,7 +291,8 @@ type shares struct {
 	divided divided // the store, or nil if it does not divide limits
 
 	// made is when the engine was made, in whole microseconds. Later times are measured from it by the monotonic
-	// clock: that takes half as long as reading both clocks, and setting the wall clock ends no epoch.
+	// clock: reading only this clock takes half as long as reading both, and a change of the wall clock has no
+	// effect.
 	made time.Time
 	wall int64 // made in microseconds since the Unix epoch
 
@@ -302,7 +304,7 @@ func (s *shares) begin(now time.Time) {
 	s.made = now.Add(-time.Duration(now.Nanosecond() % 1000))
 }
 
-// time returns a time, or now if it is zero, in microseconds since the Unix epoch.
+// time returns t, or the present time if t is zero, in microseconds since the Unix epoch.
 func (s *shares) time(t time.Time) int64 {
 	since := time.Duration(0)
 	if t.IsZero() {
@@ -315,8 +317,8 @@ func (s *shares) time(t time.Time) int64 {
 
 // Demand returns the demand of the tenants of shared limits on this engine in the last seconds, or nil without
 // demand. Pass it to [Engine.ReceiveDemand] of the other engines over the same store, about four times a second. The
-// result lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of all other
-// tenants. It takes some 12 KiB.
+// result lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of all other tenants.
+// It takes at most about 12 KiB.
 func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }

@@ -16,11 +16,10 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/template"
 )
 
-// Answer replaces the body of a refusal, or adds header fields to the refusal. Without Body and Bodies, the
-// built-in bodies stay.
+// Answer replaces the body of a denial, or adds header fields to the denial. Without Body and Bodies, the built-in
+// bodies stay.
 type Answer struct {
-	// Status, from 400 to 599, replaces the status of the refusal, for clients that do not know the original
-	// status.
+	// Status, from 400 to 599, replaces the status of the denial, for clients that do not know the original status.
 	Status int `json:"status,omitempty"`
 	// Headers are sent with all bodies, including the built-in ones. Headers that the integration sets, and headers
 	// about the connection, are not permitted.
@@ -31,7 +30,7 @@ type Answer struct {
 }
 
 // Body is a body in one media type, for clients with an Accept that prefers this type. Clients without a preference
-// get the first that is not HTML; only clients that name HTML get HTML.
+// get the first body that is not HTML; only clients whose Accept names HTML get HTML.
 //
 // The text is a template with the fields of [AnswerValues]: of [html/template] if Type is text/html, else of
 // [text/template]. In JSON a value goes inside a string, or, with the function json as in {{json .Rule}}, stands as
@@ -39,10 +38,10 @@ type Answer struct {
 type Body struct {
 	// Type is a media type without parameters. Text types are sent with charset=utf-8.
 	Type string `json:"type,omitempty"`
-	// File is the name of a file with the text, relative to the file of the policy. Package policyfile reads it
-	// when it compiles a policy. Programs set Text instead.
+	// File is the name of a file with the text. The name is relative to the file of the policy. Package policyfile
+	// reads the file when it compiles a policy. Programs set Text instead.
 	File string `json:"file,omitempty"`
-	Text string `json:"body,omitempty"` // at most 64 KiB; so is its output
+	Text string `json:"body,omitempty"` // the text and its output have at most 64 KiB each
 }
 
 // AnswerValues are the values that a template of a [Body] can use. They are safe to send: clients receive all of
@@ -58,9 +57,10 @@ type AnswerValues struct {
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 	Error            string   `json:"error"`
 	RetryAfter       int64    `json:"retry_after,omitempty"`
-	// Rule is the name of the rule that refuses the request; if several do, the rule with the longest wait.
+	// Rule is the name of the rule that denies the request; if several do, the name of the rule with the longest
+	// wait.
 	Rule string `json:"rule,omitempty"`
-	// Limit, Remaining and Reset are the values of the X-RateLimit fields for the rule. If a refusal has no such
+	// Limit, Remaining and Reset are the values of the X-RateLimit fields for the rule. If a denial has no such
 	// fields, Reset is the time to retry. Reset is in UTC.
 	Limit     int64     `json:"limit,omitempty"`
 	Remaining int64     `json:"remaining,omitempty"`
@@ -75,7 +75,7 @@ type OwnAnswers struct{ byStatus map[int]*OwnAnswer }
 // Answers returns the document's answers, or nil.
 func (p *Policy) Answers() *OwnAnswers { return p.answers }
 
-// For returns the answer to refusals with a status, or nil.
+// For returns the answer that replaces denials with a status, or nil.
 func (o *OwnAnswers) For(status int) *OwnAnswer {
 	if o == nil {
 		return nil
@@ -85,14 +85,14 @@ func (o *OwnAnswers) For(status int) *OwnAnswer {
 
 // OwnAnswer is a compiled [Answer]. Do not change it.
 type OwnAnswer struct {
-	Status  int               // zero: the status of the refusal
+	Status  int               // zero: the status of the denial
 	Headers map[string]string // by their canonical names
 	Exposed string            // the names of Headers, as a list for Access-Control-Expose-Headers
 	Types   []string          // media types of the bodies, HTML last
 	bodies  []*template.Template
 }
 
-// Page reports whether body i is HTML, which only clients that name HTML get.
+// Page reports whether body i is HTML, which only clients whose Accept names HTML get.
 func (o *OwnAnswer) Page(i int) bool { return o.bodies[i].Page() }
 
 // ContentType returns the Content-Type of body i.
@@ -103,7 +103,7 @@ func (o *OwnAnswer) Append(dst []byte, i int, v *AnswerValues) ([]byte, error) {
 	return o.bodies[i].Append(dst, v)
 }
 
-// answered are the statuses of refusals.
+// answered are the statuses of denials.
 var answered = []string{"400", "403", "429", "503"}
 
 const maxBodies = 8
@@ -165,7 +165,7 @@ func (c *compiler) answer(field string, status int, a *Answer) *OwnAnswer {
 
 var mediaType = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}$`)
 
-// body compiles a body. It returns nil after a complaint.
+// body compiles a body. It returns nil if the body is invalid.
 func (c *compiler) body(field string, b *Body, samples []any) *template.Template {
 	at := field + ".body"
 	if b.File != "" {
@@ -185,7 +185,7 @@ func (c *compiler) body(field string, b *Body, samples []any) *template.Template
 		c.fail(field, `write "body: …", or "file: …" with the name of a file beside the policy`, "the body of type %s is missing", b.Type)
 		return nil
 	case len(b.Text) > template.MaxSize:
-		c.fail(at, "denials have to be cheap: load the rest from elsewhere", "the body has %d bytes, the maximum is %d", len(b.Text), template.MaxSize)
+		c.fail(at, "shorten it: denials have to be cheap", "the body has %d bytes, the maximum is %d", len(b.Text), template.MaxSize)
 		return nil
 	case !utf8.ValidString(b.Text):
 		c.fail(at, "write it in UTF-8", "the body is not UTF-8")
@@ -201,7 +201,7 @@ func (c *compiler) body(field string, b *Body, samples []any) *template.Template
 	return out
 }
 
-// typeHint returns what to write in place of a type.
+// typeHint returns a hint for an invalid media type.
 func typeHint(s string) string {
 	short := map[string]string{"html": "text/html", "json": "application/json", "xml": "application/xml", "text": "text/plain", "plain": "text/plain"}
 	before, _, parameters := strings.Cut(s, ";")
@@ -218,8 +218,8 @@ func typeHint(s string) string {
 	return fmt.Sprintf("write %q", full)
 }
 
-// samples returns AnswerValues with every value that a refusal can have, and AnswerValues with only those that
-// every refusal has.
+// samples returns AnswerValues with every value that a denial can have, and AnswerValues with only those that every
+// denial has.
 func samples(refusal, status int) []any {
 	least := AnswerValues{Type: "about:blank", Title: "Title", Status: status, Detail: "A sentence.", Error: "error"}
 	if refusal == http.StatusTooManyRequests {
@@ -231,8 +231,8 @@ func samples(refusal, status int) []any {
 	return []any{&most, &least}
 }
 
-// ownHeaders checks the header fields of an answer: no field may split the answer in two, replace a field of an
-// integration, or concern the connection.
+// ownHeaders checks the header fields of an answer: no field may contain a line break, replace a field that an
+// integration sets, or concern the connection.
 func (c *compiler) ownHeaders(field string, in map[string]string) map[string]string {
 	out := make(map[string]string, len(in))
 	for _, name := range sortedKeys(in) {
@@ -266,7 +266,7 @@ func setByDoors(name string) bool {
 	return slices.Contains(ofDoors, name) || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "Ratelimit-")
 }
 
-// answers warns of an answer that is never given.
+// answers warns of an answer that is never sent.
 func (w *warner) answers() {
 	blocks := slices.ContainsFunc(w.policy.rules, func(r rule) bool { return r.block && !r.shadow })
 	if w.policy.answers.For(http.StatusForbidden) != nil && !blocks {
@@ -291,7 +291,7 @@ func (o *OwnAnswers) Lines() []string {
 	return all
 }
 
-// Form is the form of the answers to a request: how a refusal is written, and which fields report limits.
+// Form is the form of the answers to a request: how a denial is written, and which fields report limits.
 type Form uint8
 
 const (

@@ -11,22 +11,23 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// maxBlocks is the most blocks that an engine has. Adding one copies all of them.
+// maxBlocks is the most blocks that an engine can have. The number is bounded because adding a block copies all of
+// them.
 const maxBlocks = 10_000
 
-// blocked is the value of From in a [Result] with a blocked subject.
+// blocked is From in a [Result] for a rule with "block", or for a subject that [Subject.Block] blocks.
 const blocked = "block"
 
-// Block is the refusal of a subject, whatever it has used.
+// Block is a block by [Subject.Block]: until a time, all requests of a subject are denied.
 type Block struct {
 	Key   string // see [Subject.Key]
 	Until time.Time
 }
 
-// Block refuses all requests that the rule counts for the subject until a time, and charges nothing for them. The
-// block applies in this engine only, even if the policy is swapped, and whether or not the store answers. In a
-// fleet, call Block on each engine, or use an override with block. Requests that another rule exempts still pass;
-// an override that exempts the subject does not lift the block.
+// Block denies, until the given time, all requests that the rule would count for the subject, and charges nothing for
+// them. The block applies in this engine only. It outlives a change of the policy, and applies whether or not the
+// store answers. In a fleet, call Block on each engine, or use an override with block. Requests that another rule
+// exempts still pass; an override that exempts the subject does not lift the block.
 func (s *Subject) Block(until time.Time) error {
 	switch {
 	case s.engine.Policy().watchOnly:
@@ -41,13 +42,13 @@ func (s *Subject) Block(until time.Time) error {
 	return s.engine.changeBlocks(func(all map[string]int64) { all[s.key] = until.UnixMicro() })
 }
 
-// Unblock lifts a block.
+// Unblock lifts the block that Block has set.
 func (s *Subject) Unblock() {
 	_ = s.engine.changeBlocks(func(all map[string]int64) { delete(all, s.key) }) // removing one never exceeds maxBlocks
 }
 
-// Blocked reports whether Block has blocked the subject, and until when. An override may block it too:
-// see Override.
+// Blocked reports whether Block has blocked the subject, and until when. An override can block the subject, too: see
+// Override.
 func (s *Subject) Blocked() (until time.Time, yes bool) {
 	at := s.engine.blocksNow()[s.key]
 	return time.UnixMicro(at), at > time.Now().UnixMicro()
@@ -74,7 +75,7 @@ func (e *Engine) blocksNow() map[string]int64 {
 	return nil
 }
 
-// changeBlocks replaces the blocks by a changed copy, without the expired ones.
+// changeBlocks replaces the blocks with a changed copy, which has no expired blocks.
 func (e *Engine) changeBlocks(change func(map[string]int64)) error {
 	e.blocking.Lock()
 	defer e.blocking.Unlock()
@@ -91,17 +92,17 @@ func (e *Engine) changeBlocks(change func(map[string]int64)) error {
 	return nil
 }
 
-// blockedSubject is a subject of the request that is blocked.
+// blockedSubject is a blocked subject of the request.
 type blockedSubject struct {
 	rule         *rule
 	from, source string // see Result
 	until        int64  // in microseconds since the Unix epoch; 0: no end
 	key          string
-	shadow       bool // it does not refuse the request
+	shadow       bool // it does not deny the request
 }
 
-// isBlocked reports whether the subject of the key in s.keys is blocked: by the engine, or by an override that ends
-// at until.
+// isBlocked reports whether the subject of the key in s.keys is blocked, by the engine or by an override that ends at
+// until. If so, isBlocked adds the subject to s.blocked.
 func (s *subjects) isBlocked(in *input, r *rule, by *resolved, until int64, shadow bool) bool {
 	inEngine := int64(0)
 	if !shadow {
@@ -129,8 +130,8 @@ func (s *subjects) blockedUntil(in *input) int64 {
 	return 0
 }
 
-// refuseBlocked refuses the request if one of its subjects is blocked. In that case nothing is taken, and the state
-// of the limits is unknown.
+// refuseBlocked denies the request if one of its subjects is blocked, and reports whether it has done so. Nothing is
+// taken for such a request, and the state of the limits is unknown.
 func (d *Decision) refuseBlocked(w *work) bool {
 	for i := range w.subjects.blocked {
 		if b := &w.subjects.blocked[i]; !b.shadow {
@@ -141,7 +142,7 @@ func (d *Decision) refuseBlocked(w *work) bool {
 	return d.Blocked != ""
 }
 
-// lasts returns how long the block lasts, or [sluice.Never].
+// lasts returns how long the block lasts, or [sluice.Never] if it has no end.
 func (b *blockedSubject) lasts(in *input) time.Duration {
 	if b.until == 0 {
 		return sluice.Never
@@ -159,7 +160,7 @@ func (m *matches) barred() *rule {
 	return nil
 }
 
-// refuseBarred refuses a request that a rule with "block" blocks. Nothing is counted for it.
+// refuseBarred denies a request that a rule with "block" blocks. No rule counts the request.
 func refuseBarred(d *Decision, by *rule) {
 	d.Blocked, d.RetryAfter = by.name, sluice.Never
 }

@@ -15,7 +15,7 @@ import (
 
 // Change is a setting in which two policies differ: see [Policy.Changes].
 type Change struct {
-	Rule  string // its name; empty for a setting of the whole document
+	Rule  string // the name of the rule; empty for a setting of the whole document
 	Field string // the name of the setting, such as "limit"; empty if the whole rule is new or gone
 	// Was and Is are the old and the new value if they fit in a line of text. A value that is not set is empty.
 	Was, Is string
@@ -92,7 +92,8 @@ func (p *Policy) Changes(old *Policy) (all []Change) {
 	return all
 }
 
-// lineOf returns a value as a line of text, or "" if the value is zero or of another type.
+// lineOf returns the value of a setting as a line of text. It returns "" for a zero value and for values that do not
+// fit in a line.
 func lineOf(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -113,8 +114,8 @@ func lineOf(v any) string {
 	return ""
 }
 
-// Restart is a limit that starts from zero because its kind has changed, so that the old counts have no meaning. A
-// new burst, or a new count of a window or a log, is not such a change.
+// Restart is a limit whose counts start from zero, because its kind or the key of its rule has changed. A new burst,
+// or a new count of a window or a log, is not such a change.
 type Restart struct {
 	Rule string
 	From string // "rule", "tier:pro" or "override", as in a [Result]
@@ -123,8 +124,8 @@ type Restart struct {
 	Was, Is string
 }
 
-// Restarts returns the limits that start from zero when p takes the place of old, in the order of the rules of p.
-// Rules are matched by name; rules that only one policy has are left out.
+// Restarts returns the limits that start from zero when p replaces old, in the order of the rules of p. Rules are
+// matched by name; rules that only one policy has are left out.
 func (p *Policy) Restarts(old *Policy) (all []Restart) {
 	for i := range p.rules {
 		r := &p.rules[i]
@@ -159,7 +160,7 @@ func (p *Policy) restarts(r *rule, before *Policy, old *rule) (all []Restart) {
 	return all
 }
 
-// sameKey reports whether a request has the same key under both rules.
+// sameKey reports whether the keys of both rules have the same parts, in the same order, and the same hash tag.
 func sameKey(a, b *rule) bool {
 	return slices.Equal(a.together, b.together) &&
 		slices.Equal(a.key.Names(), b.key.Names())
@@ -176,7 +177,7 @@ func limitText(p *sluice.Plan) string {
 // They are the same in every process. The fingerprint is empty for a policy that was not compiled from a document.
 func (p *Policy) Fingerprint() string { return p.fingerprint }
 
-// identify gives a policy its fingerprint and the list of its rules.
+// identify sets the fingerprint of a policy, and the names of its rules and tiers.
 func (p *Policy) identify(doc Document) {
 	p.names = make([]string, len(p.rules))
 	for i := range p.rules {

@@ -12,7 +12,7 @@ type charges struct {
 	results  []Result         // in the memory of the decision
 	subjects []*subject       // the subject of each result
 	receipts []sluice.Receipt // one for each charge
-	costs    []int64          // during a preview, which charges 0: the real costs of the charges
+	costs    []int64          // the real costs of the charges during a preview, which charges 0
 	began    time.Time        // start of the Take, if a rule depends on the outcome
 	made     time.Time        // Time of the request, if a rule depends on the outcome
 
@@ -44,7 +44,7 @@ func (c *charges) reset() {
 	for _, k := range c.active {
 		k.reset()
 	}
-	c.once.reset() // one part of a request may be a repeat because of another part's ID
+	c.once.reset() // even without an ID: a part can be a repetition because of another part's ID
 	c.using, c.active = 0, c.active[:0]
 }
 
@@ -69,7 +69,7 @@ func (w *work) charge(malformed bool) {
 		c.use(1 << countsIDs)
 	}
 	if n := w.subjects.limits; n > cap(c.results) {
-		c.results = make([]Result, 0, n) // no spare capacity, because the caller of Decide keeps it
+		c.results = make([]Result, 0, n) // no spare capacity, because callers of Decide keep the results
 	}
 	subjects := w.subjects.list
 	for i := range subjects {
@@ -124,7 +124,7 @@ func (c *charges) complete(in *input) {
 	c.expect(in)
 }
 
-// expect makes room for the receipts of the charges.
+// expect makes room for the receipts of the charges. If a rule depends on the outcome, expect notes the time.
 func (c *charges) expect(in *input) {
 	if n := len(c.list); n > cap(c.receipts) {
 		c.receipts = make([]sluice.Receipt, n)

@@ -19,11 +19,11 @@ import (
 const maxKeyParts = 8
 
 // Compile checks a document and compiles it to a policy. The policy keeps the document's rules, overrides and
-// subjects, so do not change them afterwards. The error is an [Errors] that lists what is wrong.
+// subjects, so do not change them afterwards. The error is an [Errors] that lists the problems.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 
-// CompileAt is Compile for a document that comes from a file. The function where returns the file and line of the
-// field with a path (see [Problem]), for the texts of problems and warnings. It may be nil.
+// CompileAt is Compile for a document that comes from a file. The function where returns the file and line of a
+// field, by the path of the field (see [Problem]). Problems and warnings contain them. where may be nil.
 func CompileAt(doc Document, where func(path string) (file string, line int)) (*Policy, error) {
 	c := newCompiler(where)
 	p := c.compile(&doc)
@@ -35,13 +35,13 @@ func CompileAt(doc Document, where func(path string) (file string, line int)) (*
 	return p, nil
 }
 
-// compiler checks a document, and gathers every problem on the way. Its methods return a zero value, or false, for
-// a field that they have complained about.
+// compiler checks a document, and collects all problems. Its methods return a zero value, or false, for a field that
+// they have complained about.
 type compiler struct {
 	where     func(path string) (file string, line int)
-	list      string // the list that has the current item: "rules", "overrides" or "subjects"; empty for the document itself
+	list      string // the list with the current item: "rules", "overrides" or "subjects"; empty for the document itself
 	item      int    // the index of the current item
-	rule      string // its name
+	rule      string // the name of the rule to which the item belongs
 	problems  Errors
 	texts     map[string]sluice.Limit
 	plans     map[sluice.Limit]*sluice.Plan
@@ -246,8 +246,8 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	slices.SortFunc(out.tiers, func(a, b tierLimits) int { return strings.Compare(a.tier, b.tier) })
 }
 
-// defaultAmbiguous is the default of ambiguous. Rules that count by a body mostly guard accounts, and honest
-// clients send the name of an account in one plain way.
+// defaultAmbiguous returns the default of ambiguous. Rules that count by a body mostly guard accounts, and honest
+// clients send the names of accounts in a form that all servers read alike.
 func defaultAmbiguous(r *rule) ambiguous {
 	if len(r.bodies) > 0 || r.needs().Any((*parts.Part).ReadsBody) {
 		return refuseAmbiguous
@@ -260,11 +260,14 @@ func (r *Rule) OnlyClassifies() bool {
 	return r.Class != "" && r.Limit == "" && len(r.Limits) == 0 && r.InFlight == InFlight{} && r.Distinct == Distinct{} && r.Share.isZero() && !r.Exempt && !r.Block
 }
 
-// checkUncounted complains about settings that have no meaning in a rule that exempts or blocks.
+// checkUncounted complains about settings that have no meaning in a rule that exempts, blocks or only classifies.
 func (c *compiler) checkUncounted(r *Rule) {
-	field, kind := "exempt", "an exempt"
-	if r.Block {
-		field, kind = "block", "a blocking"
+	hint, kind := "remove \"exempt\" if the rule is to count", "an exempt rule"
+	switch {
+	case r.Block:
+		hint, kind = "remove \"block\" if the rule is to count", "a blocking rule"
+	case !r.Exempt:
+		hint, kind = "write for example \"limit: 100/minute\" if the rule is to count", "a rule with a class and no limit"
 	}
 	if r.Exempt && r.Block {
 		c.fail("block", "remove one of them", "a rule either exempts or blocks")
@@ -275,10 +278,10 @@ func (c *compiler) checkUncounted(r *Rule) {
 		{"answer", r.Answer != "" && r.Exempt}, {"over", r.Over != ""},
 		{"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 		{"on_error", r.OnError != ""}, {"consistency", r.Consistency != ""}, {"shadow", r.Shadow && !r.Block}, {"show_key", r.ShowKey != ""}, {"enforce", r.Enforce != ""},
-	}, fmt.Sprintf("remove %q, if it is to count", field), kind+" rule counts nothing and has no %s")
+	}, hint, kind+" counts nothing and has no %s")
 }
 
-// setting is a field of a rule, and whether it is set.
+// setting is the name of a field of a rule, and whether the field is set.
 type setting struct {
 	name string
 	set  bool
@@ -346,7 +349,7 @@ func (c *compiler) ambiguous(value string) ambiguous {
 
 var nameSyntax = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
-// checkName complains about a name that would not read well in a key or a header.
+// checkName complains about a name that cannot be part of a key or a header as it is.
 func (c *compiler) checkName(field, what, s string) bool {
 	if nameSyntax.MatchString(s) {
 		return true
@@ -413,7 +416,7 @@ func (c *compiler) parts(of string, texts []string, all parts.List) parts.List {
 	return all
 }
 
-// until reads an end, in microseconds since the Unix epoch; 0 is never.
+// until reads the end of an override or a subject, in microseconds since the Unix epoch; 0 means no end.
 func (c *compiler) until(text string) int64 {
 	if text == "" {
 		return 0

@@ -97,7 +97,7 @@ func (c *compiler) canonicalHeader(field, s string) string {
 // explanations.
 type attributeCondition struct{ name, value, text string }
 
-// attributePrefix precedes the name of an attribute in an explanation. The name of a header never looks like that,
+// attributePrefix precedes the name of an attribute in an explanation. The name of a header never starts like this,
 // because it has no spaces.
 const attributePrefix = "the attribute "
 
@@ -127,7 +127,7 @@ func (c *compiler) attributes(values map[string]string) (all []attributeConditio
 // clientSet is a set of addresses in a condition of a rule: a list of the document, or all networks that the rule
 // itself names.
 type clientSet struct {
-	list string         // its name, or ""
+	list string         // the name of the list, or ""
 	own  []netip.Prefix // the networks that the rule itself names
 	*networks.Set
 }
@@ -141,7 +141,7 @@ func (c *clientSet) name(a netip.Addr) string {
 	return c.own[i].String()
 }
 
-// setWith returns the first of the sets that has the address, or nil.
+// setWith returns the first of the sets that contains the address, or nil.
 func setWith(sets []*clientSet, a netip.Addr) *clientSet {
 	for _, s := range sets {
 		if s.Contains(a) {
@@ -154,7 +154,7 @@ func setWith(sets []*clientSet, a netip.Addr) *clientSet {
 // asksForClient reports whether the rule has conditions on the address of the client.
 func (r *rule) asksForClient() bool { return len(r.clients)+len(r.notClients) > 0 }
 
-// unmetClient returns the condition on its address that the client does not meet, or "". A client without an
+// unmetClient returns the setting whose condition the address of the client does not meet, or "". A client without an
 // address is in no list, and an exemption with not_clients does not exempt it.
 func (r *rule) unmetClient(in *input) string {
 	a := in.x.Address()
@@ -193,7 +193,7 @@ func (r *rule) whyNotClient(in *input, condition string) string {
 	return fmt.Sprintf("client %v is in %s", a, set.name(a))
 }
 
-// maxNamed is the most networks of a rule that an explanation names one by one.
+// maxNamed is the most networks of a rule that an explanation lists.
 const maxNamed = 5
 
 func namesOf(sets []*clientSet) string {
@@ -212,8 +212,8 @@ func namesOf(sets []*clientSet) string {
 	return spelling.OneOf(all)
 }
 
-// isNetwork reports whether an entry of clients can only be meant as an address or a network. The name of a list
-// starts with a letter.
+// isNetwork reports whether an entry of clients is an address or a network, and not the name of a list. The name of a
+// list starts with a letter.
 func isNetwork(s string) bool {
 	return strings.ContainsAny(s, ":/") || strings.IndexFunc(s, unicode.IsDigit) == 0
 }
@@ -234,8 +234,8 @@ func (c *compiler) readLists(lists map[string]List) {
 	}
 }
 
-// maxBadEntries is the most errors about the entries of one list: in a file that is not a list, every line is an
-// error.
+// maxBadEntries is the most errors about the entries of one list. In a file that is not a list, every line would be
+// an error.
 const maxBadEntries = 20
 
 func (c *compiler) networks(field string, texts []string) []netip.Prefix {
@@ -402,8 +402,9 @@ func (w *work) checkBody(r *rule) (*bodyCondition, verdict) {
 	return nil, meets
 }
 
-// meetsBody reports whether a rule that exempts or blocks applies by its conditions on the body. A doubtful body is
-// blocked and not exempt. If the body could not be read, the request is denied elsewhere.
+// meetsBody reports whether the body meets the conditions of a rule that exempts or blocks. If a field is doubtful, a
+// block applies, and an exemption does not. If the body could not be read, a block does not apply; lacks then notes
+// why the request is denied.
 func (w *work) meetsBody(r *rule) bool {
 	b, v := w.checkBody(r)
 	if v == doubtful && r.block && w.x.BodyFault() != "" {
@@ -413,8 +414,8 @@ func (w *work) meetsBody(r *rule) bool {
 	return v == meets || v == doubtful && r.block
 }
 
-// matchBodies drops the rules with a condition on the body that the request does not meet. It reads the body only for
-// such conditions.
+// matchBodies drops the rules with a condition on the body that the request does not meet. It reads the body only if
+// a rule has such a condition.
 func (w *work) matchBodies() {
 	if w.policy.readsBody {
 		w.dropUnmet()
@@ -431,7 +432,8 @@ func (w *work) dropUnmet() {
 	})
 }
 
-// lacks notes that a rule denies the request for a doubtful condition on its body, if the rule denies at all.
+// lacks notes the field for which a rule denies the request, because the condition on it is doubtful. If the rule is
+// a shadow or has Enforce, lacks notes it in pardoned.
 func (w *work) lacks(r *rule, b *bodyCondition) {
 	l := w.lackOf(&b.part)
 	switch {
@@ -442,7 +444,7 @@ func (w *work) lacks(r *rule, b *bodyCondition) {
 	}
 }
 
-// lackOf returns the lack of a part that was read and has no value.
+// lackOf returns what the request lacks if p was read and has no value.
 func (in *input) lackOf(p *parts.Part) lack {
 	if fault := in.x.BodyFault(); fault != "" && p.ReadsBody() {
 		return lack{part: fault}
@@ -450,7 +452,7 @@ func (in *input) lackOf(p *parts.Part) lack {
 	return lack{p.String(), in.x.Garbled()}
 }
 
-// unreadable returns why a request with a body that no rule can read is denied, or "".
+// unreadable returns what the request lacks if it is denied because a rule cannot use its body, or "".
 func (w *work) unreadable() string {
 	estimates := slices.ContainsFunc(w.subjects.list, func(s subject) bool { return s.rule.estimatesStrictly() })
 	if estimates {

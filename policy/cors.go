@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// CrossOrigin are the other origins from which pages may read the answers of an integration. A nil CrossOrigin
-// permits none.
+// CrossOrigin is the set of other origins whose pages are permitted to read the responses of an integration. A nil
+// CrossOrigin is empty.
 type CrossOrigin struct {
 	origins     []origin
 	any         bool // every origin
@@ -30,7 +30,7 @@ type origin struct {
 // CORS returns the document's cors, or nil.
 func (p *Policy) CORS() *CrossOrigin { return p.cors }
 
-// Allows reports whether pages of the origin may read answers.
+// Allows reports whether pages of the origin are permitted to read responses.
 func (c *CrossOrigin) Allows(o string) bool {
 	if c == nil || o == "" {
 		return false
@@ -46,10 +46,10 @@ func (c *CrossOrigin) Allows(o string) bool {
 	return false
 }
 
-// Any reports whether pages of every origin may read answers.
+// Any reports whether pages of every origin are permitted to read responses.
 func (c *CrossOrigin) Any() bool { return c != nil && c.any }
 
-// Credentials reports whether pages that may read answers may also send cookies.
+// Credentials reports whether pages that are permitted to read responses can also send cookies.
 func (c *CrossOrigin) Credentials() bool { return c != nil && c.credentials }
 
 func (o *origin) matches(s string) bool {
@@ -64,8 +64,8 @@ func (o *origin) matches(s string) bool {
 	return ok && middle != "" && strings.Trim(middle, "abcdefghijklmnopqrstuvwxyz0123456789-.") == ""
 }
 
-// exempts reports whether r is a preflight, and preflights are exempt. Browsers send preflights by themselves;
-// pages cannot.
+// exempts reports whether preflights are exempt, and r has the form of one. In browsers, a page cannot send such a
+// request itself.
 func (c *CrossOrigin) exempts(r *Request) bool {
 	if c == nil || !c.preflights || r.Method != http.MethodOptions || len(r.Header["Access-Control-Request-Method"]) != 1 {
 		return false
@@ -85,9 +85,9 @@ var notInPreflights = []string{
 	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "Authorization", "Cookie", "X-Api-Key",
 }
 
-// exemptsPreflight reports whether the request is a preflight that nothing counts. Any client can write one, and
-// some frameworks answer OPTIONS as they answer POST. So an exempt preflight has no body, and no rule for its path
-// counts by a query or a body.
+// exemptsPreflight reports whether the request is an exempt preflight. Any client can send a preflight, and some
+// frameworks answer OPTIONS as they answer POST. So an exempt preflight has no body, and no rule for its path counts
+// by a query or a body.
 func (p *Policy) exemptsPreflight(w *work) bool {
 	return p.cors.exempts(w.request) && !w.meetsTyped() && w.bodiless()
 }
@@ -105,8 +105,8 @@ func (r *rule) countsTyped() bool {
 	return r.needsBody || r.key.Any((*parts.Part).Folds) || r.reads.Any((*parts.Part).Folds)
 }
 
-// meetsTyped reports whether a rule that counts by a query or a body matches the path of the request, in any way to
-// read it. Methods are ignored, because a preflight is for a request with another method.
+// meetsTyped reports whether a rule that counts by a query or a body matches any reading of the path of the request.
+// Methods are ignored, because a preflight announces a request with another method.
 func (w *work) meetsTyped() bool {
 	x := &w.policy.index
 	for _, r := range x.typed {

@@ -22,12 +22,12 @@ import (
 type Cost struct {
 	// Default is the cost without the header: 1 if zero.
 	Default int64 `json:"default,omitempty"`
-	// Header is the header of the request with the cost. If it has several values, the largest counts. A value
+	// Header is the request header that contains the cost. If it has several values, the largest counts. A value
 	// above Max counts as Max, 0 counts as 1, and a value that is not a whole number counts as Default.
 	Header string `json:"header,omitempty"`
-	// Max is the largest cost. It is needed with a header of the request or the response.
+	// Max is the largest cost. It is required if the cost comes from a header of the request or the response.
 	Max int64 `json:"max,omitempty"`
-	// ResponseHeader is the header of the response with the cost. If it has several values, the largest counts. A
+	// ResponseHeader is the response header that contains the cost. If it has several values, the largest counts. A
 	// value above Max counts as Max, and with 0 the request costs nothing. If the value is missing or not a whole
 	// number, the cost is the estimate. Clients see this header.
 	ResponseHeader string `json:"response_header,omitempty"`
@@ -45,12 +45,14 @@ type Cost struct {
 	// such as "usage.total_tokens", to its weight, which may be negative. If a path occurs several times, as in
 	// server-sent events or JSON lines, its last number counts. The sum is rounded up.
 	ResponseJSON map[string]Decimal `json:"response_json,omitempty"`
-	// Estimate is charged before the response, and the difference from the final cost after it. If the difference
-	// does not fit, the key owes the rest: its requests are refused until the limit has made up for it.
+	// Estimate is charged before the response, and the difference between the estimate and the final cost after it.
+	// If the difference does not fit, the key owes the rest: its requests are denied until the debt has drained or
+	// expired.
 	Estimate Estimate `json:"estimate,omitzero"`
-	// Unknown is the cost of a response that breaks off: with "estimate", the estimate; by default, the cost of the
-	// part that was received, at most the estimate. A complete response that does not report its cost always costs
-	// the estimate or, if that is more, the cost that was seen.
+	// Unknown is the cost of a response that breaks off, or that has a status of 400 or above and does not report its
+	// cost: with "estimate", the estimate; by default, the cost of the part that was received, at most the estimate.
+	// Any other complete response that does not report its cost costs the estimate or, if that is more, the cost of
+	// the part that was received.
 	Unknown string `json:"unknown,omitempty"`
 	// Usage is "ask" to add stream_options.include_usage to streamed requests in OpenAI's format that
 	// do not set stream_options: without it the response reports no tokens. Clients then receive one more event.
@@ -67,7 +69,7 @@ func (c Cost) MarshalJSON() ([]byte, error) {
 	return json.Marshal(costObject(c))
 }
 
-// isPlain reports whether the cost is a number.
+// isPlain reports whether the cost is only a number. rest is a copy of c, which isPlain changes.
 func (c *Cost) isPlain(rest *Cost) bool {
 	rest.Default = 0
 	return rest.IsZero()
@@ -87,9 +89,9 @@ func (c *Cost) UnmarshalJSON(data []byte) error {
 // IsZero reports whether nothing is set.
 func (c Cost) IsZero() bool { return reflect.ValueOf(c).IsZero() }
 
-// Count selects the requests that a rule counts in the end. Until the response, all requests are counted, so that
-// no client can exceed the limit with simultaneous requests. Requests that do not count are given back after the
-// response: see [Engine.Settle]. A request with an unknown outcome counts.
+// Count selects the requests that a rule counts in the end. Until the response, all requests are counted, so that no
+// client can exceed the limit with simultaneous requests. The units of requests that do not count are refunded after
+// the response: see [Engine.Settle]. A request with an unknown outcome counts.
 type Count struct {
 	// Status lists the response statuses with which a request counts, such as "401", or "4xx" for a whole class.
 	// Empty means all. The status of an upgraded connection is 101.
@@ -134,7 +136,7 @@ type cost struct {
 	usd            bool   // the cost is in micro-USD, by the prices of the policy
 	unit           Unit
 	usage          *usageCost
-	varies         bool // with the request: it has a header or usage
+	varies         bool // the cost depends on the request: it has a header or usage
 }
 
 func (c *compiler) cost(in *Cost) cost {
@@ -146,7 +148,7 @@ func (c *compiler) cost(in *Cost) cost {
 	case in.Estimate != Estimate{}:
 		c.fail("cost.estimate", "add \"response_header: X-Cost\" or \"tokens: total\"", "an estimate needs a cost that the response reports")
 	case in.Unknown != "" || in.Usage != "":
-		c.fail("cost", "add \"tokens: total\"", "unknown and usage need a cost in the body of the response")
+		c.fail("cost", "add \"tokens: total\"", "the settings \"unknown\" and \"usage\" need a cost in the body of the response")
 	case in.Header == "" && in.Max != 0:
 		c.fail("cost", "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
 	case in.Header == "":
@@ -192,8 +194,8 @@ func (c *compiler) costFromResponse(in *Cost) cost {
 	return out
 }
 
-// costFromHeader checks the largest cost of a header or a body, and the default cost in the field of the given
-// name.
+// costFromHeader checks two fields of a cost from a header or a body: max, and the field called name, which is the
+// default or the estimate.
 func (c *compiler) costFromHeader(name string, without, most int64) {
 	switch {
 	case most == 0:
@@ -253,8 +255,8 @@ func (c *compiler) checkOutcome(r *rule) {
 	c.fail(field, "use another algorithm", "a leaky_bucket assigns each request a turn, which the response cannot take back")
 }
 
-// fromHeader returns the cost in the header of a request. If there are several values the largest counts; it is
-// capped at max, 0 becomes 1, and anything but a whole number becomes the default.
+// fromHeader returns the cost in the header of a request. A value above max counts as max, 0 counts as 1, and a value that is
+// not a whole number counts as the default. If there are several values, the largest counts.
 func (c *cost) fromHeader(h http.Header) int64 {
 	most := int64(0)
 	for _, v := range h[c.header] {
@@ -291,7 +293,8 @@ func times(one, n int64) int64 {
 	return one * n
 }
 
-// atMost returns how much of the reported cost is charged, after the given estimate.
+// atMost returns how much of the reported cost is charged in all. estimate is the part that was charged before the
+// response.
 func (c *cost) atMost(reported, estimate int64) int64 {
 	if c.max == 0 || !c.isReported() || reported <= estimate {
 		return reported
@@ -304,8 +307,8 @@ func (r *rule) settles() bool { return r.counts != nil || r.cost.isReported() }
 
 // counting selects the requests that count.
 type counting struct {
-	status []statusRange // none: all
-	unless string        // canonical
+	status []statusRange // empty: all
+	unless string        // canonical name of a header field
 }
 
 // statusRange is a status, or a class of statuses.
@@ -341,8 +344,8 @@ func isYes(s string) bool {
 // isReported reports whether the response reports the cost.
 func (c *cost) isReported() bool { return c.responseHeader != "" || c.bytes > 0 || c.usage != nil }
 
-// after returns the cost by the outcome. It is the estimate if the outcome reports no cost. known is false if the
-// outcome does not have the cost yet.
+// after returns the cost according to the outcome. It is the estimate if the outcome reports no cost. known is false
+// if the outcome does not have the cost yet.
 func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
 	switch {
 	case !c.isReported():

@@ -6,15 +6,15 @@ import "github.com/sluicehq/sluice"
 // a counter of each kind, with the state of this decision. The methods are called in this order, and only if the
 // request uses the kind.
 type counter interface {
-	// reset forgets the last decision.
+	// reset forgets the previous decision.
 	reset()
 	// charge is called for each subject of a rule with the counter. It may change the charges of the subject's
 	// limits, c.list[first:].
 	charge(in *input, c *charges, s *subject, first int)
-	// beside appends charges. They have no results.
+	// beside appends charges, which have no results.
 	beside(in *input, c *charges)
-	// preview changes the receipts of the counter's charges, which took nothing, to the receipts of a Take with
-	// their costs.
+	// preview changes the receipts of the counter's charges, which took nothing, to the receipts that a Take of the
+	// real costs would return.
 	preview(in *input, c *charges)
 	// taken reads the receipts of a Take or a preview.
 	taken(in *input, c *charges)
@@ -32,7 +32,7 @@ type counter interface {
 	explain(c *charges, i int) string
 }
 
-// counterKind is a kind of counters.
+// counterKind is a kind of counter.
 type counterKind struct {
 	applies func(*rule) bool       // reports whether a rule has such a counter
 	of      func(*charges) counter // returns the counter of a decision

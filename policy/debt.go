@@ -10,12 +10,13 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// A key may owe at most overruns times the largest cost, if no rule bounds the number of its requests under way.
+// If no rule bounds the number of requests of a key under way, the key can owe at most overruns times the largest
+// cost.
 const overruns = 64
 
-// keep sets how many units the states of each limit keep: the units of the largest limit that counts in the same
-// state, and the debt that a key may have. So a request under a smaller limit does not cut off units that were
-// taken under a larger one.
+// keep sets how many units the states of each limit can keep: the units of the largest limit that counts in the same
+// state, and the largest debt of a key. So a request under a smaller limit does not cut off units that were taken
+// under a larger one.
 func (c *compiler) keep(p *Policy) {
 	c.list = "rules"
 	for i := range p.rules {
@@ -103,13 +104,13 @@ type keptKey struct {
 	capacity, debt int64
 }
 
-// debtOf returns how many units a key of the rule may owe.
+// debtOf returns how many units a key of the rule can owe.
 func (p *Policy) debtOf(r *rule) int64 {
 	if !r.cost.isReported() {
 		return 0
 	}
 	largest := r.cost.max
-	if largest == 0 { // the bytes of the response are measured here, and may cost a whole limit
+	if largest == 0 { // without a max, a response can cost a whole limit
 		largest = r.largest()
 	}
 	at := int64(overruns)
@@ -123,7 +124,7 @@ func (p *Policy) debtOf(r *rule) int64 {
 }
 
 // atOnce returns how many requests of a key of the rule can be under way at once, or 0 if no rule with in_flight
-// bounds them. Such a rule has the same key, and matches at least the same requests.
+// bounds them. Only a rule with the same key that matches at least the same requests bounds them.
 func (p *Policy) atOnce(r *rule) (most int64) {
 	for i := range p.rules {
 		o := &p.rules[i]
@@ -137,30 +138,29 @@ func (p *Policy) atOnce(r *rule) (most int64) {
 	return most
 }
 
-// Debt is how much a key may owe under a limit of a rule with a cost from the response: see [Engine.Settle].
+// Debt is how much a key can owe under a limit of a rule with a cost from the response: see [Engine.Settle].
 type Debt struct {
 	Rule  string
 	Limit sluice.Limit
-	Units int64 // how many units a key may owe, on top of the largest limit that shares the count
-	// Largest is the largest cost that is charged, in units of Limit, or 0 if the response's body is measured and
-	// the cost has no max.
+	Units int64 // how many units a key can owe, in addition to the largest limit that shares the count
+	// Largest is the largest cost that is charged, in units of Limit, or 0 if the cost has no max.
 	Largest int64
 	// AtOnce is how many requests of a key can be under way, or 0 if no rule bounds them.
 	AtOnce int64
-	// Reserved is what is charged before the response for a short request that sets no maximum of its output, and
-	// Fit is how many such requests fit at once. Both are 0 unless the rule reads the response's body.
+	// Reserved is the charge before the response for a short request that sets no maximum of its output, and Fit is
+	// the number of such requests that fit at once. Both are 0 unless the rule reads the response's body.
 	Reserved, Fit int64
 	Unit          Unit
 	// Unseen reports that reasoning tokens are not charged if the response breaks off before it reports them, for
 	// example because the client leaves early: see Cost.Unknown.
 	Unseen bool
-	// Unlimited reports that the rule refuses nothing, because it is a shadow or has "over: mark".
+	// Unlimited reports that the rule denies nothing, because it is a shadow or has "over: mark".
 	Unlimited bool
-	// Lockout is the longest time for which a key with the largest debt is refused.
+	// Lockout is the longest time for which the requests of a key with the largest debt are denied.
 	Lockout time.Duration
 }
 
-// Debts returns how much keys may owe under each limit of a rule and of its tiers, for rules with a cost from the
+// Debts returns how much keys can owe under each limit of a rule and of its tiers, for rules with a cost from the
 // response, in the order of the document.
 func (p *Policy) Debts() (all []Debt) {
 	for i := range p.rules {
@@ -206,7 +206,7 @@ func (r *rule) reserved(p *sluice.Plan) (units, fit int64) {
 	return units, p.Capacity / units
 }
 
-// reservations warns of a limit in which one request under way leaves no room for another.
+// reservations warns of a limit under which one request under way leaves no room for another.
 func (w *warner) reservations(r *rule) {
 	if r.cost.usage == nil || r.neverRefuses() {
 		return
@@ -214,7 +214,7 @@ func (w *warner) reservations(r *rule) {
 	for _, l := range r.allLimits() {
 		if units, fit := r.reserved(l.plan); fit < 2 {
 			w.add(r, "", "lower the estimate (estimate: {output: 500}), or raise the limit or its burst",
-				"a request that does not limit its output is charged %s of %v until its response has ended, so that no second one fits until then", l.plan.Limit.Amount(units), l.plan.Limit)
+				"a request that does not limit its output is charged %s of %v until its response has ended, so no second request fits until then", l.plan.Limit.Amount(units), l.plan.Limit)
 		}
 	}
 }
@@ -228,13 +228,13 @@ func (w *warner) debt(r *rule) {
 		largest := money.Units(r.cost.max, l.plan)
 		if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < largest-money.Units(r.cost.fixed, l.plan) {
 			w.add(r, "", "lower the cost's max, or use another algorithm, a smaller burst or a shorter or rounder period",
-				"a response may cost %s, but under %v a key can owe at most %s: the rest is not charged",
-				l.plan.Limit.Amount(largest), l.plan.Limit.Amount(owed), l.plan.Limit)
+				"a response may cost %s, but under the limit %v a key can owe at most %s: the rest is not charged",
+				l.plan.Limit.Amount(largest), l.plan.Limit, l.plan.Limit.Amount(owed))
 		}
 	}
 }
 
-// lockout returns the longest time for which a state with as many units as it keeps refuses a cost.
+// lockout returns the longest time for which a cost does not fit after the state has kept as many units as it can.
 func lockout(p *sluice.Plan, cost int64) time.Duration {
 	begin := int64(0)
 	if p.Kernel == kernel.Window {

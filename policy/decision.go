@@ -14,13 +14,13 @@ import (
 type Decision struct {
 	// Allowed reports that the request may pass, after Delay.
 	Allowed bool
-	// Exempt reports that a rule exempts the request, or that cors exempts preflights: nothing was counted, and
-	// Results is empty.
+	// Exempt reports that a rule exempts the request, or that it is a preflight, which cors exempts. Nothing was
+	// counted, and Results is empty.
 	Exempt bool
 	// Degraded reports that the shared store did not answer, and that each rule's on_error decided in its place.
 	Degraded bool
 	// Unavailable reports that the request is denied because the store did not answer, and not because of a limit.
-	// RetryAfter is then the time to retry.
+	// RetryAfter is then the wait before a retry.
 	Unavailable bool
 	// Missing is what a request lacks for a decision: "an unambiguous path", if servers could read it in too many
 	// ways, or a key part that a rule with "missing: refuse" requires, for example "header:X-API-Key". Such a
@@ -47,7 +47,7 @@ type Decision struct {
 	Now int64
 	// Err is the error of the store, for a log.
 	Err error
-	// Form is the form of the answer by the Answer of a [Rule].
+	// Form is the form of the answer, which follows from the Answer of a [Rule].
 	Form Form
 	// CallID is the ID of the JSON-RPC request in the body, as JSON: a string or a number, or null for a batch. It is
 	// set if Form is [MCP] and the request is denied or delayed, and empty if the body is no such request.
@@ -66,8 +66,8 @@ type Decision struct {
 	made      uint64         // the ID as a number, if the request has no ID of its own
 }
 
-// Ambiguous returns the part of the request that servers could read in more than one way, if the request is refused
-// for that: "path", or a key part, for example "body:username". Otherwise it returns "".
+// Ambiguous returns the part of the request that servers could read in more than one way, if the request is denied
+// for this reason: "path", or a key part, for example "body:username". Otherwise it returns "".
 func (d *Decision) Ambiguous() string {
 	what, ok := strings.CutPrefix(d.Missing, unambiguous)
 	if !ok {
@@ -112,8 +112,8 @@ func (d *Decision) reset() {
 	d.Results, d.Loads = results, asked
 }
 
-// Clone returns a copy that stays valid when d is reused. The request is settled and released once, by either of
-// the copies: see [Engine.Settle] and [Engine.Release].
+// Clone returns a copy that stays valid when d is reused. The request is settled and released only once, by either
+// copy: see [Engine.Settle] and [Engine.Release].
 func (d *Decision) Clone() Decision {
 	c := *d
 	c.Results, c.Loads = slices.Clone(d.Results), slices.Clone(d.Loads)
@@ -124,18 +124,18 @@ func (d *Decision) Clone() Decision {
 type Result struct {
 	Rule string // the name of the rule
 	// Name is the name of the limit in fields for clients, such as "api-1h", if its rule has several limits: see
-	// [LimitNames]. Otherwise it is empty, and the fields have Rule.
+	// [LimitNames]. Otherwise it is empty, and clients see Rule.
 	Name string
 	Plan *sluice.Plan // nil for a block
 	// From is the origin of the limit: "rule", "tier:pro", or "override", which may also be a block; "block" for a
 	// rule with "block" or a subject of [Subject.Block]; or "caller" for a limit that the caller supplies: see
 	// [Engine.Adhoc].
 	From   string
-	Source string // of that rule or override: see [Rule]
+	Source string // the source of that rule or override: see [Rule]
 	Cost   int64
-	Owed   int64 // the debt of the key, in results of a [Subject] and of previews only
+	Owed   int64 // the debt of the key; set only in results of a [Subject] and of previews
 	Unit   Unit  // the unit of the rule's cost
-	Shadow bool  // counts and reports, but does not refuse: the rule is a shadow, or its Enforce leaves this subject out
+	Shadow bool  // the limit counts and reports, but does not deny: the rule is a shadow, or its Enforce leaves this subject out
 	// Marks reports that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
 	// Shadow.
 	Marks bool
@@ -146,8 +146,8 @@ type Result struct {
 	sluice.Decision
 }
 
-// Because returns why the result denies: "limit", "reserved" (see UnderWay), "penalty", "block", or "store" if the store
-// is unavailable and on_error is deny. It returns "" for a result that allows.
+// Because returns why the result denies the request: "limit", "reserved" (see UnderWay), "penalty", "block", or
+// "store" if the store is unavailable and on_error is deny. It returns "" for a result that allows the request.
 func (r *Result) Because() string {
 	switch {
 	case r.Allowed:

@@ -6,8 +6,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// derive makes the decision from the answer of the store. A malformed request is denied as such, unless the
-// receipts deny it already.
+// derive makes the decision from the answer of the store. A malformed request is denied with Missing set, unless a
+// limit denies it already.
 func (d *Decision) derive(w *work, err error) {
 	missing := d.Missing
 	d.Missing = ""

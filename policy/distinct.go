@@ -10,13 +10,13 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Distinct limits how many different values of a part of the request a key may have, in place of Limit: how many
+// Distinct limits how many different values of a part of the request a key can have, in place of Limit: how many
 // addresses use one account, or how many accounts one address tries. A request with a value that is already counted
 // passes, and the value then counts for another full period. A new value beyond the limit is denied until the least
 // recently used value has expired, and is not remembered.
 //
 // Values are identified by 64 bits of their SHA-256; values with the same 64 bits count as one. Requests that lack
-// the part share one value, unless the rule's Missing is set. The cost of a request is ignored.
+// the part share one value, unless Missing of the rule is "skip" or "refuse". The cost of a request is ignored.
 type Distinct struct {
 	// Of is the key part with the values to count. It must not be in Key.
 	Of string `json:"of,omitempty"`
@@ -47,7 +47,7 @@ func (c *compiler) distinct(r *Rule, out *rule) {
 	}
 }
 
-// distinctPlan compiles a limit of different values. Values of another part are counted in another state.
+// distinctPlan compiles a limit of different values. Values of different parts are counted in different states.
 func (c *compiler) distinctPlan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	switch {
 	case l.Burst != 0 || l.MonthDay != 0:
@@ -73,8 +73,8 @@ func (c *compiler) distinctPlan(field string, l sluice.Limit, r *rule) *sluice.P
 // values is the counter of different values.
 type values struct{ noCounter }
 
-// charge makes the value the permit of each charge. A refund does not remove the value, since other requests may
-// have used it.
+// charge sets the permit of each charge to a hash of the value. A refund does not remove the value, because other
+// requests may have used it.
 func (values) charge(in *input, c *charges, s *subject, first int) {
 	cost := int64(1)
 	if in.mode == GiveBack {
@@ -86,7 +86,7 @@ func (values) charge(in *input, c *charges, s *subject, first int) {
 	}
 }
 
-// merge makes the parts of a request use one value, because a Take can have only one value for a key.
+// merge notes whether the parts of a request have different values for one key. A Take can have only one.
 func (values) merge(t *together, sum, c *sluice.Charge) bool {
 	if c.Plan.Kernel != kernel.Distinct {
 		return false
@@ -96,7 +96,7 @@ func (values) merge(t *together, sum, c *sluice.Charge) bool {
 	return true
 }
 
-// preview lets values pass that are already counted.
+// preview lets a value pass if it is already counted.
 func (values) preview(_ *input, c *charges) {
 	for i := range c.results {
 		if r := &c.receipts[i]; known(&c.list[i], r) && r.Origin != sluice.ByOnError {
@@ -130,6 +130,6 @@ func (values) explain(c *charges, i int) string {
 	return fmt.Sprintf("the value of %v is new: %d of %d count", &r.reads[0], used, plan.Capacity)
 }
 
-// Distinct reports whether the rule counts different values. Such a subject can only be reset: single units cannot
+// Distinct reports whether the rule counts different values. Such a subject can only be reset: single values cannot
 // be given back.
 func (s *Subject) Distinct() bool { return s.rule.distinct }

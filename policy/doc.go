@@ -1,9 +1,9 @@
 // Package policy decides about requests by rules. Middleware and integrations import it; it imports package sluice,
 // and works with any [sluice.Store].
 //
-// A [Policy] is a compiled [Document], and an [Engine] applies it over a store. Every rule that
-// matches a request applies. Rules charge together, all or none, so that a request refused by
-// one uses up none of the others.
+// A [Policy] is a compiled [Document], and an [Engine] applies it and counts in a store. Every rule that matches a
+// request applies. Either all of these rules charge the request or none does, so a request that one rule denies uses
+// up nothing of the others.
 //
 //	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{
 //		{Name: "per-address", Key: []string{"client_ip"}, Limit: "100/minute burst 20"},
@@ -16,9 +16,9 @@
 //
 // # Requests that servers read differently
 //
-// The server behind a limit reads the same request again, and a client can evade the limit by any difference between
-// both readings. So Sluice reads a request in every way in which servers are known to read it. If the readings differ,
-// the setting "ambiguous" decides, and never in the client's favour.
+// The server behind a limit reads the same request again. If it reads the request differently from the limit, clients
+// can use the difference to evade the limit. So Sluice reads a request in every way in which servers are known to
+// read it. If the readings differ, the setting "ambiguous" decides what happens, and never in the client's favour.
 //
 // Paths are read in all of these ways:
 //
@@ -27,24 +27,25 @@
 //   - with empty segments dropped
 //   - with "\" for "/"
 //   - with ";parameters" cut off
-//   - ended at an escaped "?" or "#"
+//   - cut off at an escaped "?" or "#"
 //   - with the text after "//" as a host
-//   - with the text after a script, as in "/index.php/login", as a separate path
-//   - for rules that limit: with a suffix such as ".json" as a format
+//   - with the text after the name of a script as a separate path, as in "/index.php/login"
+//   - for rules that limit: without a suffix that names a format, such as ".json"
 //
-// A request is denied if its path has control characters, "%uXXXX", overlong characters, or too many readings. Not
-// covered are servers that rewrite paths by their own rules, that take a method from a field or a parameter (limit
-// POST as well), or that drop characters at the ends of a path, as some file systems do with "login. ".
+// A request is refused if its path has control characters, "%uXXXX", characters in more bytes than UTF-8 needs, or
+// too many readings. Not covered are servers that rewrite paths by their own rules, that take a method from a field
+// or a parameter (limit POST as well), or that drop characters at the ends of a path, as some file systems do with
+// "login. ".
 //
-// Whatever the Content-Type says, fields of a body are looked for in forms, in JSON objects (fields of inner
+// Whatever the Content-Type is, Sluice looks for the fields of a body in forms, in JSON objects (fields of inner
 // objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON
-// must follow RFC 8259 to the letter. Names are compared without case. If the Content-Type is application/json, the
-// fields of APIs for models and of JSON-RPC, such as "model", "method" and "params[name]", are taken only from the
-// JSON object, even if strings in it look like a form.
+// must follow RFC 8259 to the letter. Names of fields are compared without case. If the Content-Type is
+// application/json, the fields of APIs for models and of JSON-RPC, such as "model", "method" and "params[name]", are
+// taken only from the JSON object, even if strings in it look like a form.
 //
 // A field is ambiguous
 //
-//   - if some framework may take another name for it: "user[]", "[user]", "model.user", "!user"
+//   - if the body has a name that some framework reads as the field: "user[]", "[user]", "model.user", "!user"
 //   - if it occurs twice with different values, is not in UTF-8, or is escaped twice
 //   - if it is a number that not every server can represent
 //
@@ -58,9 +59,9 @@
 //
 // # Names
 //
-// A value of a query or a body may be the name of an account, and databases take many spellings for one account:
-// "Álice" for "alice". Sluice counts all these spellings under one key. Two names are one key if any of these
-// treats them as equal:
+// A value of a query or a body can be the name of an account, and databases find one account under many spellings of
+// its name: "Álice" and "alice". Sluice counts all these spellings under one key. Two names have the same key if any
+// of these treats them as equal:
 //
 //   - MySQL and MariaDB: utf8mb4_general_ci, utf8mb4_unicode_ci, utf8mb4_unicode_520_ci and
 //     utf8mb4_uca1400_ai_ci, tested for every character against MariaDB 10.11. Also utf8mb4_0900_ai_ci, tested
@@ -71,11 +72,11 @@
 //   - Frameworks that ignore case or marks, trim spaces, make several spaces one, or normalize
 //     names to a form of Unicode (NFC, NFD, NFKC, NFKD).
 //
-// So case, width, marks of every script, strokes and ligatures make no difference, nor do spaces around a name, or
-// the number of spaces in it. Hiragana equals Katakana, and every decimal digit its ASCII digit. Invisible characters
-// are dropped, and so are characters beyond the basic plane, such as emoji. Because collations differ, some names are
-// one key although no single database treats them as equal: "sss" equals "s", because databases treat "ß" as "s" or as
-// "ss"; and "y" equals "u", because they treat "ü" as "u" or as "y".
+// So case, width, marks of every script, strokes and ligatures make no difference. Neither do spaces around a name,
+// or the number of spaces between its words. Hiragana equals Katakana, and every decimal digit its ASCII digit.
+// Invisible characters are dropped, and so are characters beyond the basic plane, such as emoji. Because collations
+// differ, some names have the same key although no single database treats them as equal: "sss" equals "s", because
+// databases treat "ß" as "s" or as "ss"; and "y" equals "u", because they treat "ü" as "u" or as "y".
 //
 // Some names are garbled, and all garbled names share one key:
 //
@@ -92,5 +93,6 @@
 //   - collations that ignore punctuation
 //   - a server's own rules, such as cutting names off at some length or dropping dots from mail addresses
 //
-// With these, a name has as many keys as it has spellings: keep a rule by client_ip as well.
+// With these servers and collations, each spelling of a name has a key of its own. So keep a rule by client_ip as
+// well.
 package policy

@@ -13,14 +13,14 @@ import (
 // the setting out. [Compile] reports the errors in a document. Package policyfile reads and writes documents as
 // YAML and JSON, with the names in the struct tags.
 type Document struct {
-	// TrustedProxies are addresses and networks with trusted forwarded headers: none by default.
+	// TrustedProxies are addresses and networks of proxies whose forwarded headers are trusted: none by default.
 	TrustedProxies []string `json:"trusted_proxies,omitempty"`
 	// IPv6Prefix is how many leading bits of an IPv6 address identify a client: 64 if zero.
 	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
 	// IgnoreCase is for an upstream that treats /LOGIN as /login.
 	IgnoreCase bool `json:"ignore_case,omitempty"`
 	// Shadow is the time (see [ParseUntil]) until which the whole policy is a shadow, or "always". A shadow counts
-	// and reports, and refuses nothing. After that time, or if Shadow is empty, the policy is enforced.
+	// and reports, but denies nothing. After that time, or if Shadow is empty, the policy is enforced.
 	Shadow string `json:"shadow,omitempty"`
 	// Ambiguous is the default for rules that do not set Ambiguous: see [Rule].
 	Ambiguous string `json:"ambiguous,omitempty"`
@@ -29,14 +29,13 @@ type Document struct {
 	// [Fields].
 	Fields string `json:"fields,omitempty"`
 	CORS   CORS   `json:"cors,omitzero"`
-	// Answers replace the default answers to refused requests. They are keyed by status: "400", "403", "429" or
-	// "503".
+	// Answers replace the default answers to denied requests. They are keyed by status: "400", "403", "429" or "503".
 	Answers map[string]Answer `json:"answers,omitempty"`
 	// BodyLimit is the size of the largest body that is read for rules that depend on the body, in bytes or with a
 	// unit as in 512KiB or 16MiB: 8MiB if empty. A request with a larger body is denied with status 413, or with
 	// 503 if the bodies of other requests take up the memory for bodies.
 	BodyLimit string `json:"body_limit,omitempty"`
-	// Lists are named networks for the clients of rules: see [Rule].
+	// Lists are named lists of networks for Clients and NotClients of a [Rule].
 	Lists map[string]List `json:"lists,omitempty"`
 	// Prices are the prices of models, for rules that count money: see [Cost].
 	Prices    Prices        `json:"prices,omitzero"`
@@ -46,7 +45,8 @@ type Document struct {
 	Subjects  []TierSubject `json:"subjects,omitempty"` // subjects with a tier of their own
 }
 
-// CORS lets pages of other origins read refusals, and the limit fields of all answers. Without origins it has no effect.
+// CORS lets pages of other origins read denials, and the limit fields of all responses. Without origins it has no
+// effect.
 type CORS struct {
 	// Origins are the origins of the pages: https://app.example.com, "https://*.example.com" for all origins below
 	// it, or "*" for all.
@@ -55,14 +55,14 @@ type CORS struct {
 	Credentials bool `json:"credentials,omitempty"`
 	// Preflights is the treatment of the OPTIONS requests that browsers send before the requests of such a page.
 	// With "exempt" they are not counted; with "count", the default, they are requests like any other. A preflight
-	// is exempted only if it has no body and no credentials, and if no rule for its path counts by a query or a
-	// body. Any client can send any number of exempt preflights, so choose "exempt" only if the upstream does
-	// nothing but answer OPTIONS requests.
+	// is exempted only if it has no body and no credentials, and if no rule for its path counts by a query or a body.
+	// Any client can send any number of exempt preflights, so choose "exempt" only if OPTIONS requests have no effect
+	// on the upstream except a response.
 	Preflights string `json:"preflights,omitempty"`
 }
 
 // Tiers sets how the tier of a request is found: from the subjects of the document, or else from the part From. If
-// neither has a tier, Default is the tier. A client that can set the part From chooses its own tier, and a client
+// neither names a tier, Default is the tier. A client that can set the part From chooses its own tier, and a client
 // that can send the name of another subject gets that subject's tier: set or verify both parts in front of Sluice.
 type Tiers struct {
 	From    string `json:"from,omitempty"`    // the key part with the tier: see [Rule]
@@ -97,30 +97,30 @@ type Rule struct {
 	// Headers maps header fields to the values that a request must have; "*" stands for any value.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Attributes maps attributes to the values that the program must set for a request (see [Request]); "*" stands
-	// for any value. Integrations without attributes, such as the gateway, never meet these conditions.
+	// for any value. In integrations without attributes, such as the gateway, the rule never applies.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Body maps fields of the body to the values that they must have, as in {method: tools/call, "params[name]":
 	// search}. Fields are named and values are compared as for the key part body:FIELD. A "*" at the end of a value
 	// matches any ending, and "*" alone matches any value. If servers may read a field in several ways, a limit
 	// follows Ambiguous, a block applies, and an exemption does not.
 	Body map[string]string `json:"body,omitempty"`
-	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists; one of them has to contain the
-	// client, and none of NotClients may contain it. The client is found by the trusted proxies. Its whole address
-	// is compared, whatever the IPv6Prefix.
+	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists. The client must be in at least one of
+	// them, and in none of NotClients. Its address is found by means of TrustedProxies, and all bits of the address
+	// are compared, whatever IPv6Prefix is.
 	Clients    []string `json:"clients,omitempty"`
 	NotClients []string `json:"not_clients,omitempty"`
-	// Block refuses a request, and no rule counts it: see [Decision]. It applies if any reading of the path
-	// matches. It has neither key nor limit. Requests that another rule exempts pass. With Shadow it refuses
+	// Block denies requests, and no rule counts them: see [Decision]. It applies if any reading of the path matches.
+	// A rule with Block has neither key nor limit. Requests that another rule exempts pass. With Shadow, Block denies
 	// nothing and is only reported.
 	Block bool `json:"block,omitempty"`
-	// Exempt lets a request pass, and no rule counts it. It does so only if every reading of the path matches. Such
-	// a rule has neither key nor limit.
+	// Exempt lets requests pass, and no rule counts them. It applies only if every reading of the path matches. A
+	// rule with Exempt has neither key nor limit.
 	Exempt bool `json:"exempt,omitempty"`
-	// Key lists the parts by which requests are counted. There are at most 8, of client_ip, header:NAME, api_key,
+	// Key lists the parts by which requests are counted. It has up to 8 of client_ip, header:NAME, api_key,
 	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, path, host, method and
-	// const:TEXT. Values of a query and a body are compared as names: see the documentation of the package. Without
-	// a key all requests share one count. Sluice does not verify API keys and tokens: verify them in front of
-	// Sluice or behind it. Attributes come from the program: see [Request].
+	// const:TEXT. Values of a query and a body are compared as names: see the documentation of the package. Without a
+	// key all requests share one count. Sluice does not verify API keys and tokens: verify them in front of Sluice or
+	// behind it. Attributes come from the program: see [Request].
 	Key []string `json:"key,omitempty"`
 	// Together are parts of the key that become the hash tag in a Redis Cluster. A cluster charges rules with the
 	// same tag in one step.
@@ -131,21 +131,21 @@ type Rule struct {
 	// occurs twice with different values, is not missing but ambiguous.
 	Missing string `json:"missing,omitempty"`
 	// Ambiguous is what happens to a request with a path, a key part, or a field of Body that servers may read in
-	// several ways. With "refuse" it is denied as malformed; with "charge" every reading of the path is charged,
-	// and all ambiguous keys share one count. The default is "refuse" for a rule with Body or a key with
-	// body:FIELD, and otherwise "charge". A shadow denies nothing.
+	// several ways. With "refuse" it is denied as malformed; with "charge" the rule applies if any reading of the
+	// path matches, and all ambiguous keys share one count. The default is "refuse" for a rule with Body or a key
+	// with body:FIELD, and otherwise "charge". A shadow denies nothing.
 	Ambiguous string `json:"ambiguous,omitempty"`
 	// Limit is a text for [sluice.ParseLimit], such as "100/minute burst 20" or "10000/month", or "50 USD/day" if
 	// the cost is in USD. Limits in USD are counted in micro-USD. If that would not be exact, they are counted in
 	// units of 10, 100, 1000 or 10,000 micro-USD, and each cost is rounded up to such a unit.
 	Limit string `json:"limit,omitempty"`
-	// Limits, in place of Limit, are several limits, such as 10/second and 1000/hour. They are charged together,
-	// all or none. No two of them may have the same rate or the same window.
+	// Limits, in place of Limit, are several limits, such as 10/second and 1000/hour. They are charged together, all
+	// or none. No two of them can have the same rate or the same window.
 	Limits []string `json:"limits,omitempty"`
 	// InFlight, in place of a limit, is how many requests of a key may be under way at the same time: from 1 to
 	// 65,536. A request holds its permit until it ends, if the integration knows when that is (see [Request] Ends).
-	// If not, the rule refuses requests while all permits are taken, and requests that pass take none. Each request
-	// takes one permit, whatever it costs. The permits of an instance that dies stay taken for at most
+	// Otherwise the rule denies requests while all permits are taken, and requests that pass take no permit. Each
+	// request takes one permit, whatever it costs. The permits of an instance that dies stay taken for at most
 	// [kernel.PermitLasts]. With "auto" (an automatic limit), the engine finds the number by the latency of the
 	// upstream: see [Load].
 	InFlight InFlight `json:"in_flight,omitzero"`
@@ -154,7 +154,7 @@ type Rule struct {
 	// ones last. If several rules match, the lowest class applies, so that no client promotes itself. A request
 	// without a class is normal. A rule may have a class and no limit; then it counts nothing.
 	Class string `json:"class,omitempty"`
-	// Distinct, in place of a limit, limits how many different values of a part a key may have.
+	// Distinct, in place of a limit, limits how many different values of a part a key can have.
 	Distinct Distinct `json:"distinct,omitzero"`
 	// Algorithm is one of [sluice.Algorithms]. The default is token_bucket, or fixed_window for limits by the
 	// month.
@@ -170,17 +170,16 @@ type Rule struct {
 	// Penalty locks out a key that exceeds a limit of the rule: see [Penalty].
 	Penalty Penalty `json:"penalty,omitzero"`
 	// OnError is what happens while the store does not answer: "allow", "deny", or "local" for a local allowance of
-	// the limit, if the store has a fallback. The default is "allow", but "deny" for a rule with a login, a
-	// password or a payment in its match or hosts, as in "POST /auth/sign-in" or "/v1/payments": no client should
-	// guess or pay there without a limit.
+	// the limit, if the store has a fallback. The default is "allow". It is "deny" if Match or Hosts contain a word
+	// for a login, a password or a payment, as in "POST /auth/sign-in" or "/v1/payments", because no client should
+	// guess passwords or pay without a limit.
 	OnError string `json:"on_error,omitempty"`
 	// Consistency is how exactly the rule is counted across the instances that share a store. "strict", the
 	// default, asks the store for each request. "leased" reserves units in advance and spends them without asking
 	// the store; it never exceeds the limit. "synced" counts in each instance and reports to the others ten times a
-	// second; it can exceed the limit by the units that are not yet reported. Packages lease and synced document
-	// the bounds. "leased" and "synced" are for a token_bucket, gcra, fixed_window or sliding_window_counter
-	// without months, penalty, count or a cost from the response. Over a store that is not shared, all three are
-	// the same.
+	// second; it can exceed the limit by the units that are not yet reported. Packages lease and synced document the
+	// bounds. "leased" and "synced" require a token_bucket, gcra, fixed_window or sliding_window_counter without
+	// months, penalty, count or a cost from the response. Over a store that is not shared, all three are the same.
 	Consistency string `json:"consistency,omitempty"`
 	// Answer is the form of denials. It is used for every denial of a request to which this rule applies, even if
 	// another rule denies the request. "llm" is the form of the APIs of language models, which their SDKs obey:
@@ -192,13 +191,13 @@ type Rule struct {
 	// and the upstream receives the rule's name in the field [OverField]; see [Decision.Over]. Clients are not
 	// informed of such a limit.
 	Over string `json:"over,omitempty"`
-	// Shadow counts and reports, and never refuses.
+	// Shadow makes the rule count and report, but never deny.
 	Shadow bool `json:"shadow,omitempty"`
-	// Enforce is the rollout percentage: for that percentage of its subjects, such as "10%", with up to two
-	// decimals, the rule refuses requests; for all others it is a shadow. A hash of the rule's name and of the key
-	// selects the subjects, so that a subject is always in or always out, on every instance, and a subject that is
-	// in at 10 % is also in at 20 %. A client that can choose its key can choose to be out. Empty means all
-	// subjects. A rule with Enforce never refuses a request as malformed.
+	// Enforce is the rollout percentage: for that percentage of its subjects, such as "10%", with up to two decimals,
+	// the rule denies requests; for all others it is a shadow. A hash of the rule's name and of the key selects the
+	// subjects, so that a subject is always in or always out, on every instance, and a subject that is in at 10 % is
+	// also in at 20 %. A client that can choose its key can choose to be out. Empty means all subjects. A rule with
+	// Enforce never refuses a request as malformed.
 	Enforce string `json:"enforce,omitempty"`
 	// ShowKey is the form in which people see the rule's keys. With "whole" they see all of a key. With "short"
 	// they see the first four characters and the last two of each value, or fewer if the value is short (see
@@ -207,8 +206,8 @@ type Rule struct {
 	// They are not encryption: a value that can be guessed can be found by trying. The default is "short" for a key
 	// with a [SecretPart] (api_key, cookie:NAME, jwt:CLAIM or header:Authorization), and otherwise "whole".
 	ShowKey string `json:"show_key,omitempty"`
-	// Source is the origin of the rule, such as "file" or "database". The code that assembles the document sets it;
-	// files do not have it, but traces and results do.
+	// Source is the origin of the rule, such as "file" or "database". The code that assembles the document sets it,
+	// and traces and results contain it. Files do not.
 	Source string `json:"-"`
 }
 
@@ -219,11 +218,11 @@ type Rule struct {
 // when its count changes from at most 1,024 to more, or back.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
-	// Key maps parts of the rule's key to values. A part that is left out or "*" stands for every value. A
-	// client_ip that is a network, such as 203.0.113.0/24, stands for every address in it, and each address has a
-	// count of its own. If several overrides match, the one that names the most parts applies; if several name
-	// equally many, the one that names earlier parts; and if they name the same parts, the one with the smallest
-	// network.
+	// Key maps parts of the rule's key to values. A part that is left out, or that has the value "*", stands for
+	// every value. A client_ip that is a network, such as 203.0.113.0/24, stands for every address in it, and each
+	// address has a count of its own. If several overrides match, the one that names the most parts applies; if
+	// several name equally many, the one that names earlier parts; and if they name the same parts, the one with the
+	// smallest network.
 	Key map[string]string `json:"key,omitempty"`
 	// Limit, or Limits if there are several, replaces all limits of the rule.
 	Limit  string   `json:"limit,omitempty"`
@@ -231,9 +230,9 @@ type Override struct {
 	// InFlight, for a rule with InFlight, is how many requests of the subject may be under way. Requests under way
 	// keep their permits.
 	InFlight int64 `json:"in_flight,omitempty"`
-	// Block refuses the requests that the rule would count for the subject, and charges nothing for them, whether
-	// or not the store answers: see [Decision]. If the rule is a shadow, Block refuses nothing and is only
-	// reported. A rule that exempts the request takes precedence over Block.
+	// Block denies the requests that the rule would count for the subject, and charges nothing for them, whether or
+	// not the store answers: see [Decision]. If the rule is a shadow, Block denies nothing and is only reported. A
+	// rule that exempts the request takes precedence over Block.
 	Block bool `json:"block,omitempty"`
 	// Exempt makes the rule count nothing for the subject; other rules still count. A rule that blocks the request
 	// takes precedence over Exempt, and so does [Subject.Block].
@@ -250,11 +249,12 @@ type Override struct {
 // InFlight is how many requests may be under way at the same time: Most, or, with Auto, as many as the upstream can
 // serve without a queue, between Least and Most.
 type InFlight struct {
-	// Auto has the engine find the number by the latency of the upstream: see [Load].
+	// Auto makes the engine find the number by the latency of the upstream: see [Load].
 	Auto bool `json:"auto,omitempty"`
 	// Least is the number below which an automatic limit never falls, 4 by default.
 	Least int64 `json:"least,omitempty"`
-	// Most is the number, from 1 to 65,536. With Auto it is the largest number, 2000 by default.
+	// Most is the number, from 1 to 65,536. With Auto it is the number that an automatic limit never exceeds, 2000 by
+	// default.
 	Most int64 `json:"most,omitempty"`
 }
 
@@ -312,9 +312,9 @@ func (f *InFlight) UnmarshalJSON(data []byte) error {
 // with the name of a file.
 type List struct {
 	Networks []string
-	// File is the name of a file with the networks, one on each line, relative to the file of the policy. Package
-	// policyfile reads it when it compiles a policy, so a document contains only the name. Programs set Networks
-	// instead, which may be empty.
+	// File is the name of a file with one network on each line. The name is relative to the file of the policy.
+	// Package policyfile reads the file when it compiles a policy, so a document contains only the name. Programs set
+	// Networks instead, which may be empty.
 	File string
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // DecideEach decides about independent requests, each as [Engine.DecideInto] would. Requests that share a count are
-// decided in the order of the list. If the store supports it, all charges go to the store in one call (see
-// [sluice.TakeEach]), except the charges of requests with a Body and without an ID. ds must be as long as reqs.
+// decided in the order of the list. If the store supports it (see [sluice.TakeEach]), one call takes the charges of
+// the whole list. Some requests need a further call, such as those with a Body and no ID. ds must be as long as reqs.
 func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision) {
 	switch len(reqs) {
 	case 0:
@@ -58,11 +58,11 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 	e.lists.Put(b)
 }
 
-// each is the memory of a DecideEach.
+// each is the working memory of DecideEach.
 type each struct {
 	all      []made   // decisions for observers, and decisions with their own work
 	asking   []asking // decisions that wait for the store
-	underWay bool     // some of asking wait for a permit in flight
+	underWay bool     // some decisions in asking wait for a permit in flight
 	calls    []sluice.TakeCall
 
 	// All plain requests share one work, so that a long list stays in the processor's caches.
@@ -78,7 +78,7 @@ type asking struct {
 	d *Decision
 }
 
-// made is a decision that observers get once all decisions are made.
+// made is a decision that observers get after all decisions have been made.
 type made struct {
 	asking
 	request *Request
@@ -90,7 +90,7 @@ func (b *each) begin(e *Engine, n int) {
 	b.charges, b.receipts = slices.Grow(b.charges[:0], n), slices.Grow(b.receipts[:0], n)
 }
 
-// plain reports whether a request is a single charge under a limit of the caller.
+// plain reports whether a request needs only a single charge, under a limit that the caller supplies.
 func (b *each) plain(r *Request) bool {
 	return b.anyPlain && r.Subject != nil && r.Subject.rule.index == adhoc && r.Mode == Charge && r.ID == ""
 }

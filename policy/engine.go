@@ -23,7 +23,7 @@ type Engine struct {
 	outcomes  []func(id uint64, o *Outcome)
 	untimed   bool
 	timed     bool // observers get the durations
-	named     bool // refused requests get an ID
+	named     bool // denied requests get an ID
 
 	store    sluice.Store
 	holder   *sluice.Holder     // renews permits in flight
@@ -41,8 +41,8 @@ type Engine struct {
 	blocks   atomic.Pointer[map[string]int64]
 }
 
-// NewEngine returns an engine for p over store. A nil policy limits nothing. A nil store is a
-// programming error, and panics.
+// NewEngine returns an engine that decides by p and counts in store. A nil policy limits nothing. NewEngine panics if
+// store is nil.
 func NewEngine(store sluice.Store, p *Policy) *Engine {
 	if store == nil {
 		panic("policy: NewEngine needs a store: memory.New() is one")
@@ -94,8 +94,8 @@ type timing struct {
 }
 
 // Swap makes p the policy of all decisions that start from now on. Counts stay, because they are stored under the
-// name of the rule and the kind of the limit. If the document of p sets Shadow, the policy is a shadow until the
-// end that Shadow sets: see [Policy.ShadowUntil].
+// name of the rule and the kind of the limit. If the document of p sets Shadow, the policy is a shadow until the time
+// in Shadow: see [Policy.ShadowUntil].
 func (e *Engine) Swap(p *Policy) {
 	if p == nil {
 		p = new(Policy)
@@ -133,8 +133,8 @@ func (e *Engine) exchange(change func(*Policy) (*Policy, error)) error {
 // Policy returns the policy in force: while its shadow lasts, the result of [Policy.Shadowed].
 func (e *Engine) Policy() *Policy { return e.current() }
 
-// TrustedProxies returns the trusted proxies of the policy in force. Decisions resolve their clients themselves;
-// this is for other uses. Do not change the result.
+// TrustedProxies returns the trusted proxies of the policy in force. Decisions apply them by themselves, so this is
+// for other uses. Do not change the result.
 func (e *Engine) TrustedProxies() []netip.Prefix { return e.current().trusted }
 
 // Decide decides about the request by all rules that apply to it, and charges all of them or none. It always has an
@@ -200,13 +200,13 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 func (e *Engine) take(ctx context.Context, w *work) error {
 	c := &w.charges
 	c.complete(&w.input)
-	if w.policy.queueless && w.request.Subject == nil { // no turn to give
+	if w.policy.queueless && w.request.Subject == nil { // no limit is a queue, so no turn is needed
 		return e.taken(ctx, w, e.store.Take(ctx, c.list, c.receipts))
 	}
 	return e.taken(ctx, w, e.turns.Take(ctx, e.store, c.list, c.receipts))
 }
 
-// taken completes a Take: it allows a request that repeats an earlier one with its ID.
+// taken completes a Take: it allows a request that repeats an earlier request with the same ID.
 func (e *Engine) taken(ctx context.Context, w *work, err error) error {
 	if err == nil && w.charges.once.at != 0 {
 		return w.charges.once.repeat(ctx, w)
@@ -231,7 +231,7 @@ func (e *Engine) finish(ctx context.Context, w *work, d *Decision, at timing) {
 	if e.watched() {
 		e.observe(ctx, w, d, at)
 	}
-	e.end(w) // a panic of the store or the observer may take w with it
+	e.end(w) // not deferred: w is not reused after a panic of the store or an observer
 }
 
 func (e *Engine) observe(ctx context.Context, w *work, d *Decision, at timing) {
@@ -247,7 +247,7 @@ func (e *Engine) observe(ctx context.Context, w *work, d *Decision, at timing) {
 // Refund removes a request with a Delay from its queue, and releases its permits. Call it before the delay has
 // passed, if the client leaves before its turn. Another request that this engine decides about may get the turn:
 // see [Engine.LeaveQueue]. The charges of other rules stay, except those that depend on the outcome (see Settle).
-// The context may have ended. For a decision without a Delay, Refund gives nothing back.
+// Refund works even if the context has ended. For a decision without a Delay, it gives nothing back.
 func (e *Engine) Refund(ctx context.Context, d Decision) {
 	e.Release(ctx, d)
 	if e.refund(ctx, d.queued) {
@@ -267,7 +267,7 @@ type Observation struct {
 	work *work
 }
 
-// Policy returns the policy that has decided.
+// Policy returns the policy by which the engine decided.
 func (o *Observation) Policy() *Policy { return o.work.policy }
 
 // RuleIndex returns the position in the document of the rule of result i, or -1 for a limit that the caller
@@ -283,8 +283,8 @@ func (o *Observation) Pardoned() string {
 	return o.work.pardoned()
 }
 
-// Exempting returns the name of the rule that exempts the request; empty if none does, or if cors
-// exempts preflights.
+// Exempting returns the name of the rule that exempts the request. It returns "" if there is no such rule, or if the
+// request is a preflight that cors exempts.
 func (o *Observation) Exempting() string {
 	if r := o.work.matches.exempting; r != nil {
 		return r.name
@@ -292,7 +292,7 @@ func (o *Observation) Exempting() string {
 	return ""
 }
 
-// Client returns the address of the client by the trusted proxies of the policy that has decided.
+// Client returns the address of the client, found by the trusted proxies of the policy by which the engine decided.
 func (o *Observation) Client() netip.Addr { return o.work.policy.client(o.Request) }
 
 // Shown returns the key of result i as it is shown to people, with the names as the request spelled them: whole,
@@ -313,9 +313,9 @@ func (o *Observation) Key(i int) string {
 }
 
 // Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and bodies are
-// folded before they are counted, so that "lucy" and "Lucy" are one subject, with the folded form "lucu" ("y" and
-// "u" are equal); people look for the name as it was typed. [Policy.ShownSent] turns Key and Sent into readable
-// text. A name of more than [sluice.MaxKeyPart] bytes stays folded.
+// folded before they are counted, so that "lucy" and "Lucy" are one subject, with the folded form "lucu" ("y" and "u"
+// are equal). But people look for the name as it was typed. [Policy.ShownSent] turns Key and Sent into readable text.
+// A name of more than [sluice.MaxKeyPart] bytes stays folded.
 func (o *Observation) Sent(i int) string {
 	key := o.Key(i)
 	at := o.RuleIndex(i)

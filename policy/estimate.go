@@ -14,17 +14,17 @@ import (
 // Estimate is the cost that is charged before the response. It is a number, or, for a cost in tokens, in USD or by
 // response_json, an estimate from the request. In JSON and YAML it is a number or an object.
 //
-// An estimate from the request is one token for each Bytes bytes of the body, plus the maximum of the output that
-// the request sets, at most Output tokens. If the request sets no maximum, the output is Output; if Output is zero,
-// it is Most of the model in the prices, or else 2000 tokens. An estimate above a limit is cut to the limit. A
-// maximum that the request itself sets is not cut: if it is above the limit, the request never fits.
+// An estimate from the request is one token for each Bytes bytes of the body, plus the tokens of the output. For
+// these it uses the maximum that the request sets, but at most Output. If the request sets no maximum, it uses
+// Output; if Output is zero, it uses Most of the model in the prices, or else 2000. An estimate above a limit is cut
+// to the limit. A maximum that the request itself sets is not cut: if it is above the limit, the request never fits.
 type Estimate struct {
 	Units int64 `json:"-"`
-	// Bytes is how many bytes of the body are estimated as a token: 3 if zero, which suits text. 1 is the highest
-	// estimate, since no text has more tokens than bytes.
+	// Bytes is how many bytes of the body are estimated as one token: 3 if zero, which suits text. 1 gives the
+	// highest estimate, because no text has more tokens than bytes.
 	Bytes int64 `json:"bytes,omitempty"`
-	// Output is the most tokens of output that are estimated. If Output is zero, as many are estimated as the
-	// request asks for.
+	// Output is the most tokens of output that are estimated. If it is zero, the estimate uses any maximum that the
+	// request sets.
 	Output int64 `json:"output,omitempty"`
 }
 
@@ -79,7 +79,7 @@ func (c *compiler) estimate(in *Estimate) (out estimate) {
 // reservation is the estimate of a request under a rule that reads the response.
 type reservation struct {
 	reads      *numbers     // the numbers to read from the response, by the policy that has decided
-	price      *money.Price // the price of its model; nil: tokens count by number
+	price      *money.Price // the price of its model; nil: the cost is a number of tokens
 	input      int64        // tokens
 	cost       int64        // the estimate
 	uncut      int64        // the part of cost that is not cut to a limit, because the request asks for it
@@ -88,8 +88,7 @@ type reservation struct {
 	model      string       // the model as the request writes it; shares the memory of the request; empty if the rule does not read it
 }
 
-// demand has the values that the rules of a policy read from a request to a model. Each is read for the first rule
-// that needs it.
+// demand has values of a request to a model that several rules may need. Each is read when the first rule needs it.
 type demand struct {
 	price  *money.Price // see priceOfModel; nil: not read
 	output int64        // see outputAsked; -1: not read
@@ -121,7 +120,7 @@ func (in *input) reserve(r *rule) (a reservation) {
 	if u.prices != nil || u.estimate.units == 0 { // the body is read anyway
 		a.model = in.model()
 	}
-	if in.request.Cost > 1 { // all of these requests fit, or none does
+	if in.request.Cost > 1 { // the request counts as several, which fit together or not at all
 		a.uncut = math.MaxInt64
 	}
 	if u.estimate.units > 0 || in.request.Subject != nil {
@@ -206,7 +205,7 @@ func (in *input) outputAsked() (n int64) {
 	return n * most
 }
 
-// omitsUsage reports whether the request is for a stream of OpenAI's format without usage.
+// omitsUsage reports whether the request asks for a stream in OpenAI's format, and has no stream_options.
 func (in *input) omitsUsage() bool {
 	return strings.HasSuffix(in.request.Path, "/completions") && in.x.BodyIsTrue("stream") && !in.x.HasBodyField("stream_options")
 }

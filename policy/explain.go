@@ -45,7 +45,7 @@ type RuleTrace struct {
 	// After are the Results after the request has been charged; see [Trace.After].
 	After []Result
 	// Enforced is the rollout percentage of the rule, such as "10 %". Watched reports that this subject is not in
-	// that percentage, so the rule does not deny it. Without a percentage both are zero.
+	// that percentage, so the rule does not deny its requests. Without a percentage both are zero.
 	Enforced string
 	Watched  bool
 	// Override is the override that applies to the subject, if there is one. Do not change it.
@@ -62,7 +62,7 @@ type RuleTrace struct {
 
 // LoadTrace explains an automatic limit of requests under way.
 type LoadTrace struct {
-	Load // of the request
+	Load // the result for the request
 	// State is the present state of the limit. It is zero if this process has not decided for the key yet.
 	State LoadState
 }
@@ -136,7 +136,7 @@ func (t *Trace) form(w *work) {
 	}
 }
 
-// refuses reports whether the rules that count a malformed request refuse it.
+// refuses reports whether the rules that count a malformed request deny it.
 func (t *Trace) refuses(w *work) bool {
 	return len(w.charges.list)+len(w.subjects.blocked) > 0 && !t.Decision.Allowed && t.Decision.Err == nil
 }
@@ -216,8 +216,8 @@ func (t *Trace) explainLoads(e *Engine, w *work) {
 	}
 }
 
-// explainRules fills in the rules of t and finds their subjects. It returns what the request lacks if it is refused
-// for that, or "".
+// explainRules fills in the rules of t and finds their subjects. It returns what the request lacks if a rule denies
+// it for this reason, or "".
 func (t *Trace) explainRules(w *work) (missing string) {
 	matches := w.matches.rules
 	for i := range w.policy.rules {

@@ -81,7 +81,7 @@ func writtenLimits(one string, several []string, inFlight int64) Limits {
 	return several
 }
 
-// maxLimits is the most limits of a rule. Each limit costs a count for every key.
+// maxLimits is the most limits of a rule. Each limit adds a count for every key.
 const maxLimits = 8
 
 // limit is one of the limits that a rule charges together.
@@ -240,7 +240,7 @@ func shortPeriod(d time.Duration) string {
 	return strings.Replace(printable.Duration(d), "µ", "u", 1)
 }
 
-// checkShownNames complains about limits with the name of another rule as their name for clients.
+// checkShownNames complains about limits that clients would see under the name of another rule.
 func (c *compiler) checkShownNames(field string, limits []limit) {
 	for _, l := range limits {
 		if _, taken := c.names[l.name]; taken && l.name != "" {
@@ -270,14 +270,14 @@ func limitTexts(limits []limit) string {
 	return strings.Join(all, ", ")
 }
 
-// without returns the limits of kinds that do not occur in others.
+// without returns the limits whose kind does not occur in others.
 func without(limits, others []limit) []limit {
 	return slices.DeleteFunc(slices.Clone(limits), func(l limit) bool {
 		return slices.ContainsFunc(others, func(o limit) bool { return o.plan.Fingerprint == l.plan.Fingerprint })
 	})
 }
 
-// severalLimits returns the limits of a text that has several, separated by commas, or "" for any other text.
+// severalLimits returns the limits in a text with several, separated by commas. It returns "" for any other text.
 func severalLimits(text string) string {
 	all := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",;&+", r) })
 	if len(all) < 2 {
@@ -295,7 +295,7 @@ func severalLimits(text string) string {
 // unlimited are words that people write to mean no limit.
 var unlimited = strings.Fields("unlimited none off no never inf infinite infinity .inf false disabled -1")
 
-// limit reads the text of a limit. It keeps the result, because many overrides have the same text.
+// limit reads the text of a limit. It remembers the result, because many overrides have the same text.
 func (c *compiler) limit(field, text string) sluice.Limit {
 	l, known := c.texts[text]
 	if known {
@@ -398,7 +398,7 @@ func distinct(limits []counted) (all []counted) {
 	return all
 }
 
-// plans returns the plans of limits.
+// plans returns the plans of r.limits().
 func (r *rule) plans() []*sluice.Plan {
 	var all []*sluice.Plan
 	for _, l := range r.limits() {

@@ -10,18 +10,17 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// index finds the rules that may apply to a request without looking at the others. It
-// hands out ids in the order of the document, one for each pattern of a rule, or one
-// for a rule without patterns.
+// index finds the rules that may apply to a request, without a search through all rules. It assigns ids in the order
+// of the document: one to each pattern of a rule, or one to a rule without patterns.
 type index struct {
 	byID          []matched // the rule and the pattern of each id
 	tree          pattern.Tree
 	hosts         map[string][]int32 // rules without patterns, by host
-	below         map[string][]int32 // the same for "*.example.com"
+	below         map[string][]int32 // rules without patterns, by the domain of "*.example.com"
 	headers       valueIndex         // rules without patterns and hosts, by header
 	attributes    valueIndex         // rules without patterns, hosts and headers, by attribute
 	always        []int32            // all other rules without patterns
-	hasConditions bool               // there are rules without patterns other than those in always
+	hasConditions bool               // some rules without patterns are not in always
 	typed         []*rule            // rules without patterns that count by a query or a body
 	anyPath       bool               // a rule has patterns, so that paths have to be read
 	all           []matched          // all rules, if each applies to every request; else nil
@@ -126,11 +125,11 @@ func (x *index) conditional(dst []int32, in *input) []int32 {
 type matched struct {
 	rule      *rule
 	pattern   *pattern.Pattern
-	unclassed bool // the rule matches only some readings of the path, so that it does not promote the request
+	unclassed bool // the rule matches only some readings of the path, so its class does not apply to the request
 }
 
-// ambiguousPath is what a request lacks if its path has too many readings. No honest client sends one, and all
-// rules with patterns would apply to it.
+// ambiguousPath is what a request lacks if its path has too many readings, or if a rule that refuses ambiguous
+// requests matches only some of them.
 const ambiguousPath = unambiguous + "path"
 
 // matches are the rules that apply to a request.
@@ -144,8 +143,8 @@ type matches struct {
 	pathless  bool    // rules with patterns are ignored
 	lack      lack    // the field of the body that is doubtful, and for which the request is denied
 
-	ids   []int32 // of pathless rules, then of the patterns that match, view by view
-	ends  []int   // the ends, in ids, of the pathless rules and of each view
+	ids   []int32 // first of rules without patterns, then of the patterns that match each view of the path
+	ends  []int   // where the ids of the rules without patterns end, and where the ids of each view end
 	order []int32 // see ordered
 	views paths.Buffer
 }
@@ -158,7 +157,8 @@ func (m *matches) reset() {
 	m.exempting, m.ambiguous, m.doubtful, m.pathless, m.lack = nil, false, false, false, lack{}
 }
 
-// apply finds the rules that apply. It reports false if the request is exempt or blocked, which decides it.
+// apply finds the rules that apply. It reports false if the request is exempt or blocked, so that the decision is
+// complete.
 func (w *work) apply(d *Decision) (undecided bool) {
 	if w.policy.cors != nil && w.policy.exemptsPreflight(w) {
 		d.Allowed, d.Exempt = true, true
@@ -223,7 +223,7 @@ func (w *work) match() {
 	}
 }
 
-// lookUp finds the patterns that match the path, in each way to read it.
+// lookUp finds the patterns that match each reading of the path.
 func (m *matches) lookUp(in *input) {
 	method := pattern.Method(in.request.Method)
 	readings := paths.Readings(in.request.Path, in.policy.ignoreCase, &m.views)
@@ -254,8 +254,8 @@ func (m *matches) ordered() []int32 {
 	return m.order
 }
 
-// forgetShadows clears the doubt about a path if no rule with patterns can refuse the request for it, because all
-// of them are shadows or have Enforce. Which of them apply is unknown, so none is charged.
+// forgetShadows clears the doubt about a path if no rule with patterns can deny the request for it, because all of
+// them are shadows or have Enforce. It is unknown which of these rules apply, so none is charged.
 func (m *matches) forgetShadows() {
 	if slices.ContainsFunc(m.rules, func(o matched) bool { return o.pattern != nil && !o.rule.isLenient() }) {
 		return
@@ -266,7 +266,7 @@ func (m *matches) forgetShadows() {
 	m.doubtful = m.doubtful || len(m.rules) < all
 }
 
-// everyView reports whether the rule matches the path in every way to read it.
+// everyView reports whether the rule matches every reading of the path.
 func (m *matches) everyView(r *rule, x *index) bool {
 	start := m.ends[0]
 	for _, end := range m.ends[1:] {
@@ -278,12 +278,13 @@ func (m *matches) everyView(r *rule, x *index) bool {
 	return true
 }
 
-// someView reports whether a pattern of r matches the path in one way to read it.
+// someView reports whether a pattern of r matches at least one reading of the path.
 func (m *matches) someView(r *rule, x *index) bool {
 	return slices.ContainsFunc(m.ids, func(id int32) bool { return x.byID[id].rule == r })
 }
 
-// unmet returns the condition other than its patterns that the request does not meet, or "".
+// unmet returns the first condition on the host, a header, an attribute or the client that the request does not meet,
+// or "".
 func (r *rule) unmet(in *input) string {
 	if len(r.hosts) > 0 && !hostMatches(r.hosts, in.x.Host()) {
 		return "hosts"
@@ -316,8 +317,8 @@ func hostMatches(hosts []string, host string) bool {
 	return false
 }
 
-// matches reports whether the header has the value. If the header occurs several times, one match is enough for a
-// limit, but an exemption (all) needs every value to match.
+// matches reports whether the header has the value. If the header has several values, one match is enough for a
+// limit. For an exemption, all is set, and every value has to match.
 func (h *headerCondition) matches(header http.Header, all bool) bool {
 	values := header[h.name]
 	if h.value == "" {

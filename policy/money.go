@@ -25,7 +25,7 @@ const (
 	Numbers             // numbers at the paths of response_json
 )
 
-// String returns tokens, USD or units. It is empty for NoUnit.
+// String returns "tokens", "USD" or "units", or "" for NoUnit.
 func (u Unit) String() string { return [...]string{"", "tokens", "USD", "units"}[u] }
 
 // unitOfCost returns the unit of a cost.
@@ -66,8 +66,8 @@ func (p *Policy) UnitOf(rule string) Unit {
 	return p.rules[i].cost.unit
 }
 
-// checkMoney complains about a limit in USD in a rule that does not count money, and about other limits in a rule
-// that does.
+// checkMoney complains about a limit in USD in a rule that does not count money, and about any other limit in a rule
+// that does. It reports whether the limit is valid.
 func (c *compiler) checkMoney(field string, l sluice.Limit, r *rule) bool {
 	switch inUSD := l.Money > 0; {
 	case inUSD && !r.cost.usd:
@@ -80,8 +80,8 @@ func (c *compiler) checkMoney(field string, l sluice.Limit, r *rule) bool {
 	return false
 }
 
-// tooMuch adds an error for a limit in USD that is too large to be counted, with the limits that are possible. It
-// reports whether the amount is too large.
+// tooMuch complains about a limit in USD that is too large to be counted, and suggests limits that are possible. It
+// reports whether the limit is too large.
 func (c *compiler) tooMuch(field string, l sluice.Limit) bool {
 	most := money.Most(l)
 	if most == 0 || most >= l.Count {
@@ -107,14 +107,15 @@ func (c *compiler) tooMuch(field string, l sluice.Limit) bool {
 	return true
 }
 
-// Prices are the prices of models, by their names or by patterns such as "gpt-5*", which match every name with that
-// beginning. A price by the name of a model takes precedence; otherwise the longest pattern that matches applies.
-// Case makes no difference. A model without a price has the price of "*" or, without that, the highest price of
-// each kind. In JSON and YAML, Prices are an object of prices, or an object with the name of a file.
+// Prices are the prices of models, by their names or by patterns such as "gpt-5*", which match every name that starts
+// with "gpt-5". A price by the name of a model takes precedence; otherwise the longest pattern that matches applies.
+// Case makes no difference. A model without a price has the price of "*". If there is no "*", it has the highest
+// price of each kind in the table. In JSON and YAML, Prices are an object of prices, or an object with the name of a
+// file.
 type Prices struct {
 	Models map[string]Price
-	// File is the name of a file with the models, relative to the file of the policy. Package policyfile reads it.
-	// Programs set Models instead, which may be empty.
+	// File is the name of a file with the models. The name is relative to the file of the policy. Package policyfile
+	// reads the file. Programs set Models instead, which may be empty.
 	File string
 }
 
@@ -128,7 +129,7 @@ type Price struct {
 	CacheWrite Decimal `json:"cache_write,omitempty"`
 	// Output is the price of the output, including reasoning.
 	Output Decimal `json:"output,omitempty"`
-	// Most is the most tokens that the model can write in one answer; unknown if zero.
+	// Most is the largest number of tokens that the model can write in one answer; zero means unknown.
 	Most int64 `json:"most,omitempty"`
 }
 
@@ -236,7 +237,7 @@ func (c *compiler) price(field string, in *Price) *money.Price {
 	return out
 }
 
-// mostPrice is the highest price, in USD for a million tokens.
+// mostPrice is the highest possible price, in USD for a million tokens.
 const mostPrice = 1_000_000
 
 // decimal reads a price.

@@ -22,20 +22,20 @@ var oncePlan = func() *sluice.Plan {
 	return p
 }()
 
-// The first byte of a text of appendAsked, which distinguishes requests from settlements.
+// The first byte before the output of appendAsked, which distinguishes requests from settlements.
 const (
 	askedOnce   = 'q'
 	settledOnce = 's'
 )
 
-// once is the counter of request IDs: a request that is repeated with its ID is charged once.
+// once is the counter of request IDs: a request that is repeated with the same ID is charged only once.
 type once struct {
 	noCounter
 	engine   *Engine
 	at       int    // index of the ID's charge; 0: none
-	text     []byte // text of the hash that is the key of the charge
+	text     []byte // the text whose hash is the key of the charge
 	keys     parts.Keys
-	repeated bool // the store has refused the charge of the ID
+	repeated bool // the charge of the ID did not fit, because the ID is known
 }
 
 func (o *once) reset() {
@@ -81,7 +81,7 @@ func (o *once) repeat(ctx context.Context, w *work) error {
 	return o.engine.again(ctx, c.list[o.at].Key, c.list[:len(c.results)], c.receipts)
 }
 
-// taken is repeat for a preview.
+// taken does for a preview what repeat does for a Take.
 func (o *once) taken(in *input, c *charges) {
 	if in.mode != Peek || !o.repeats(c) {
 		return
@@ -101,9 +101,9 @@ func (o *once) repeats(c *charges) bool {
 	return o.at > 0 && !c.receipts[o.at].Fits && c.receipts[o.at].Origin != sluice.ByOnError
 }
 
-// onceCharge returns the charge of an ID that counts once. Its key starts with "!/", or has "!/" after the hash
-// tag. No key of a rule, of a caller's subject or of a limiter has this form. The hash tag is copied from the key
-// beside, so that a cluster commits both charges in one step.
+// onceCharge returns the charge of an ID that counts once. Its key starts with "!/", or has "!/" after the hash tag.
+// No key of a rule, of a caller's subject or of a limiter has this form. The hash tag is copied from the key beside,
+// so that a cluster takes both charges in one step.
 func onceCharge(k *parts.Keys, asked []byte, beside string) sluice.Charge {
 	sum := sha256.Sum256(asked)
 	var text [24]byte
@@ -111,7 +111,7 @@ func onceCharge(k *parts.Keys, asked []byte, beside string) sluice.Charge {
 	return sluice.Charge{Key: k.Beside(beside, key), Plan: oncePlan, Cost: 1, OnError: sluice.Local}
 }
 
-// appendAsked appends the identity of a request: its ID, and its charges times a factor.
+// appendAsked appends the identity of a request: its ID, and its charges, with their costs multiplied by times.
 func appendAsked(dst []byte, id string, charges []sluice.Charge, times int64) []byte {
 	dst = appendText(dst, id)
 	for i := range charges {
@@ -119,7 +119,7 @@ func appendAsked(dst []byte, id string, charges []sluice.Charge, times int64) []
 		dst = appendText(dst, c.Key)
 		dst = binary.LittleEndian.AppendUint64(dst, c.Plan.Fingerprint)
 		cost := times * c.Cost
-		if isTurn(c.Plan) { // the cost of a turn can differ in a repetition
+		if isTurn(c.Plan) { // the time that a tenant is charged can differ in a repetition
 			cost = 0
 		}
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(cost))

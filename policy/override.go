@@ -15,7 +15,7 @@ type overrides struct {
 	warnings []Problem
 }
 
-// forRule returns the overrides of a rule, or nil without any overrides.
+// forRule returns the overrides of a rule, or nil if the policy has no overrides.
 func (o *overrides) forRule(r *rule) *table.Table[*resolved] {
 	if o.byRule == nil || r.index == adhoc {
 		return nil
@@ -42,8 +42,8 @@ func (c *compiler) overrides(p *Policy, list []Override) overrides {
 }
 
 // WithOverrides returns a policy that differs from p only in its overrides, which are taken from list. It shares
-// everything else with p, so that the cost depends only on the number of overrides, even with a hundred thousand of
-// them. The policy keeps the list, so do not change it. The error is an [Errors].
+// everything else with p, so the time that WithOverrides takes depends only on the number of overrides. The policy
+// keeps the list, so do not change it. The error is an [Errors].
 func (p *Policy) WithOverrides(list []Override) (*Policy, error) {
 	c := newCompiler(nil)
 	c.names = p.byName
@@ -156,9 +156,8 @@ func ruleNames(p *Policy) []string {
 	return names
 }
 
-// subject returns the text of a subject that a document names: the key of its requests without the rule's name,
-// with "*" for every part that is left open, and with the first address of a network. The text is valid until the
-// next call.
+// subject returns the text of a subject that a document names: the key of its requests without the rule's name, with
+// "*" for every part without a value, and with the first address of a network. The text is valid until the next call.
 func (c *compiler) subject(p *Policy, key parts.List, values map[string]string) (text []byte, of table.Shape, ok bool) {
 	ok = true
 	for _, name := range key.Unknown(values) {

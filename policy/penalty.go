@@ -9,10 +9,10 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Penalty is how long a rule refuses a subject that has exceeded one of its limits, even if its requests would fit
-// again. The penalty is the same under the limits of tiers and overrides, and requests that it refuses do not
-// prolong it. Its fields are the fields of [sluice.Penalty], with lengths of time such as "10m" or "1d". In JSON
-// and YAML, a penalty is a text if it has only First, otherwise an object.
+// Penalty is how long a rule denies all requests of a subject that has exceeded a limit of the rule, even if its
+// requests would fit again. The penalty is the same under the limits of tiers and overrides. Requests that are denied
+// during a penalty do not prolong it. The fields are the fields of [sluice.Penalty], with lengths of time such as
+// "10m" or "1d". In JSON and YAML, a penalty is a text if it has only First, otherwise an object.
 //
 // For a rule with a count, requests under way count until their outcome is known. So if more requests than the
 // limit allows are under way at the same time, that is an offence, whatever their outcomes.
@@ -42,14 +42,14 @@ func (p *Penalty) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// penalty compiles a penalty, or returns nil without one.
+// penalty compiles a penalty. It returns nil if there is none.
 func (c *compiler) penalty(in *Penalty) *sluice.Plan {
 	if *in == (Penalty{}) {
 		return nil
 	}
 	before := len(c.problems)
 	if in.First == "" {
-		c.fail("penalty", "write for example \"first: 1m\"", "the penalty has no first")
+		c.fail("penalty", "write for example \"first: 1m\"", "the penalty has no \"first\"")
 	}
 	first := "penalty.first"
 	if *in == (Penalty{First: in.First}) {
@@ -120,7 +120,7 @@ func (p *penalties) chargeFor(i int) int {
 	return -1
 }
 
-// preview records the offences that a Take would record.
+// preview changes the receipts of the penalties to those of a Take, including the offences that a Take would record.
 func (p *penalties) preview(_ *input, c *charges) {
 	for n := p.first; n < p.first+len(p.list); n++ {
 		lock, r := &c.list[n], &c.receipts[n]
@@ -146,7 +146,7 @@ func (p *penalties) join(c *charges, i int, r *Result) (closed bool) {
 	return c.closed(lock)
 }
 
-// administer adds the charge of the penalty, which a reset lifts and a refund does not.
+// administer adds the charge of the penalty. A reset lifts the penalty; a refund does not.
 func (p *penalties) administer(s *Subject, c *charges, cost int64) {
 	if cost != sluice.All {
 		cost = 0

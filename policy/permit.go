@@ -74,12 +74,13 @@ func (d *Decision) Held() bool { return len(d.held) > 0 || d.load.Pending() }
 // HeldToEnd reports whether the request holds a permit in flight until its end.
 func (d *Decision) HeldToEnd() bool { return len(d.held) > 0 }
 
-// releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
+// releaseTimeout bounds the time of a release, for a store without a deadline of its own.
 const releaseTimeout = time.Second
 
 // Release ends a request, and releases the permits in flight that it has held since its decision. All copies of the
-// decision share the permits, and they are released once. The context may have ended. If the store does not answer
-// in time, Release retries in the background, and a permit expires after [kernel.PermitLasts] at the latest.
+// decision share the permits, which are released only once. Release works even if the context has ended. If the store
+// does not answer in time, Release retries in the background, and a permit expires after [kernel.PermitLasts] at the
+// latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
 	e.ended(&d)
 	e.loads.Release(d.load)
@@ -105,10 +106,10 @@ type permits struct {
 	malformed bool // the request takes no permit
 }
 
-// charge sets the permit of the charge, unless the request only peeks.
+// charge gives the charge a permit if the request is charged, and if the integration knows when it ends.
 func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	switch last := len(c.list) - 1; {
-	case in.mode == GiveBack: // the number of its permit is unknown
+	case in.mode == GiveBack: // a refund cannot free a permit, because its number is unknown
 		c.results[last].Cost = 0
 	case in.mode == Charge && in.request.Ends && !p.malformed:
 		c.list[last].Permit = sluice.NewPermit()
@@ -171,16 +172,16 @@ func (p *permits) giveBackUnsure(c *charges, d *Decision) {
 // inFlight reports whether a rule with in_flight counts the request.
 func (c *charges) inFlight() bool { return c.using&(1<<countsInFlight) != 0 }
 
-// ErrNoPlace is returned for a text that does not come from [Engine.Place].
+// ErrNoPlace is returned for a text that [Engine.Place] did not return.
 var ErrNoPlace = errors.New("policy: not a permit of a decision")
 
 // Place hands the permits of a request over to a caller in another process, which then reports the end of the
 // request. It returns a text that names the permits, and this process stops renewing them. They expire after
 // [kernel.PermitLasts], unless [Engine.HoldPlace] is called in time, on any instance. If the request is
 // [Decision.Queued], the text also names its turn, which this engine keeps. Without permits and a turn the text is
-// empty. It contains the keys of the request, and the caller can read them.
+// empty. The caller can read the keys of the request in the text.
 func (e *Engine) Place(d Decision) string {
-	e.ended(&d) // only the other process knows when
+	e.ended(&d) // only the other process knows when the request ends
 	text := e.placeInFlight(d)
 	if d.queued != nil {
 		text += turnMark + e.awaited.number(d.queued)
@@ -188,7 +189,7 @@ func (e *Engine) Place(d Decision) string {
 	return text
 }
 
-// turnMark separates the permits of a text from the number of a turn.
+// turnMark separates the permits from the number of a turn in a text of Place.
 const turnMark = "."
 
 // cutTurn splits a text of Place into the permits and the number of a turn.
@@ -216,9 +217,9 @@ func (e *Engine) placeInFlight(d Decision) string {
 }
 
 // HoldPlace renews, for another [kernel.PermitLasts], the permits named in place, a text that [Engine.Place]
-// returned. It reports whether the request still has all of them. Expired permits are taken again, if others have
-// not taken them. Call it well before they expire. Permits of rules that no longer count requests in flight are
-// left out.
+// returned. It reports whether the request still has all of them. Expired permits are taken again, unless other
+// requests have taken them. Call HoldPlace well before the permits expire. Permits of rules that no longer count
+// requests in flight are left out.
 func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
 	place, turn, err := cutTurn(place)
 	if err != nil || place == "" && turn != "" {

@@ -12,13 +12,13 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// Policy is a compiled [Document]. It never changes, and may be shared by several engines and goroutines.
+// Policy is a compiled [Document]. It never changes, and can be shared by several engines and goroutines.
 type Policy struct {
 	trusted     []netip.Prefix
 	ipv6Prefix  int
 	bodyLimit   int64 // bytes
 	ignoreCase  bool
-	tierFrom    *parts.Part // nil: no part has the tier
+	tierFrom    *parts.Part // nil: requests do not name their tier
 	tierSubject *parts.Part // nil: no subjects are looked up
 	tier        string      // the default tier
 	subjects    tierSubjects
@@ -38,7 +38,7 @@ type Policy struct {
 	numbers     *numbers // the numbers that rules read from responses; may be nil
 	readsBody   bool     // a rule depends on the body
 	queueless   bool     // no limit is a queue
-	forms       bool     // a rule has a form of answers
+	forms       bool     // a rule has an Answer
 	marks       bool     // see Marks
 	names       []string // see RuleNames
 	fingerprint string   // see Fingerprint
@@ -55,7 +55,7 @@ type Policy struct {
 type rule struct {
 	index      int // index in Document.Rules
 	name       string
-	keyStart   string // the beginning of all its keys: the name, and "/" if the key has no parts
+	keyStart   string // the start of all keys of the rule: the name, and "/" if the key has no parts
 	match      []*pattern.Pattern
 	hosts      []string // lower case, "*.example.com" for all below it
 	headers    []headerCondition
@@ -65,17 +65,17 @@ type rule struct {
 	reads      parts.List // the parts that counters read in addition to the key
 	together   []int      // the indexes of the key parts that are the hash tag
 	missing    missing
-	strict     bool // refuse ambiguous requests
+	strict     bool // it refuses ambiguous requests
 	readsBody  bool
 	needsBody  bool // the rule cannot count requests without their body
 	folds      bool // a part of its key folds names: see Observation.Sent
 	algorithm  sluice.Algorithm
-	// calendar reports that the rule names no algorithm, so that months have their own.
+	// calendar reports that the rule sets no algorithm. Its limits by the month are then fixed windows.
 	calendar    bool
 	own         resolved
 	tiers       tiersOfRule
 	cost        cost
-	debt        int64            // units that a key may owe
+	debt        int64            // units that a key can owe
 	most        map[uint64]int64 // units of the largest limit of each fingerprint; nil until all are compiled
 	counts      *counting        // nil: all requests
 	lock        *sluice.Plan     // the plan of its penalty, or nil
@@ -97,7 +97,7 @@ type rule struct {
 	block       bool
 	show        showKey
 	asks        bool         // it has a condition on hosts, headers, attributes or clients
-	certain     bool         // it has no conditions but its patterns
+	certain     bool         // it applies as soon as a pattern matches, or always if it has none
 	clients     []*clientSet // empty: any
 	notClients  []*clientSet
 	source      string // see Rule
@@ -108,8 +108,8 @@ type rule struct {
 // needs returns the parts of a request that the rule reads: for its key, and for counters.
 func (r *rule) needs() parts.List { return slices.Concat(r.key, r.reads) }
 
-// resolved are limits that apply together, and their origin: "rule", "tier:pro" or "override". There is at least
-// one limit, unless an override blocks or exempts.
+// resolved are limits that apply together, and their origin: "rule", "tier:pro" or "override". An override that
+// blocks or exempts has no limits, and neither has a rule with an automatic limit.
 type resolved struct {
 	limits        []limit
 	from          string
@@ -123,7 +123,7 @@ type tierLimits struct {
 	resolved
 }
 
-// tiersOfRule are sorted by name. Rules have a handful of tiers at most, which are faster to compare than to hash.
+// tiersOfRule are sorted by name. A rule has so few tiers that a search in a slice is faster than a map.
 type tiersOfRule []tierLimits
 
 // limits returns the limits for a tier, or nil.
@@ -140,7 +140,7 @@ func (all tiersOfRule) limits(tier string) *resolved {
 type missing uint8
 
 const (
-	share  missing = iota // it shares a bucket with all requests that lack it
+	share  missing = iota // all requests without the part share one count
 	skip                  // the rule does not apply
 	refuse                // it is refused as malformed
 )
@@ -151,29 +151,30 @@ type ambiguous uint8
 const (
 	byKey           ambiguous = iota // the default: see defaultAmbiguous
 	refuseAmbiguous                  // it is refused as malformed
-	chargeAmbiguous                  // every reading of the path is charged, and all ambiguous keys share one count
+	chargeAmbiguous                  // one matching reading of the path is enough, and all ambiguous keys share one count
 )
 
-// TrustedProxies returns the document's trusted_proxies: the peers with trusted forwarded headers. By default it is
-// empty.
+// TrustedProxies returns the document's trusted_proxies: the peers whose forwarded headers are trusted. By default
+// there are none.
 func (p *Policy) TrustedProxies() []netip.Prefix { return slices.Clone(p.trusted) }
 
-// Warnings returns valid settings that are probably mistakes.
+// Warnings returns warnings about valid settings that are probably mistakes.
 func (p *Policy) Warnings() []Problem {
 	all := slices.Concat(p.warnings, p.overrides.warnings, p.subjects.warnings)
 	sortProblems(all)
 	return all
 }
 
-// RuleNames returns the names of the rules in the order of the document. It is the same list for
-// policies that differ in their overrides and subjects only. Do not change it.
+// RuleNames returns the names of the rules in the order of the document. Policies that differ only in their overrides
+// and subjects share the list. Do not change it.
 func (p *Policy) RuleNames() []string { return p.names }
 
 // charges reports whether the rule has limits that the store counts.
 func (r *rule) charges() bool { return !r.exempt && !r.block && !r.classifies && r.adaptive == nil }
 
-// Reads reports whether rules read the header field with that canonical name: as a condition, a key part, a cost or
-// a tier, or because it repeats a field of the body that rules read.
+// Reads reports whether rules read the header field with that canonical name: as a condition, a key part, a cost or a
+// tier, or because it repeats a field of the body that rules read. For a policy with "over: mark" it also reports
+// true for [OverField].
 func (p *Policy) Reads(name string) bool { return p.reads[name] }
 
 // fieldsRead returns the names for [Policy.Reads].
@@ -201,28 +202,29 @@ func (p *Policy) fieldsRead() map[string]bool {
 	return names
 }
 
-// WithoutBody returns a problem for each rule that reads the body of requests, for an integration without bodies.
-// asker is the name of the integration in the messages. Shadows are included, because their reports would be wrong.
+// WithoutBody returns a problem for each rule that reads the body of requests, for an integration that does not get
+// them. asker is the name of the integration in the messages. Shadows are included, because their reports would be
+// wrong.
 func (p *Policy) WithoutBody(asker, hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needsBody },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not send them", asker), hint)
 }
 
-// WithoutBodyOrPath is WithoutBody for an integration without bodies and paths, in which rules with "match" never
-// apply.
+// WithoutBodyOrPath is WithoutBody for an integration that gets neither bodies nor paths, and in which rules with
+// "match" never apply.
 func (p *Policy) WithoutBodyOrPath(asker, hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needsBody && len(r.match) == 0 },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not send them", asker), hint)
 }
 
 // WithoutTLS returns a problem with the hint for each rule that counts by tls_fingerprint, for an integration that
-// does not terminate TLS: there such a rule would count all clients together, or never apply.
+// does not terminate TLS. In such an integration, the rule would count all clients together, or never apply.
 func (p *Policy) WithoutTLS(hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needs().Any((*parts.Part).NeedsTLS) },
 		"the rule counts by tls_fingerprint, and the gateway does not terminate TLS", hint)
 }
 
-// without returns a problem for each rule that wants something that an integration does not have.
+// without returns a problem for each rule for which wants returns true.
 func (p *Policy) without(wants func(*rule) bool, message, hint string) (problems Errors) {
 	for i := range p.rules {
 		if r := &p.rules[i]; wants(r) {
@@ -239,7 +241,7 @@ func (p *Policy) without(wants func(*rule) bool, message, hint string) (problems
 }
 
 // ByOutcome returns the names of the rules that depend on the outcome of requests: see [Engine.Settle]. In an
-// integration that never learns the outcome, every request counts, and costs its estimate.
+// integration that never learns the outcome, every request counts and costs its estimate.
 func (p *Policy) ByOutcome() (names []string) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.settles() {

@@ -25,7 +25,8 @@ func (e *Engine) preview(ctx context.Context, w *work, d *Decision) {
 	w.mode = mode
 }
 
-// makeFree sets the costs of the charges to 0, and keeps the real costs.
+// makeFree sets the costs of the charges to 0, and keeps the real costs in c.costs. If a log has a cost above 1,
+// makeFree keeps that cost, and adds a charge that never fits: see unfittable.
 func (c *charges) makeFree() {
 	c.costs = c.costs[:0]
 	asks := -1
@@ -51,8 +52,8 @@ func (c *charges) restoreCosts() {
 	}
 }
 
-// foresee changes the receipts of charges that took nothing to the receipts of their real costs, by the remaining
-// units. If on_error denies a charge, the others stay as they are.
+// foresee replaces the receipts of charges that took nothing with the receipts that their real costs would get,
+// judging by the remaining units. If on_error denies a charge, the others stay as they are.
 func (c *charges) foresee(in *input) {
 	for i := range c.list {
 		if c.closed(i) && !c.list[i].Shadow {
@@ -84,7 +85,8 @@ func (t *Trace) After() Decision {
 	return t.Decision
 }
 
-// after returns the previewed decision with the state after its costs are taken, or nil if nothing would be taken.
+// after returns the decision with the state after the costs of the request are taken. For a denied request it returns
+// refusedFirst. It returns nil if d is correct as it is.
 func (d *Decision) after(w *work) *Decision {
 	switch {
 	case len(d.Results) == 0 || d.Err != nil || d.Blocked != "":
@@ -117,7 +119,7 @@ func (d *Decision) after(w *work) *Decision {
 }
 
 // refusedFirst returns the decision by the rules that are evaluated before a body is read for others: see
-// [Engine.refusedUnread]. It returns nil unless one of them refuses the request.
+// [Engine.refusedUnread]. It returns nil unless one of them denies the request.
 func (d *Decision) refusedFirst(w *work) *Decision {
 	if w.charges.penalties.offence || !w.looksFirst() {
 		return nil
@@ -143,7 +145,7 @@ func (d *Decision) refusedFirst(w *work) *Decision {
 // except for a log: the Wait of a log is the wait of the requested cost. So a preview requests the real cost of a
 // log together with a charge that never fits, and nothing is taken.
 
-// unfittable is the plan of a charge that never fits. No policy has such a plan.
+// unfittable is the plan of a charge that never fits. No policy has this plan.
 var unfittable = func() *sluice.Plan {
 	p, err := sluice.NewPlan(sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 7919, Period: 24 * time.Hour, Burst: 1})
 	if err != nil {
@@ -157,14 +159,14 @@ func unfitting(beside *sluice.Charge) sluice.Charge {
 	return sluice.Charge{Key: beside.Key, Plan: unfittable, Cost: unfittable.Capacity + 1, OnError: beside.OnError}
 }
 
-// logWait is an unknown wait of a charge of a log.
+// logWait is a charge of a log with an unknown wait.
 type logWait struct {
 	c      *charges
 	d      *Decision // the decision by c, or nil
 	charge int
 }
 
-// logWaits are unknown waits, with the calls that ask the store for them.
+// logWaits are charges with unknown waits, and the calls that ask the store for the waits.
 type logWaits struct {
 	all   []logWait
 	calls []sluice.TakeCall
@@ -216,7 +218,7 @@ func (w *logWaits) ask(ctx context.Context, store sluice.Store) {
 	}
 }
 
-// decideAgain corrects the decisions by these waits.
+// decideAgain corrects the decisions by the waits that ask has found.
 func (w *logWaits) decideAgain() {
 	for _, l := range w.all {
 		r, o := &l.d.Results[l.charge], &l.c.list[l.charge]
@@ -237,9 +239,8 @@ func (w *logWaits) decideAgain() {
 // the results that [Engine.Decide] would return now, as in a [Trace]. Without a Path, the decision has only the
 // limits of rules without patterns, which apply to all paths.
 //
-// Quota leaves out rules that do not count the request, and rules that use its query or body, which may name
-// subjects other than the sender. A blocked request is denied as such, and an exempt one has no limits. Observers
-// are not called.
+// Quota leaves out rules that do not count the request, and rules that use its query or body, which may name subjects
+// other than the sender. A blocked request is denied, and an exempt one has no limits. Observers are not called.
 func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 	w := e.begin(req, &d)
 	defer e.end(w)
@@ -318,8 +319,8 @@ func (w *work) needsFreePermit() bool {
 	return w.charges.inFlight() && w.mode == Charge && !w.request.Ends
 }
 
-// refusedInFlight reports whether a request that takes no permit is refused because all permits are taken. It looks
-// before anything is taken, so that a refused request uses up nothing of other limits.
+// refusedInFlight reports whether a request that takes no permit is denied because all permits are taken. It decides
+// before the Take, so that a denied request uses up nothing of other limits.
 func (e *Engine) refusedInFlight(ctx context.Context, w *work, d *Decision) bool {
 	e.preview(ctx, w, d)
 	if !d.Allowed && !w.charges.penalties.offence { // the Take has to record an offence
@@ -331,6 +332,6 @@ func (e *Engine) refusedInFlight(ctx context.Context, w *work, d *Decision) bool
 	}
 	d.reset()
 	w.charges.reset()
-	w.charge(false) // again, because the preview changes what shadows of shares charge
+	w.charge(false) // charge again, because the preview changes what shadows of shares charge
 	return false
 }

@@ -14,8 +14,8 @@ type Problem struct {
 	// source, such as a database.
 	File string
 	Line int
-	// Path is the field with the problem, as in rules[3].limit or overrides[0].key["client_ip"]; empty for the
-	// whole document. In the text of an answer, as in answers["429"].body[2], the last index is the line.
+	// Path is the field with the problem, as in rules[3].limit or overrides[0].key["client_ip"]; empty for the whole
+	// document. In the text of an answer, as in answers["429"].body[2], the last index is the index of the line.
 	Path    string
 	Rule    string // the rule with the problem, if any
 	Message string // what is wrong
@@ -52,8 +52,8 @@ func (p Problem) at(where func(string) (string, int)) Problem {
 	return p
 }
 
-// Errors are the problems of a policy document, in its order. [Compile] returns them as its error; find them with
-// errors.As.
+// Errors are the problems of a policy document, in the order of the document. [Compile] returns them as its error;
+// find them with errors.As.
 type Errors []Problem
 
 // maxErrors is the most problems that Error returns.
@@ -108,7 +108,7 @@ func (c *compiler) first(item int) string {
 	return "the first is " + path
 }
 
-// maxEnded is the most warnings about expired items of one list, because tables grow.
+// maxEnded is the most warnings about expired items of one list. A database may keep any number of them.
 const maxEnded = 10
 
 // ended warns of the current item if it has expired.

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/internal/turns"
 )
 
-// queued has the turns that a delayed decision waits for. All copies of the decision share it.
+// queued has the turns for which a delayed request waits. All copies of the decision share it.
 type queued struct {
 	turns []turns.Turn
 	first [1]turns.Turn // the backing array of turns, which rarely has a second one
@@ -44,14 +44,15 @@ func (d *Decision) Queued() bool { return d.queued != nil }
 
 // LeaveQueue gives up the turn of a request with a Delay, so that a later request that this engine decides about
 // can get the turn. Call it before the delay has passed, if the request does not go ahead after all. All other
-// charges stay: see [Engine.Refund]. The parts of a request of [Engine.DecideTogether] share one turn, which is
-// given up once all of them have left.
+// charges stay: see [Engine.Refund]. The parts of a request of [Engine.DecideTogether] share one turn, which is given
+// up when all of them have left.
 //
-// Only the engine that decided can pass the turn on: if its process ends, the turn stays unused.
+// Only the engine that decided about the request can pass the turn on. If the process of that engine ends, the turn
+// stays unused.
 func (e *Engine) LeaveQueue(d Decision) { e.leave(d.queued) }
 
-// leave makes a request, or a part of one, leave its queue. first reports whether this is the first such call, and
-// last whether the call has given up the turns.
+// leave makes a request, or a part of a request, leave its queue. first reports whether this is the first such call,
+// and last whether the call has given up the turns.
 func (e *Engine) leave(q *queued) (first, last bool) {
 	if q == nil || q.left.Swap(true) {
 		return false, false
@@ -132,7 +133,7 @@ func (q *queued) has(c *sluice.Charge, r *sluice.Receipt) bool {
 const (
 	// maxAwaited is the maximum number of waiting requests that are known by name.
 	maxAwaited = 1 << 16
-	// sweepAfter is the interval at which requests with past turns are removed.
+	// sweepAfter is the interval at which requests whose turns have passed are removed.
 	sweepAfter = time.Second
 )
 

@@ -19,9 +19,9 @@ type ReadingState = parts.Known
 const (
 	Absent    = parts.Absent    // the request lacks the part
 	Present   = parts.Present   // the request has the part, with the value
-	Garbled   = parts.Garbled   // servers may read it in several ways
+	Garbled   = parts.Garbled   // servers may read the part in several ways
 	BrokenOff = parts.BrokenOff // Garbled, because the body broke off
-	Faulty    = parts.Faulty    // rules cannot use the body; the value names what the request lacks
+	Faulty    = parts.Faulty    // rules cannot use the body; the value is what the request lacks
 	Unread    = parts.Unread    // no rule has read it
 )
 
@@ -30,8 +30,8 @@ type RequestPart struct {
 	// ID is the kind of the part, ":" and its name, such as "api_key:" or "header:X-Plan". It is the same for all
 	// spellings of the part.
 	ID string
-	// Show is how much people may see of its values: "whole", "short" or "hash". If rules differ, the strictest
-	// form applies. A part that is in no key has "hash".
+	// Show is how much people are allowed to see of the values: "whole", "short" or "hash". If rules differ, the
+	// strictest form applies. A part that is in no key has "hash".
 	Show string
 }
 
@@ -95,7 +95,8 @@ func (p *Policy) ResponseFields() []string {
 // returns.
 func (o *Observation) Reading(i int) Reading { return o.Policy().requestParts[i].Reading(&o.work.x) }
 
-// Missed returns the indexes of the rules that do not apply to a recorded request because they need an Unread part.
+// Missed returns the indexes of the rules that do not apply to a recorded request because they need a part that is
+// [Unread].
 func (o *Observation) Missed() []int { return o.work.subjects.missed }
 
 // PartID returns the ID of a key part as in a [RequestPart], or "" for an unknown part.
@@ -159,8 +160,8 @@ func (p *Policy) requestPartsOf() []requestPart {
 	return slices.SortedFunc(maps.Values(seen), func(a, b requestPart) int { return cmp.Compare(a.ID(), b.ID()) })
 }
 
-// showOf returns how much people see of the values of a part of the key. A rule that shortens its keys shows
-// addresses whole if the key also has other values.
+// showOf returns how much people see of the values of a part of the key. If a key has other values besides addresses,
+// a rule that shortens its keys shows the addresses whole.
 func (r *rule) showOf(part int) showKey {
 	if r.show == showShort && !r.key.Shortens(part) {
 		return showWhole

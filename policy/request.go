@@ -16,7 +16,7 @@ import (
 // Request is the input of a policy. Integrations fill it in; the zero value of a field means that the integration
 // does not have it.
 type Request struct {
-	Method string // "GET"; empty is GET
+	Method string // such as "GET"; empty means "GET"
 	Host   string // as in http.Request, with or without a port
 	// Path is the path as it was sent, escaped ("/a%2fb"), without the query.
 	Path     string
@@ -33,13 +33,13 @@ type Request struct {
 	// Client is the address of the client, if the integration has already found it by Peer and the forwarded
 	// header. The zero value means unknown.
 	Client netip.Addr
-	// Body returns the whole body if it has at most limit bytes, else nil. It returns an error if the body broke
-	// off; then later readers cannot get all of it either. The integration restores the body for the next reader.
+	// Body returns the whole body if it has at most limit bytes, else nil. It returns an error if the body broke off;
+	// then later readers cannot get the whole body either. The integration restores the body for the next reader.
 	// Body is called at most once: if a matching rule needs the body, or with a limit of 0 to learn whether a
 	// preflight has a body. Body may be nil.
 	Body func(limit int64) ([]byte, error)
-	// Attributes are values that only the program or another protocol can supply, such as the user from a context.
-	// Rules count by them with "attr:NAME". An empty attribute counts as missing.
+	// Attributes are values that do not come from an HTTP request, but from the program or another protocol, such as
+	// the user in a context. Rules count by them with "attr:NAME". An empty attribute counts as missing.
 	Attributes map[string]string
 	// TLSFingerprint is the JA4 fingerprint of the client's TLS. Rules count by it with "tls_fingerprint". It is
 	// empty without TLS.
@@ -59,13 +59,13 @@ type Request struct {
 	Subject *Subject
 	// ID, if not empty, names the request, so that a repeated call is not charged again: requests with the same ID,
 	// keys, limits and costs count once within [RepeatedWithin]. The ID is stored in the same atomic step as the
-	// charges, so that only one of many simultaneous calls is charged. On a cluster, this is one step only if all
-	// charges have the same hash tag. Each ID takes as much room in the store as a key. An ID can be charged again
-	// if the request was denied, or was given back: by [Engine.Refund], or by a request with Mode [GiveBack] and
-	// the same ID, which takes effect only once. A repetition has nothing to refund or to settle. In a queue, it
-	// waits for the turn that the first request had; if that turn has passed, or another instance gave it, the
-	// repetition takes another turn. During an outage of the shared store, an instance knows only the IDs that it
-	// allowed itself.
+	// charges, so only one of many simultaneous calls is charged. On a cluster, this is a single step only if all
+	// charges have the same hash tag. Each ID takes as much memory in the store as a key. An ID can be charged again
+	// if the request was denied, or was given back: by [Engine.Refund], or by a request with Mode [GiveBack] and the
+	// same ID, which takes effect only once. A repetition has nothing to refund or to settle. In a queue, it waits
+	// for the turn that the first request had; if that turn has passed, or another instance gave it, the repetition
+	// takes another turn. During an outage of the shared store, an instance knows only the IDs that it allowed
+	// itself.
 	//
 	// A client that can choose the ID gets any number of requests for the price of one: take IDs only from trusted
 	// sources. With an ID, bodies are read before any rule is evaluated, and new denials are not answered from
@@ -162,7 +162,7 @@ var (
 	inToken     = characters("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~")
 )
 
-// only reports whether s has only characters of in.
+// only reports whether all characters of s are in the set in.
 func only(s string, in *[256]bool) bool {
 	for i := range len(s) {
 		if !in[s[i]] {
@@ -236,13 +236,13 @@ func characters(all string) (t [256]bool) {
 
 func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
-// NameRefusals gives every refused request an ID: see [Decision.RequestID]. Call it before the first decision. It
-// is of use only with an observer that stores or logs refusals, in which an ID can be looked up.
+// NameRefusals gives every denied request an ID: see [Decision.RequestID]. Call it before the first decision. It is
+// useful only with an observer that stores or logs denials, so that people can look up an ID.
 func (e *Engine) NameRefusals() { e.named = true }
 
-// RequestID returns the ID of a refused request if [Engine.NameRefusals] was called, else "". It is the
-// request's X-Request-Id, or else its ID, if that is at most 128 bytes of printable ASCII,
-// and otherwise a random number in 16 hexadecimal digits.
+// RequestID returns the ID of a denied request if [Engine.NameRefusals] was called, else "". The ID is the request's
+// X-Request-Id, or else the ID of the [Request]. If that is not printable ASCII of at most 128 bytes, it is a random
+// number in 16 hexadecimal digits.
 func (d *Decision) RequestID() string {
 	if d.id == "" && d.made != 0 {
 		return fmt.Sprintf("%016x", d.made)
@@ -250,7 +250,7 @@ func (d *Decision) RequestID() string {
 	return d.id
 }
 
-// name sets the ID of a refused request.
+// name sets the ID of a denied request.
 func (d *Decision) name(r *Request) {
 	if d.id = r.ID; len(r.Header["X-Request-Id"]) > 0 && r.Header["X-Request-Id"][0] != "" {
 		d.id = r.Header["X-Request-Id"][0]
@@ -273,7 +273,7 @@ type Mode uint8
 const (
 	Charge   Mode = iota // decide, and take the cost of the request
 	Peek                 // decide as if the request were made, and take nothing
-	GiveBack             // give back the cost of the request, as if it had been taken before
+	GiveBack             // give back the cost of the request, which an earlier request has taken
 
 	settling // settle the charges of the request
 )

@@ -12,8 +12,8 @@ type subjects struct {
 	blocked  []blockedSubject
 	keys     parts.Keys
 	tier     tierOf
-	override *Override        // the last one found
-	value    string           // the value of the last rule's subject
+	override *Override        // the last override that was found
+	value    string           // the value that the counter of the last rule reads
 	limits   int              // how many limits all subjects have
 	pardoned lack             // the part for which only shadows would deny the request
 	blocks   map[string]int64 // see Engine.blocksNow
@@ -28,7 +28,7 @@ type subjects struct {
 // subject is the subject of a rule for one request.
 type subject struct {
 	rule     *rule
-	by       *resolved   // its limits, and their source
+	by       *resolved   // the limits of the subject, and their origin
 	key      string      // its key, with a hash tag if the rule has one
 	owner    string      // the key of the limit: key, unless tenants share the limit
 	weight   int64       // its weight among these tenants
@@ -57,7 +57,7 @@ type effect uint8
 const (
 	charged    effect = iota
 	skipped           // the request lacks a part of the key, so the rule does not apply
-	refused           // the request lacks a part of the key, so the rule denies it
+	refused           // the request lacks a part of the key, so the rule refuses it as malformed
 	exempted          // the subject is exempt
 	partial           // the request is part of one that the rule has counted
 	barred            // the subject is blocked
@@ -163,8 +163,8 @@ func (s *subjects) add(in *input, r *rule) effect {
 	return charged
 }
 
-// missing returns the effect of a part that the request lacks. A garbled part never skips a rule, or clients
-// could evade the rule by garbling it.
+// missing returns the effect of a part that the request lacks. A garbled part does not make a rule with "missing:
+// skip" skip the request. Otherwise, clients could evade the rule by garbling the part.
 func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 	refuses := r.missing == refuse || r.strict && in.x.Garbled() && !in.x.BrokeOff
 	switch {
@@ -240,8 +240,8 @@ func (w *work) resolveAll(d *Decision) {
 	}
 }
 
-// resolveMalformed finds the subjects of a malformed request, so that such requests are not free. Rules that
-// read the body do not count it, nor, if the path is ambiguous, do rules with patterns.
+// resolveMalformed finds the subjects of a malformed request, so that such requests are charged, too. Rules that read
+// the body do not count such a request. If the path is ambiguous, neither do rules with patterns.
 func (w *work) resolveMalformed() {
 	w.forget()
 	if w.mode == GiveBack {
@@ -254,7 +254,7 @@ func (w *work) resolveMalformed() {
 	}
 }
 
-// resolveSubject adds the subject of a request with a Subject. It reports false if the request is decided.
+// resolveSubject adds the subject of a request with a Subject. It reports false if the decision is complete.
 func (w *work) resolveSubject(d *Decision) (undecided bool) {
 	s, asked := &w.subjects, w.request.Subject
 	r := asked.rule
@@ -283,8 +283,8 @@ func (w *work) resolveSubject(d *Decision) (undecided bool) {
 	return true
 }
 
-// presentRule returns the rule of the same name in the policy in force, or nil if that rule does not count or has
-// another key.
+// presentRule returns the rule of the same name in the policy in force. If that rule is gone, does not count, or has
+// another key, presentRule makes the decision and returns nil.
 func (w *work) presentRule(was *rule, d *Decision) *rule {
 	i, known := w.policy.byName[was.name]
 	if !known {

@@ -28,12 +28,12 @@ type Outcome struct {
 	// Verdict is the program's own verdict for rules with a count. If Verdict is zero, these rules use the
 	// response.
 	Verdict Verdict
-	// Cost is the program's own cost of the request for rules with a cost from the response. It is not multiplied
-	// by the Cost of the [Request]. A cost in USD is in micro-USD. A cost above the max of a rule is that max. A
+	// Cost is the program's own cost of the request for rules with a cost from the response. It is not multiplied by
+	// the Cost of the [Request]. A cost in USD is in micro-USD. A cost above the max of a rule counts as that max. A
 	// negative Cost stands for a cost of zero.
 	Cost int64
-	// Read has read the body of the response, for rules that count by numbers in the body: see
-	// [Decision.ReadResponse]. If it is nil, such a request costs the estimate.
+	// Read is a reader that has read the body of the response, for rules that count by numbers in the body: see
+	// [Decision.ReadResponse]. If Read and Numbers are nil, the request costs the estimate under such rules.
 	Read *ResponseReader
 	// At is when the outcome became known, for a request with a Time. Zero means now.
 	At time.Time
@@ -42,7 +42,7 @@ type Outcome struct {
 	Numbers map[string]int64
 }
 
-// Verdict states whether a request counts, for rules with a count.
+// Verdict states whether a request counts under rules with a count.
 type Verdict uint8
 
 const (
@@ -51,7 +51,7 @@ const (
 	CountsNot
 )
 
-// settleTimeout bounds the time that settling may take, over a store without a deadline of its own.
+// settleTimeout bounds the time of a settlement, for a store without a deadline of its own.
 const settleTimeout = 5 * time.Second
 
 // unsettled are the charges that wait for the outcome of a request. All copies of a decision share them.
@@ -61,7 +61,7 @@ type unsettled struct {
 	reads *numbers  // see Decision.ReadsResponse; may be nil
 	asks  bool      // see Decision.AsksUsage
 	taken time.Time // when the charges were taken, not later than the store has counted
-	made  time.Time // see Outcome.At; zero: taken
+	made  time.Time // the Time of the request: see Outcome.At; zero: none
 	id    uint64    // see Decision.Track; 0: none
 }
 
@@ -81,23 +81,23 @@ type openCharge struct {
 // Unsettled reports whether a rule waits for the outcome of the request: see [Engine.Settle].
 func (d *Decision) Unsettled() bool { return d.unsettled != nil }
 
-// Settle reports the outcome of a request to the rules that depend on it. d is the decision that allowed the
-// request. If the request does not count, its units are given back; if its cost is known by now, the difference is
-// charged or given back. A difference that does not fit is owed: requests of the key are refused until the limit
-// has made up for it. How much a key can owe is bounded (see [Policy.Debts]), and [Subject.Reset] forgives it. A
-// request that is never settled counts, and costs its estimate. A debt by itself does not start a [Penalty], but a
-// request that is refused because of the debt does.
+// Settle reports the outcome of a request to the rules that depend on it. d is the decision that allowed the request.
+// If the request does not count, its units are given back. If its cost is known by now, the difference from the
+// estimate is charged or given back. A difference that does not fit becomes a debt of the key: its requests are
+// denied until the debt has drained or expired. Debts are bounded (see [Policy.Debts]), and [Subject.Reset] clears
+// them. A request that is never settled counts, and costs its estimate. A debt by itself does not start a [Penalty],
+// but a request that is denied because of the debt does.
 //
-// Each rule is settled once, in any copy of the decision, by the first call with the part of the outcome that the
-// rule depends on. For a decision that denied the request, Settle does nothing.
+// Each rule is settled only once, even if several copies of the decision are settled: by the first call with the part
+// of the outcome on which the rule depends. For a decision that denied the request, Settle does nothing.
 //
 // The units given back are the newest under the key, and they are given back only while the request's own units
-// still count: in a window, until the window ends; in a bucket, until these units would have drained; in a log, for
-// a period. So a late answer does not lift the limit of a later window. In a log and in a bucket, units that were
-// taken between charge and refund may expire earlier, by at most the time that the answer took.
+// still count: in a window, until the window ends; in a bucket, until these units would have drained; in a log, for a
+// period. So a late response does not give units back to a later window. In a log and in a bucket, units that were
+// taken between charge and refund may expire earlier, by at most the time that the response took.
 //
-// The context may have ended. If the store does not answer in time, the units of the request stay, and expire like
-// any others. A request that was allowed only by on_error is not settled.
+// Settle works even if the context has ended. If the store does not answer in time, the units of the request stay,
+// and expire like any others. A request that was allowed only by on_error is not settled.
 func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	if d.unsettled == nil {
 		return
@@ -167,7 +167,7 @@ func (d *Decision) Track(id uint64) {
 	}
 }
 
-// bill has the changes that an outcome causes.
+// bill has the changes of charges that an outcome causes.
 type bill struct {
 	charges []sluice.Charge
 	first   int                  // index of the charges of items; if a charge before it does not fit, the bill was settled before
@@ -207,7 +207,7 @@ func (e *Engine) settle(ctx context.Context, b *bill) error {
 	return nil
 }
 
-// unsettled returns the charges that wait for the outcome of the request, in memory of their own, or nil.
+// unsettled returns the charges that wait for the outcome of the request, copied so that they outlive w, or nil.
 func (c *charges) unsettled(d *Decision) *unsettled {
 	var open []openCharge
 	var reads *numbers
@@ -241,16 +241,17 @@ func numberLimits(open []openCharge) {
 	}
 }
 
-// Lasts returns for how long the units of the request can be given back: in a window, until the window ends;
-// otherwise until no units are in use.
+// Lasts returns how long the units of the request can be given back: in a window, until the window ends; otherwise,
+// until no units are in use.
 func (r *Result) Lasts() time.Duration {
 	if r.Plan.Limit.Algorithm == sluice.SlidingWindowCounter {
-		return r.ResetAfter - r.Plan.Limit.Period // after that, the units belong to the previous window
+		return r.ResetAfter - r.Plan.Limit.Period // after that time, the units belong to the previous window
 	}
 	return r.ResetAfter
 }
 
-// settle returns the corrections by the outcome, for all charges that depend only on known parts of the outcome.
+// settle returns the corrections that the outcome causes, for all charges that depend only on known parts of the
+// outcome.
 func (u *unsettled) settle(o *Outcome) (b bill) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -324,7 +325,7 @@ var ErrNotCharged = errors.New("policy: the request was not charged")
 
 // SettleRequest settles a request by its outcome, as [Engine.Settle] does, for a caller that no longer has the
 // decision. The request must have been allowed and charged by the same policy, and must not be settled yet: its
-// charges are found by matching it again. A request with an ID is settled once within [RepeatedWithin], however
+// charges are found by matching it again. A request with an ID is settled only once within [RepeatedWithin], however
 // often SettleRequest is called.
 //
 // req.Time is when the request was charged; zero means now. It determines whether the units still count and can be
@@ -340,7 +341,7 @@ func (e *Engine) SettleRequest(ctx context.Context, req *Request, o Outcome) err
 	case d.Missing != "":
 		return fmt.Errorf("%w: it lacks %s", ErrNotCharged, d.Missing)
 	case d.Blocked != "":
-		return fmt.Errorf("%w, or by a policy that has changed: rule %q blocks it", ErrNotCharged, d.Blocked)
+		return fmt.Errorf("%w by the policy in force: rule %q blocks it", ErrNotCharged, d.Blocked)
 	}
 	e.observeOutcome(0, &o)
 	u := chargedBefore(w)

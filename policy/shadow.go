@@ -25,9 +25,9 @@ func (e *Engine) ShadowAll() {
 	e.Swap(e.Policy())
 }
 
-// Shadowed returns a policy that counts and reports as p does, and refuses nothing: every rule, including rules
-// that block, is a shadow with all of its overrides, and so are the limits of [Engine.Adhoc]. Malformed requests
-// are not denied either: see [Observation.Pardoned]. Exemptions of p stay.
+// Shadowed returns a policy that counts and reports as p does, but denies nothing: every rule, including rules that
+// block, is a shadow with all of its overrides, and so are the limits of [Engine.Adhoc]. Malformed requests are not
+// denied either: see [Observation.Pardoned]. Exemptions of p stay.
 func (p *Policy) Shadowed() *Policy {
 	if p.watchOnly {
 		return p
@@ -43,7 +43,7 @@ func (p *Policy) Shadowed() *Policy {
 	return &next
 }
 
-// WatchOnly reports whether the policy refuses nothing: see [Policy.Shadowed].
+// WatchOnly reports whether the policy denies nothing: see [Policy.Shadowed].
 func (p *Policy) WatchOnly() bool { return p.watchOnly }
 
 // ShadowUntil returns the end of the document's Shadow, and whether the document sets it. An [Engine] applies it.
@@ -71,14 +71,14 @@ func (c *compiler) shadowEnds(text string) int64 {
 	}
 	t, err := ParseUntil(text)
 	if err != nil {
-		c.fail("shadow", untilHint+", or \"always\"", "shadow is %s, which is not the end of a shadow mode", spelling.Quote(text))
+		c.fail("shadow", untilHint+", or \"always\"", "shadow is %s, which is not a time", spelling.Quote(text))
 		return 0
 	}
 	return max(1, t.UnixMicro())
 }
 
 // LongerShadow returns whichever of two values of Shadow in a [Document] ends later. A value that cannot be parsed
-// wins over a time, so that it is reported.
+// takes precedence over a time, so that Compile reports it.
 func LongerShadow(a, b string) string {
 	switch {
 	case b == "" || a == ShadowAlways:
@@ -94,8 +94,7 @@ func LongerShadow(a, b string) string {
 	return a
 }
 
-// effective returns the form in which a policy is in force: a shadow after ShadowAll, and until the end of its own
-// shadow.
+// effective returns the form in which p is in force: a shadow after ShadowAll, and until the end of its own shadow.
 func (e *Engine) effective(p *Policy) *Policy {
 	if e.shadow || p.shadowEnds > time.Now().UnixMicro() {
 		return p.Shadowed()
@@ -122,11 +121,11 @@ func (e *Engine) current() *Policy {
 	return p
 }
 
-// isShadow reports whether a rule is a shadow by itself, or by the whole policy. Limits of callers are no rules of
-// the policy, and may outlive it.
+// isShadow reports whether a rule is a shadow. A limit that a caller supplies is a shadow if the whole policy is one.
+// Such a limit belongs to no policy, and may outlive p.
 func (p *Policy) isShadow(r *rule) bool { return r.shadow || r.index == adhoc && p.watchOnly }
 
-// everybody is a rollout percentage of 100 %, in hundredths of a percent.
+// everybody is the rollout percentage of 100 %, in hundredths of a percent.
 const everybody = 100_00
 
 // enforce reads the rollout percentage of a rule; 0 means all subjects.
@@ -231,10 +230,10 @@ const OverField = "Sluice-Over"
 // Marks reports whether a rule has "over: mark".
 func (p *Policy) Marks() bool { return p.marks }
 
-// neverRefuses reports whether the limits of the rule refuse no request.
+// neverRefuses reports whether the limits of the rule never deny a request.
 func (r *rule) neverRefuses() bool { return r.shadow || r.marks }
 
-// over compiles what happens to a request that does not fit, and reports whether it is marked.
+// over compiles what happens to requests that do not fit, and reports whether they are marked.
 func (c *compiler) over(r *Rule, out *rule) (marks bool) {
 	marks = c.choice("over", r.Over, []string{"refuse", "mark"}) > 0
 	if marks && out.algorithm == sluice.LeakyBucket {

@@ -20,8 +20,8 @@ import (
 // A tenant is active if it sent a request, allowed or not, within the window. The window is one second or, for a
 // limit below 32 units a second, the time in which the limit allows 32 units. Four times in a window, the limit is
 // divided among the tenants again, in line with their present demand. A new tenant has its allocation at once.
-// Allocations settle within two windows after demand exceeds the limit, or later if the burst is less than a
-// quarter of the units that the limit allows in a window. Unused allocation goes to the others within half a
+// Allocations settle within two windows after demand exceeds the limit, or later if the burst is less than a quarter
+// of the units that the limit allows in a window. Unused units of an allocation go to the others within half a
 // window. A tenant above its allocation cannot use the last part of the burst, the reserve, which is kept for the
 // other tenants. The reserve has as many units as the limit allows in a quarter of the window, but at most half of
 // the burst. A tenant can save up what it is allocated in a quarter of a window, or one request if that is more.
@@ -30,15 +30,15 @@ import (
 // If requests cost several units, units are divided, and not requests. Processes that share a store divide the
 // limit in line with the demand in all of them, if they exchange their demand: see [Engine.Demand]. During an
 // outage, each process divides its local allowance, if any, among its own tenants. A limit keeps track of 10,000
-// tenants at a time; all others can use the limit except for its reserve. Each value of the rule's Key has a limit
-// of its own to divide. An engine divides 1000 of these, and counts further ones without dividing them. A shadow
-// charges the limit only for the requests that would have been allowed.
+// tenants at a time; all further tenants can use the limit except for its reserve. Each value of the rule's Key has a
+// limit of its own to divide. An engine divides at most 1000 such limits, and counts further ones without dividing
+// them. A shadow charges the limit only for requests that it would have allowed.
 type Share struct {
 	// Of is the limit to divide, such as "1000/second", of a token_bucket or gcra. Each value of the rule's Key has
 	// a limit of its own.
 	Of string `json:"of,omitempty"`
-	// By are the key parts that identify the tenant: see Key of a [Rule]. The key of a subject, as in overrides,
-	// has the parts of Key, and then these.
+	// By are the key parts that identify the tenant: see Key of a [Rule]. The key of a subject, as in overrides, has
+	// the parts of Key, and then the parts of By.
 	By []string `json:"by,omitempty"`
 	// Weights are the weights of tenants by their tier, from 1 to 1000. Tenants in other tiers have the weight 1.
 	Weights map[string]int64 `json:"weights,omitempty"`
@@ -51,9 +51,9 @@ func (s *Share) isZero() bool { return s.Of == "" && len(s.By) == 0 && len(s.Wei
 type sharing struct {
 	owner   int // how many parts of the key identify the limit; the others identify the tenant
 	weights map[string]int64
-	// ahead and alone are how far a tenant may be ahead of its time, in nanoseconds. ahead is a quarter of the
-	// window. alone applies while the limit has enough for all tenants; it is the time in which the burst refills,
-	// if that is longer than ahead.
+	// ahead and alone are how far a tenant can be ahead of its time, in nanoseconds. ahead is a quarter of the
+	// window. alone applies while the limit has enough for all tenants; it is the time in which the burst refills, if
+	// that is longer than ahead.
 	ahead, alone int64
 	most         int64 // the most units of a request
 }
@@ -64,15 +64,15 @@ const (
 	maxTurn = 1 << 50 // 13 days
 )
 
-// sharing compiles the share of a rule with a complete key.
+// sharing compiles the share of a rule. The key of the rule must be complete.
 func (c *compiler) sharing(p *Policy, r *Rule, out *rule, owner int) {
 	before := len(c.problems)
 	c.checkShare(r, out)
 	switch {
 	case r.Share.Of == "":
-		c.fail("share", "write for example \"of: 1000/second\"", "the share has no of")
+		c.fail("share", "write for example \"of: 1000/second\"", "the share has no \"of\"")
 	case len(r.Share.By) == 0:
-		c.fail("share", "write for example \"by: [header:X-Tenant]\"", "the share has no by, so the tenants are unknown")
+		c.fail("share", "write for example \"by: [header:X-Tenant]\"", "the share has no \"by\", so the tenants are unknown")
 	}
 	weights := c.weights(p, r)
 	if len(c.problems) > before {
@@ -192,7 +192,7 @@ type SharedLimit struct {
 type SharedWeight struct {
 	Weight int64
 	Tiers  []string // tiers with this weight, sorted
-	Others bool     // all tenants in other tiers, or in none, have this weight, too
+	Others bool     // tenants in all other tiers, and in no tier, have this weight, too
 }
 
 // SharedLimits returns all rules with a limit that is divided among tenants, in the order of the document.
@@ -231,15 +231,15 @@ func (f *sharing) byWeight() []SharedWeight {
 	return all
 }
 
-// Whole is the limit without its burst, as in "1000/second".
+// Whole returns the limit without its burst, as in "1000/second".
 func (s *SharedLimit) Whole() string {
 	l := s.Limit
 	l.Burst = 0
 	return l.String()
 }
 
-// Part returns the part of the limit that a tenant gets, such as "83.3/second". weight is the weight of the tenant,
-// and total is the sum of all weights.
+// Part returns how much of the limit a tenant gets, such as "83.3/second". weight is the weight of the tenant, and
+// total is the sum of all weights.
 func (s *SharedLimit) Part(weight, total int64) string {
 	return rateText(float64(s.Limit.Count) * float64(weight) / float64(total) / s.Limit.Period.Seconds())
 }
@@ -260,7 +260,7 @@ func rateText(rate float64) string {
 	return strconv.FormatFloat(math.Round(in*scale)/scale, 'f', -1, 64) + "/" + name
 }
 
-// sharing warns of weights that leave some tenants next to nothing, and of allocations that settle slowly.
+// sharing warns of weights that leave some tenants less than one request, and of allocations that settle slowly.
 func (w *warner) sharing(r *rule) {
 	if r.sharing == nil {
 		return
@@ -273,12 +273,12 @@ func (w *warner) sharing(r *rule) {
 	}
 	if least := s.Weights[0]; len(s.Weights) > 1 && units*least.Weight < sum {
 		w.add(r, "", "use weights that differ less, or raise the limit",
-			"beside one tenant of each other weight, one of weight %d has %s of %v: less than a request in the %v for which the limit is divided",
+			"if one tenant of each weight is active, the tenant of weight %d gets %s of %v, which is less than one request in %v",
 			least.Weight, s.Part(least.Weight, sum), s.Whole(), s.Window)
 	}
 	if s.Settles == 0 {
 		w.add(r, "", "remove the burst: the default is the amount of one period",
-			"the burst of %d is less than the limit gives in %v, so shares settle later than in %v", s.Limit.Burst, s.Window/4, 2*s.Window)
+			"the burst of %d is less than the limit allows in %v, so allocations take longer than %v to settle", s.Limit.Burst, s.Window/4, 2*s.Window)
 	}
 	w.weights(r)
 }

@@ -113,14 +113,14 @@ func defaultOnError(hosts []string, match []*pattern.Pattern, shadow bool) sluic
 type Outage struct {
 	Rule    string
 	OnError sluice.OnError
-	// Why is the reason: "set by the rule" if the rule sets on_error, or "by default", with the word in match or hosts from
-	// which the default follows.
+	// Why is the reason in words, such as "set by the rule" if the rule sets on_error, or "by default", with the word
+	// in Match or Hosts from which the default follows.
 	Why string
 }
 
 // Outages returns the behaviour of each rule during an outage of the store, in the order of the document. A default
-// follows from words in match and hosts, so a change of a path can change the default: compare both policies, or
-// set on_error.
+// follows from words in match and hosts, so a change of a path can change the default. To notice such a change,
+// compare the results of both policies; to avoid it, set on_error.
 func (p *Policy) Outages() []Outage {
 	all := make([]Outage, len(p.rules))
 	for i := range p.rules {
@@ -149,15 +149,15 @@ func (p *Policy) Outages() []Outage {
 	return all
 }
 
-// Cluster returns the rules that a Redis Cluster can charge in one step: only those with the same hash tag.
-// A single server or memory charges all rules in one step.
+// Cluster returns which rules a Redis Cluster can charge in one step. These are rules with the same hash tag. A
+// single Redis server, or package memory, charges all rules in one step.
 //
 // Each group in the first result has the names of at least two rules that can be charged in one step, because they
 // have the same parts under "together". Each problem in the second result names a rule, and the rules that may
 // apply to the same requests and cannot be charged in one step with it. Such rules are charged one after the other,
-// and their charges are given back if a later rule denies the request: for a moment they may deny too much, but
-// they never admit too much. Rules for different headers are taken to apply to the same requests, because a request
-// may have both headers.
+// and their charges are given back if a later rule denies the request: for a moment they may deny too many requests,
+// but they never allow too many. Rules for different headers are taken to apply to the same requests, because a
+// request may have both headers.
 func (p *Policy) Cluster() (together [][]string, apart []Problem) {
 	tags := make([]string, len(p.rules))
 	groups := make(map[string]int)

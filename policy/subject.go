@@ -14,9 +14,9 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// Subject is one key of a rule, such as one address under a rule by client_ip: everything with a count of its own.
-// A Subject is for administration: its counts in the store can be read, given back and reset, and it can be
-// blocked. It uses the policy that was in force when [Engine.Subject] returned it.
+// Subject is one key of a rule, such as one address under a rule by client_ip: everything with a count of its own. A
+// Subject is for administration: its counts in the store can be read, refunded and reset, and it can be blocked. It
+// uses the policy that was in force when [Engine.Subject] returned it.
 //
 // A subject has one count for each kind of limit that may apply to it. If it has an override with limits, these are
 // the limits of the override; else, if the key alone determines its tier, the limits of the tier; else the rule's
@@ -29,17 +29,17 @@ type Subject struct {
 	policy  *Policy // nil if the caller supplied the limit
 	rule    *rule
 	charged string   // the key, with its hash tag if it has one
-	owner   string   // the key of the limit that it shares, if any
-	weight  int64    // its weight in a shared limit if the key determines the weight, else 0
+	owner   string   // the key of the limit that the subject shares, if any
+	weight  int64    // the weight in a shared limit if the key determines the weight, else 0
 	key     string   // the key
 	values  []string // the values of the key parts, as written in the key
-	spelled []string // values with names as the caller or request spelled them; nil if none differs
+	spelled []string // values with names as the caller or request spelled them; nil if they are equal to values
 	text    []byte   // memory of the key if the caller supplied the limit
 	shadow  bool     // the rule is a shadow for the subject
 }
 
-// ErrStoreUnavailable is returned if the shared store did not answer. If just the answer was lost, the store has made
-// the change nevertheless.
+// ErrStoreUnavailable is returned if the shared store did not answer. If only the answer was lost, the store has made the
+// change.
 var ErrStoreUnavailable = errors.New("policy: the shared store is unavailable, and the change may or may not have been made")
 
 // Subject returns the subject of a rule with these values in its key. The map is keyed by the key parts as written
@@ -102,7 +102,7 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	p := e.current()
 	name, subject := parts.CutKey(key)
 	if name == "" {
-		return nil, fmt.Errorf("policy: %s is counted under a limit that its caller sends, and belongs to no rule", spelling.Quote(key))
+		return nil, fmt.Errorf("policy: the key %s belongs to no rule: a caller sends its limit", spelling.Quote(key))
 	}
 	r, err := p.countingRule(name)
 	if err != nil {
@@ -126,7 +126,7 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 func (p *Policy) countingRule(name string) (*rule, error) {
 	i, known := p.byName[name]
 	if !known {
-		return nil, fmt.Errorf("policy: there is no rule %s: %s", spelling.Quote(name), spelling.Suggest(name, ruleNames(p)))
+		return nil, fmt.Errorf("policy: unknown rule %s: %s", spelling.Quote(name), spelling.Suggest(name, ruleNames(p)))
 	}
 	switch r := &p.rules[i]; {
 	case r.exempt:
@@ -157,7 +157,7 @@ func (e *Engine) subject(p *Policy, r *rule, k *parts.Keys) *Subject {
 	return s
 }
 
-// newWork returns a work with the key of the subject, to find its limits with.
+// newWork returns a work with the key of the subject, which can be used to find its limits.
 func (s *Subject) newWork() *work {
 	w := &work{input: input{policy: s.policy, request: new(Request)}}
 	k := &w.subjects.keys
@@ -252,7 +252,7 @@ func addSubject(k *parts.Keys, p *Policy, r *rule, key map[string]string) error 
 		}
 		switch {
 		case !given:
-			return fmt.Errorf("which %s? Its key is %s", part, spelling.OneOf(r.key.Names()))
+			return fmt.Errorf("no value for %s: the key is %s", part, strings.Join(r.key.Names(), ", "))
 		case v == "":
 			k.AddWritten(parts.Shared)
 		default:
@@ -278,16 +278,16 @@ func subjectSize(r *rule, key map[string]string) int {
 // Key returns the key of the subject: the Key of a [RuleTrace], but without a hash tag.
 func (s *Subject) Key() string { return s.key }
 
-// Peek returns the state of each count of the subject that is in force, and takes nothing.
+// Peek returns the state of the subject's count under each limit in force, and takes nothing.
 func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
 	limits, _ := s.limits()
 	return s.take(ctx, limits, 0)
 }
 
-// Refund gives back units to each count of the subject that is in force, and returns their states afterwards. For
-// limits in USD, units are in micro-USD, rounded down to the units in which the limit counts. Units beyond those in
-// use are lost. With a shared store, other instances may refuse the subject from memory for another 60 ms, or for a
-// second if the message about the refund does not reach them: see package redisstore.
+// Refund gives back units to the subject's count under each limit in force, and returns the states of the counts
+// afterwards. For limits in USD, units are in micro-USD, rounded down to the units in which the limit counts. Units
+// beyond those in use are lost. With a shared store, other instances may deny the subject from memory for another 60
+// ms, or for a second if the message about the refund does not reach them: see package redisstore.
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)
@@ -355,10 +355,9 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 	return results, nil
 }
 
-// Adhoc returns a subject that belongs to no rule of the policy: the caller supplies the limit. Answers contain
+// Adhoc returns a subject that belongs to no rule of the policy: the caller supplies the limit. Decisions contain
 // name as the name of the rule. Name and key together identify the subject, and never collide with any other key in
-// this store. A count is identified by name, key and the kind of the limit; so it is kept if only the burst
-// changes.
+// this store. A count is identified by name, key and the kind of the limit; so it is kept if only the burst changes.
 func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnError) *Subject {
 	r := &rule{
 		index: adhoc, name: name, cost: cost{fixed: 1}, onError: onError,
@@ -372,8 +371,8 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 }
 
 // AdhocInto is [Engine.Adhoc] for another key of the same limit. The subject is stored in *into. If into has been
-// used this way before, nothing is allocated, and earlier results of into.Key are no longer valid. No decision
-// about into may be under way.
+// used this way before, nothing is allocated, and earlier results of into.Key are no longer valid. Do not call it
+// while a decision about into is under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
 	into.engine, into.policy, into.rule = s.engine, nil, s.rule
 	into.setAdhocKey(key)
@@ -404,7 +403,7 @@ var showKeyNames = []string{showWhole: "whole", showShort: "short", showHash: "h
 // are shortened.
 func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
 
-// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is still made
+// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is always made
 // from key. If sent cannot be a spelling of key under its rule, it is ignored.
 func (p *Policy) ShownSent(key, sent string) string {
 	name, subject := parts.CutKey(key)

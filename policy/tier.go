@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
 
-// tierSubjects are the subjects with a tier. They never change.
+// tierSubjects are the subjects of a document, with their tiers. They never change.
 type tierSubjects struct {
 	table.Table[string]
 	list     []TierSubject // the subjects of the document
@@ -27,7 +27,7 @@ func (p *Policy) WithSubjects(list []TierSubject) (*Policy, error) {
 func (c *compiler) tierSource(p *Policy, t *Tiers) {
 	p.tierFrom, p.tierSubject = c.tierPart("tiers.from", t.From), c.tierPart("tiers.subject", t.Subject)
 	if t.From == "" && t.Subject == "" && t.Default != "" {
-		c.fail("tiers", "write for example \"from: header:X-Plan\"", "tiers has no from")
+		c.fail("tiers", "write for example \"from: header:X-Plan\"", "tiers has no \"from\"")
 	}
 	if t.Default != "" && c.checkName("tiers.default", "tiers.default", t.Default) {
 		p.tier = p.canonicalTier(t.Default)
@@ -45,7 +45,7 @@ func (c *compiler) tierPart(field, text string) *parts.Part {
 	return c.part(field, text)
 }
 
-// canonicalTier returns the name of a tier in the form in which it is read from requests.
+// canonicalTier returns the name of a tier in the form that the same name has when it is read from requests.
 func (p *Policy) canonicalTier(name string) string {
 	if p.tierFrom == nil {
 		return name
@@ -126,8 +126,8 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 	return tier, true
 }
 
-// tierKey returns the text of a subject in the form in which it is read from requests. The text is valid until the
-// next call.
+// tierKey returns the text of a subject in the form that the subject has when it is read from requests. The text is
+// valid until the next call.
 func (c *compiler) tierKey(p *Policy, value string) (text []byte, of table.Shape) {
 	c.key.Reset()
 	c.key.Begin("")
@@ -179,7 +179,8 @@ func (s *subjects) listedTier(in *input) *table.Entry {
 	return in.policy.subjects.Find(value.Subject, in.clock)
 }
 
-// customer returns the key of the customer: of the request's value of the part tiers.subject.
+// customer returns the key of the request's customer, which has one part: the value of the key part that
+// tiers.subject names.
 func (s *subjects) customer(in *input) (key *parts.Keys, found bool) {
 	value, found := in.policy.tierSubject.Value(&in.x)
 	if !found {
@@ -215,8 +216,8 @@ func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
 // Tier returns the tier of the request, and its customer: the value, in the form of a key, of the key part named by
 // the Subject of [Tiers], or "" without a value. For a request with neither a customer nor a tier of its own, Tier
 // returns "", although the rules apply the default tier. known is false if the policy has no tiers, if the request
-// has a [Subject], or if the tier is in a body that was not read. Clients may choose the name of a tier:
-// [Policy.HasTier] reports whether the policy has it.
+// has a [Subject], or if the tier is in a body that was not read. The name of a tier can come from a client:
+// [Policy.HasTier] reports whether the policy has such a tier.
 func (o *Observation) Tier() (tier, customer string, known bool) {
 	w := o.work
 	p := w.policy
@@ -254,5 +255,5 @@ func (p *Policy) TierCustomer(customer string) (key, shown string) {
 // TierNames returns the tiers of the rules of the policy, and the default tier, sorted.
 func (p *Policy) TierNames() []string { return sortedKeys(p.knownTiers) }
 
-// HasTier reports whether a tier is one of TierNames.
+// HasTier reports whether TierNames contains a tier.
 func (p *Policy) HasTier(name string) bool { return p.knownTiers[name] }

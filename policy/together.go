@@ -9,11 +9,12 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// DecideTogether decides about the parts of one request: all of them are charged, or none. Equal charges of several
-// parts are added up. Each part gets its own decision. If one part is denied, none is charged, and Allowed of the
-// other parts only reports what would have happened. A part with Mode [Peek] does not affect the other parts: if it
-// does not fit, only its own decision is a denial. Its decision describes the state after the charges of the other
-// parts. The result is true if all parts that do not peek are allowed, or, if all parts peek, if all are allowed.
+// DecideTogether decides about the parts of one request: all of them are charged, or none. Charges of several parts
+// for the same count are added up. Each part gets its own decision. If one part is denied, none is charged, and
+// Allowed of the other parts only reports what would have happened. A part with Mode [Peek] does not affect the other
+// parts: if it does not fit, only its own decision is a denial. Its decision describes the state after the charges of
+// the other parts. The result is true if all parts that do not peek are allowed. If all parts peek, it is true if all
+// parts are allowed.
 //
 // If any part has an ID, a repetition is recognized for all parts together. At most 1024 charges can be taken
 // together, one for each limit of a key, for each penalty and for the ID. A request that needs more is denied, with
@@ -39,7 +40,7 @@ func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decis
 	return t.allowed()
 }
 
-// takeMalformed charges a part that is refused as malformed.
+// takeMalformed charges a part that is denied as malformed.
 func (e *Engine) takeMalformed(ctx context.Context, p *onePart) {
 	if p.asks && p.d.Missing != "" {
 		p.d.derive(p.w, e.take(ctx, p.w))
@@ -47,7 +48,7 @@ func (e *Engine) takeMalformed(ctx context.Context, p *onePart) {
 	}
 }
 
-// maxTogether is the most charges that any store takes at once.
+// maxTogether is the largest number of charges that every store can take at once.
 const maxTogether = 1024
 
 // together is the state of a DecideTogether.
@@ -70,7 +71,7 @@ type together struct {
 type onePart struct {
 	w      *work
 	d      *Decision
-	asks   bool  // it has charges
+	asks   bool  // it has charges for the store
 	at     []int // the index in together.charges of each charge
 	limits int   // how many of the charges are not penalties
 }
@@ -121,12 +122,12 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 	}
 }
 
-// malformed denies the parts that have charges.
+// malformed denies the parts that have charges, because the request lacks something.
 func (t *together) malformed(lacks string) {
 	t.eachCharged(func(p *onePart) { p.w.malformed(p.d, lacks) })
 }
 
-// each calls do for the parts that have charges, with their receipts.
+// each copies the receipts to the parts that have charges, and calls do for each of these parts.
 func (t *together) each(do func(p *onePart)) {
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -141,7 +142,7 @@ func (t *together) each(do func(p *onePart)) {
 	}
 }
 
-// eachCharged calls do for the parts that have charges and receipts.
+// eachCharged calls do for each part that has charges.
 func (t *together) eachCharged(do func(p *onePart)) {
 	for i := range t.parts {
 		if p := &t.parts[i]; p.asks {
@@ -195,8 +196,8 @@ func (t *together) add(p *onePart, charges []sluice.Charge) {
 	}
 }
 
-// cutEstimates cuts the sums of estimates to their limits, as each estimate is cut. The part is charged what it adds to
-// a sum.
+// cutEstimates cuts the sums of estimates to their limits, as single estimates are cut. The part is charged only for
+// what it adds to a sum.
 func (t *together) cutEstimates(p *onePart) {
 	c := &p.w.charges
 	for i := range c.results {
@@ -242,7 +243,7 @@ func (t *together) addOnce() {
 	t.charges = append(t.charges, onceCharge(&t.parts[0].w.charges.once.keys, asked, t.charges[0].Key))
 }
 
-// repeats reports whether the store has refused the charge of the ID.
+// repeats reports whether the charge of the ID did not fit, because the request was allowed before.
 func (t *together) repeats() bool {
 	return t.limits < len(t.charges) && t.charges[t.limits].Plan.Once && !t.receipts[t.limits].Fits &&
 		t.receipts[t.limits].Origin != sluice.ByOnError
@@ -258,14 +259,14 @@ func (t *together) peeks() bool {
 	return true
 }
 
-// repeat decides about a part of a request that was allowed before.
+// repeat makes the decision about a part of a request that was allowed before.
 func (t *together) repeat(p *onePart) {
 	p.w.charges.once.repeated = true
 	p.d.decide(p.w)
 	t.delay(p)
 }
 
-// foresee changes the receipts of a part that peeks to the receipts of its costs.
+// foresee replaces the receipts of a part that peeks with the receipts that its real costs would get.
 func (t *together) foresee(p *onePart) {
 	if p.w.mode == Peek {
 		p.w.charges.foresee(&p.w.input)
@@ -273,7 +274,7 @@ func (t *together) foresee(p *onePart) {
 	}
 }
 
-// admit decides about a part of a request that was charged.
+// admit makes the decision about a part of a request that was charged.
 func (t *together) admit(p *onePart) {
 	p.d.decide(p.w)
 	t.queue(p)
@@ -324,8 +325,8 @@ func (t *together) delay(p *onePart) {
 	}
 }
 
-// refuse decides about the parts of a request that was not charged: in their order, each by the units that earlier
-// parts would have left.
+// refuse decides about the parts of a request that was not charged. It takes the parts in their order, and decides
+// about each by the units that earlier parts would have left.
 func (t *together) refuse() {
 	t.left = make([]int64, len(t.charges))
 	for i := range t.charges {

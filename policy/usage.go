@@ -31,9 +31,9 @@ var tokenCounts = []string{noTokens: "", totalTokens: "total", uncachedTokens: "
 
 // usageCost is a cost that the body of the response reports.
 type usageCost struct {
-	count         tokenCount    // which tokens count
-	prices        *money.Prices // prices of tokens; nil: tokens count by number
-	terms         []term        // other numbers, if the cost is not in tokens
+	count         tokenCount    // which tokens the cost counts
+	prices        *money.Prices // prices of tokens; nil: the cost is a number of tokens
+	terms         []term        // the numbers of response_json, if the cost is not in tokens
 	estimate      estimate
 	keepsEstimate bool // see Cost.Unknown
 	asksUsage     bool // see Cost.Usage
@@ -108,7 +108,7 @@ func (u *usageCost) tokenCost(t money.Tokens, p *money.Price) int64 {
 	return t.Input + t.Output
 }
 
-// text describes in words what is counted.
+// text describes the cost in words.
 func (u *usageCost) text() string {
 	switch {
 	case u.prices != nil:
@@ -144,10 +144,10 @@ func (u *usageCost) reported(r *ResponseReader, p *money.Price) (cost int64, fou
 // APIs or in several events of one API.
 const (
 	promptSlot  = iota // all input
-	inputSlot          // all input, or in Anthropic's format without readSlot and writtenSlot
+	inputSlot          // all input; in Anthropic's format, without readSlot and writtenSlot
 	readSlot           // input from a cache, not included in inputSlot
 	writtenSlot        // input that went into a cache, not included in inputSlot
-	cachedSlot         // input from a cache, included in all input
+	cachedSlot         // input from a cache, included in promptSlot or inputSlot
 	outputSlot         // output, including reasoning
 	thoughtSlot        // reasoning, not included in outputSlot
 	toolSlot           // input from tools, not included in promptSlot
@@ -215,8 +215,9 @@ func (c *compiler) compileNumbers(p *Policy) *numbers {
 type ResponseReader struct {
 	scanner usage.Scanner
 	numbers *numbers
-	given   map[string]int64 // numbers of a caller; unless nil, used instead of the scanner's numbers
-	// Set Interrupted if the response has broken off, or the client has left before its end.
+	given   map[string]int64 // numbers that the caller has read; if not nil, they replace the scanner's numbers
+	// Interrupted reports that the response broke off, or that the client left before its end. The integration sets
+	// it.
 	Interrupted bool
 }
 
@@ -227,9 +228,8 @@ func (d *Decision) ReadsResponse() bool { return d.unsettled != nil && d.unsettl
 // lacks it, because a rule has "usage: ask".
 func (d *Decision) AsksUsage() bool { return d.unsettled != nil && d.unsettled.asks }
 
-// ReadResponse returns a reader for the response to the request of the decision, or nil if no rule reads the
-// response. h is the head of the response. Write the body to the reader, and pass the reader to [Engine.Settle] in
-// the [Outcome].
+// ReadResponse returns a reader for the response to the request, or nil if no rule reads the response. h is the head
+// of the response. Write the body to the reader, and pass the reader to [Engine.Settle] in the [Outcome].
 func (d *Decision) ReadResponse(h http.Header) *ResponseReader {
 	if !d.ReadsResponse() {
 		return nil
@@ -251,7 +251,7 @@ func (n *numbers) reader(h http.Header) *ResponseReader {
 	return r
 }
 
-// number returns the number with an index in numbers.
+// number returns the number at the path with index i in numbers.
 func (r *ResponseReader) number(i int) (n int64, found bool) {
 	if r.given != nil {
 		n, found = r.given[r.numbers.names[i]]

@@ -125,7 +125,7 @@ func (w *warner) trust() {
 	}
 }
 
-// exemptEverywhere returns the patterns that are exempt whatever the host and headers.
+// exemptEverywhere returns the patterns whose requests are all exempt, and the rules that exempt them.
 func (w *warner) exemptEverywhere() map[string]*rule {
 	all := make(map[string]*rule)
 	for i := range w.policy.rules {
@@ -171,7 +171,7 @@ func (r *rule) anyHost() string {
 	return ""
 }
 
-// preflights warns of a rule that makes all preflights count: see [work.meetsTyped].
+// preflights warns of a rule because of which no preflight is exempt: see [work.meetsTyped].
 func (w *warner) preflights(r *rule) {
 	if c := w.policy.cors; c == nil || !c.preflights || !r.countsTyped() || !r.everyPath() {
 		return
@@ -224,7 +224,7 @@ func (w *warner) sensitive(r *rule, closed []*rule) {
 	w.add(r, "", "write \"on_error: deny\" (or local)", "%s is unlimited while the store is unavailable", spelling.Quote(what))
 }
 
-// closed returns the rules that refuse while the store does not answer.
+// closed returns the rules that deny requests while the store does not answer.
 func (p *Policy) closed() (all []*rule) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.onError == sluice.Deny && !r.isLenient() && !r.exempt {
@@ -234,7 +234,7 @@ func (p *Policy) closed() (all []*rule) {
 	return all
 }
 
-// covers reports whether r certainly matches every request that o matches, judging by the text of both rules.
+// covers reports whether the text of both rules shows that r matches every request that o matches.
 func (r *rule) covers(o *rule) bool {
 	if len(r.headers)+len(r.attributes)+len(r.bodies)+len(r.clients)+len(r.notClients) > 0 || len(r.hosts) > 0 && !slices.Equal(r.hosts, o.hosts) {
 		return false
@@ -247,9 +247,9 @@ func (r *rule) covers(o *rule) bool {
 	})
 }
 
-// idle warns of limits that never deny, because another limit of the same list denies first. It ignores limits that
-// count separately, as in shadows and rules that are settled, and limits that share a count with limits of other
-// tiers or overrides.
+// idle warns of limits that never deny, because another limit of the same list denies first. It ignores shadows and
+// rules that depend on the outcome, in which limits count separately. It also ignores limits that share a count with
+// limits of other tiers or overrides.
 func (w *warner) idle(r *rule) {
 	if r.isLenient() || r.settles() {
 		return
@@ -282,7 +282,7 @@ func (p *Policy) countsElsewhere(r *rule, set *resolved, plan *sluice.Plan) bool
 	})
 }
 
-// tighterThan returns the first limit that certainly refuses before b does, or nil.
+// tighterThan returns the first limit that certainly denies before b does, or nil.
 func tighterThan(limits []limit, b *sluice.Plan) *sluice.Plan {
 	for _, a := range limits {
 		if a.plan != b && tighter.Than(a.plan, b) {
@@ -312,14 +312,14 @@ func (w *warner) queue(r *rule) {
 // fewUnderWay is how many requests of one client are often under way at the same time.
 const fewUnderWay = 3
 
-// hasty warns of a penalty that requests under way can start although they do not count in the end.
+// hasty warns of a penalty that a few simultaneous requests start even if they do not count in the end.
 func (w *warner) hasty(r *rule) {
 	if r.lock == nil || r.counts == nil {
 		return
 	}
 	for _, plan := range r.plans() {
 		if plan.Capacity < fewUnderWay {
-			w.add(r, "", "raise the limit or its burst", "with the limit %v, %d requests at the same time are locked out, whether or not they count in the end", plan.Limit, plan.Capacity+1)
+			w.add(r, "", "raise the limit or its burst", "under the limit %v, %d simultaneous requests are locked out, even if they do not count in the end", plan.Limit, plan.Capacity+1)
 			return
 		}
 	}

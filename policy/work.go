@@ -2,8 +2,9 @@ package policy
 
 import "github.com/sluicehq/sluice/policy/internal/parts"
 
-// work is the memory of one decision: the request, and the output of each stage. Each stage writes its own field;
-// previews and lists prepare the fields for it. The memory is reused, so nothing in a [Decision] refers to it.
+// work is the memory of one decision: the request, and the output of each stage. Each stage writes its own field.
+// Previews and DecideEach also set fields of other stages. The memory is reused, so nothing in a [Decision] refers to
+// it.
 //
 //	match    finds the rules that apply to the request
 //	resolve  finds the subject of each rule, and the limits in force for it
@@ -38,7 +39,7 @@ func (in *input) clock() int64 {
 	return in.now
 }
 
-// maxKept is the largest memory that is kept for the next decision: the bytes of keys, or the length of a list.
+// maxKept bounds the memory that is kept for the next decision: the bytes of keys, and the length of each list.
 const maxKept = 1 << 16
 
 // begin returns the working memory for the decision d, and reuses the memory of d's results.
@@ -59,7 +60,7 @@ func (w *work) begin(e *Engine, req *Request, d *Decision) {
 	w.charges.reset()
 }
 
-// read makes req the request from which key parts are read.
+// read sets the request from which in.x reads parts.
 func (in *input) read(req *Request) {
 	x, p := in.x.Reset(), in.policy
 	x.Method, x.Host, x.RawQuery, x.Header, x.Body = req.Method, req.Host, req.RawQuery, req.Header, req.Body
@@ -89,7 +90,7 @@ func (w *work) forget() {
 }
 
 // whole returns the cost of the request for a subject before it is cut to a limit. If the rule reads the response,
-// whole makes the reservation.
+// whole also sets the reservation of s.
 func (in *input) whole(s *subject) int64 {
 	if s.rule.cost.usage == nil {
 		return in.cost(s.rule)
@@ -119,10 +120,10 @@ func (in *input) times(r *rule, one int64) int64 {
 	return one
 }
 
-// lack is a part of a key that a request lacks.
+// lack is a part that a request lacks.
 type lack struct {
 	part    string
-	garbled bool // it is present, but servers may read it differently
+	garbled bool // the part is present, but servers may read it differently
 }
 
 // unambiguous precedes the name of a part that can be read in more than one way.
@@ -153,7 +154,8 @@ func (w *work) pardoned() string {
 	return w.subjects.pardoned.String()
 }
 
-// extend appends an element, and returns it. The caller overwrites all of it.
+// extend appends an element, and returns a pointer to it. The element may have old values, so the caller overwrites
+// all of it.
 func extend[T any](list *[]T) *T {
 	n := len(*list)
 	if n == cap(*list) {

@@ -17,8 +17,8 @@
 // A reservation is a Take like any other, so the shared level never exceeds the limit. The shared level contains
 // the admitted units, and the reserved units that are not yet spent. One case must be prevented: a reserved unit
 // drains before it is spent, another process takes the free room, and then the reserved unit is spent as well. The
-// level of a bucket drains, and each reserved unit is on top of the level that it found. So a unit may be spent only
-// until the level beneath it has drained:
+// level of a bucket drains, and a reservation puts its units on top of the level. So a unit may be spent only until
+// the level beneath it has drained:
 //
 //	a unit that was reserved at tick r, at a level of W beneath it, may be spent up to tick
 //	r + ⌊(W − G)/Drain⌋, and for [Horizon] at most
@@ -34,7 +34,7 @@
 // G ≥ (t − r)·Drain, hence L ≥ N·U. Now let E be the level of an exact limiter, which is charged when units are
 // spent. Then E ≤ L − N·U always, because each step preserves the inequality:
 //
-//   - Draining takes Drain off both sides. If it stops at 0 on the left, the right side is still not below 0.
+//   - Draining takes Drain off both sides. If E stops at 0, E is not above the right side, which is never below 0.
 //   - A reservation adds U to L and 1 to N for each unit.
 //   - Spending a unit adds U to E and takes 1 off N.
 //   - Dropping a unit, or losing it with an answer or a process, takes 1 off N.

@@ -194,7 +194,7 @@ func (c *Config) parseQuery(u *url.URL, db string, encrypted bool) error {
 	}
 	if db != "" {
 		if c.DB, err = strconv.Atoi(db); err != nil || c.DB < 0 {
-			return errors.New("the database must be a number, 0 or above: write it as in redis://localhost/1")
+			return errors.New("the database is not a number of 0 or more: write it as in redis://localhost/1")
 		}
 	}
 	c.Prefix = q.Get("prefix")

@@ -3,13 +3,13 @@ package telemetry
 import "slices"
 
 // history has the requests, the denials or the spending of the subjects of one rule. The current ten seconds have a
-// summary. Earlier counts are kept as encoded summaries in slots. A slot covers ten seconds of the
-// last minute, five minutes of the last hour, or an hour of the last day. The counts of a window are the sum of its
-// slots and the summary. A window reaches back to the beginning of its first slot, so a minute has from 50 to 60 seconds.
+// summary. Earlier counts are kept as encoded summaries in slots. A slot covers ten seconds of the last minute, five
+// minutes of the last hour, or an hour of the last day. The counts of a window are the sum of its slots and the
+// summary. A window reaches back to the beginning of its first slot, so a minute has from 50 to 60 seconds.
 type history struct {
-	k    int // how many subjects a summary keeps
+	k    int     // how many subjects a summary keeps
 	now  summary // of the current ten seconds
-	slot int64 // the number of the current ten seconds: Unix milliseconds divided by 10,000
+	slot int64   // the number of the current ten seconds: Unix milliseconds divided by 10,000
 	past [Windows][]slot
 }
 

@@ -203,8 +203,8 @@ func (a *Answer) encodeLLM(f fields) {
 	}
 }
 
-// mostOf returns the most restrictive result with a unit that the function has accepts, or nil. It skips limits that
-// are not rates in such a unit, such as requests in flight.
+// mostOf returns the most restrictive of the results for whose unit has returns true, or nil. It skips limits that are
+// not rates in such a unit, such as requests in flight.
 func (a *Answer) mostOf(has func(policy.Unit) bool) (most *policy.Result) {
 	for i := range a.results {
 		r := &a.results[i]
@@ -224,7 +224,8 @@ func (a *Answer) encodeUnit(f fields, names *llmFields, r *policy.Result, reset 
 	f.set(names.reset, reset)
 }
 
-// exposedLLM are the fields that pages of other origins may read in addition to exposed.
+// exposedLLM are the fields of the APIs of language models that pages of other origins may read, in addition to the
+// fields in the variable exposed.
 var exposedLLM = func() (names [policy.Anthropic + 1]string) {
 	for _, form := range []policy.Form{policy.OpenAI, policy.Anthropic} {
 		list := []string{fieldRetryAfterMS, fieldShouldRetry}

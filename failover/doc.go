@@ -77,8 +77,9 @@
 // locally, for at most two seconds. If the shared store's answer to a Take was lost, the Take counts in the
 // allowance and is not written back: the shared store may have counted it, and nothing is charged twice. Nor is
 // anything given back for a request that Deny denied after a lost or late answer, although the shared store may
-// have counted the request. A key for which every answer is lost gets only one allowance, until the shared store
-// answers for it. A debt is not sent again if the answer to it was lost. At most 65,536 keys are kept. Further keys
+// have counted the request. Normally, each outage starts a new allowance. But if every answer for a key is lost, the
+// key keeps its allowance until the shared store has answered for it, because each new allowance would allow another
+// burst. A debt is not sent again if the answer to it was lost. At most 65,536 keys are kept. Further keys
 // are limited, too, but start with a full allowance and are not written back. Allowances and debts are lost when
 // the process ends.
 //

@@ -12,9 +12,9 @@ import (
 // allocations is the counter of limits that tenants share.
 type allocations struct {
 	noCounter
-	shares *shares // the caps of the engine
+	shares *shares // the shared limits of the engine
 	list   []tenant
-	first  int   // index of the charge for the first tenant's time
+	first  int   // index of the first tenant's charge of a turnPlan
 	asked  int64 // the time of the charges, in microseconds since the Unix epoch
 }
 
@@ -22,7 +22,7 @@ type allocations struct {
 type tenant struct {
 	rule   *rule
 	charge int    // index of the limit's charge
-	key    string // the key under which the tenant's time is charged
+	key    string // the key of the tenant's charge of a turnPlan
 	weight int64
 	terms  fair.Terms
 	cap    *fair.Cap // nil if too many limits are shared
@@ -124,7 +124,7 @@ func (a *allocations) join(c *charges, i int, r *Result) (closed bool) {
 	if t, turn := a.tenant(i); t != nil {
 		t.join(r, &c.receipts[i], &c.list[turn], &c.receipts[turn])
 	}
-	return false // the limit's own charge is closed, too
+	return false // if on_error denies the tenant's charge, it denies the charge of the limit, too
 }
 
 func (a *allocations) preview(_ *input, c *charges) {
@@ -240,16 +240,16 @@ func (a *allocations) explain(_ *charges, i int) string {
 	now := rateText(1e9 / float64(p.Each))
 	switch {
 	case p.Short:
-		return fmt.Sprintf("weight %d of %d active: demand is above %s, so %s at present", t.weight, p.Weights, whole, now)
+		return fmt.Sprintf("weight %d, of %d in all active tenants: demand is above %s, so %s at present", t.weight, p.Weights, whole, now)
 	case p.Weights == t.weight:
 		return fmt.Sprintf("weight %d, the only active tenant: all of %s", t.weight, whole)
 	}
-	return fmt.Sprintf("weight %d of %d active: its whole demand, since %s is enough for all, and at least %s", t.weight, p.Weights, whole, now)
+	return fmt.Sprintf("weight %d, of %d in all active tenants: gets all that it requests, because %s is enough for all; never less than %s", t.weight, p.Weights, whole, now)
 }
 
 // turnPlans count a tenant's own time, in nanoseconds. A unit takes the time between two units at the rate of the
-// tenant's allocation. The tenant can be ahead of its time by the plan's capacity, which doubles from one plan to the
-// next. All plans count alike, so a tenant can change plans when its allocation changes. But a smaller plan forgets
+// tenant's allocation. A tenant can use units earlier than at this rate, at most by the plan's capacity, which doubles
+// from one plan to the next. All plans count alike, so a tenant can change plans when its allocation changes. But a smaller plan forgets
 // any lead beyond its capacity, so the choice must not depend on a single request.
 var turnPlans = func() (all []*sluice.Plan) {
 	for size := int64(minTurn); size <= maxTurn; size *= 2 {
@@ -286,7 +286,7 @@ func isTurn(p *sluice.Plan) bool { return p.Fingerprint == turnPlans[0].Fingerpr
 // divided is a store that divides limits by the number of instances while the instances cannot count together.
 type divided interface{ Instances() int64 }
 
-// shares are the caps of an engine by the keys of their limits.
+// shares has the [fair.Cap] of each shared limit of an engine, by the key of the limit.
 type shares struct {
 	divided divided // the store, or nil if it does not divide limits
 

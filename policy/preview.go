@@ -332,6 +332,6 @@ func (e *Engine) refusedInFlight(ctx context.Context, w *work, d *Decision) bool
 	}
 	d.reset()
 	w.charges.reset()
-	w.charge(false) // charge again, because the preview changes what shadows of shares charge
+	w.charge(false) // again, because the preview has noted which tenants are ahead: see allocations.beside
 	return false
 }

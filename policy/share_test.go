@@ -467,7 +467,7 @@ func TestSharePresent(t *testing.T) {
 			var weight, of int
 			var rate float64
 			got := f.engines[0].Explain(t.Context(), tenantOf(c.name, c.tier)).Rules[0].Share
-			if _, err := fmt.Sscanf(got, "weight %d of %d active: demand is above 100/second, so %f/second at present", &weight, &of, &rate); err != nil {
+			if _, err := fmt.Sscanf(got, "weight %d, of %d in all active tenants: demand is above 100/second, so %f/second at present", &weight, &of, &rate); err != nil {
 				t.Fatalf("%s: %q: %v", c.name, got, err)
 			}
 			if had := c.got(3, 5); of != 4 || rate < 0.9*had || rate > 1.1*had {

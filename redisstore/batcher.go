@@ -182,9 +182,9 @@ func (b *batcher) cutSilent(now time.Time) {
 }
 
 // startLoading reports whether the caller has to load the script into a server that does not have it, and to call
-// doneLoading afterwards. If not, another worker loads the script, and the caller waits for loaded. If loaded is
-// nil, the script was loaded after the caller read the number times from b.loads, and the caller tries again at
-// once.
+// doneLoading afterwards. If not, another worker loads the script, and the caller waits for loaded. The parameter times is
+// the value of b.loads before the caller tried to run the script. If loaded is nil, the script has been loaded since
+// then, and the caller tries again at once.
 func (b *batcher) startLoading(times int64) (mine bool, loaded <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -42,7 +42,7 @@
 // of these cases is an error:
 //
 //   - The server has lost its counts.
-//   - More than ten times the units of a refund are free after it. Such a refund is not published, because its key
+//   - Another process did not publish a refund, because more than ten times its units were free afterwards: the key
 //     was probably not being denied.
 //   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at once
 //     and then at growing intervals of up to half a minute; or the user lacks the permissions (see [Store.Dangers]);

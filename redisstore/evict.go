@@ -26,9 +26,8 @@ func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 }
 
 // Kept returns the longest times for which the server keeps a key of p: whenNew is for a key that has used one
-// unit, and whenUsedUp is for a key that has used all of its units. If the memory of a server with volatile-ttl is
-// full, new keys of one plan evict used-up keys of another if the first plan's whenNew is longer than the second
-// plan's whenUsedUp.
+// unit, and whenUsedUp is for a key that has used all of its units. On a server with volatile-ttl whose memory is full,
+// new keys of a plan A evict used-up keys of a plan B if whenNew of A is longer than whenUsedUp of B.
 func Kept(p *sluice.Plan) (whenNew, whenUsedUp time.Duration) {
 	switch {
 	case p.Kernel == kernel.Meter:

@@ -29,14 +29,14 @@
 // units, where B is the burst, r the rate, and A = 300 ms the maximum age of the answers from which a process
 // decides. For a window, the bound is (N − 1)·B with the count of the window as B. [Excess] returns the bound. It
 // is reached if all processes get requests for a whole burst of the same key before their first reports. The excess
-// that one process allows is at most the number of units that the others took in the last 400 ms plus the duration
-// of one call. For a key in constant use, it is 200 ms instead of 400 ms.
+// that one process allows is at most the number of units that the others have taken recently: within the duration of
+// one call and 400 ms, or 200 ms for a key in constant use.
 //
-// Proof. When a process i allows a unit, the level that i knows is at most the limit. That level consists of all
-// reports until τ, the time of i's last answer, and of i's own units. i does not know the units that another
+// Proof. When a process i allows a unit, the level that i knows is at most the limit. Let τ be the time of i's last
+// answer. The level consists of all reports until τ and of i's own units. i does not know the units that another
 // process j had not reported at τ, or has allowed since. When j reports p units at σ, the level V that j receives
-// is at least p; until its next report, j allows at most Size − V units, plus what drains. So the units that j
-// reports after τ, or has allowed and not reported, are at most Size plus what drains in A: B + r·A units.
+// is at least p; until its next report, j allows at most B − V units, plus what drains. So the units that j
+// reports after τ, or has allowed and not reported, are at most B plus what drains in A: B + r·A units.
 // Reporting units later than they were allowed never lowers the level, so the exact level is at most the level that
 // i knows plus, for each other process, these B + r·A units. ∎
 //

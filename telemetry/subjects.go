@@ -13,10 +13,10 @@ import (
 // number of subjects, which is exact up to 256. A larger number has a standard error of 2.3 %.
 //
 // Memory. The current ten seconds of a history have at most 512 subjects of 200 bytes, 32 KiB of keys, and a sketch
-// of 2 KiB. Earlier counts are in at most 42 slots (see history), each encoded in at most 12 KiB. So a rule that is flooded takes
-// 1.3 MiB, and a quiet one with ten subjects 25 KiB in a day. These sizes apply to up to 32 rules with traffic in the
-// last day. With more rules, each keeps fewer subjects (see entriesOf). Measured with all slots flooded: 37 MiB for
-// 32 rules, 41 for 64, and 55 for 1,024.
+// of 2 KiB. Earlier counts are in at most 42 slots (see history), each encoded in at most 12 KiB. So a rule that is
+// flooded takes 1.3 MiB, and a quiet one with ten subjects 25 KiB in a day. These sizes apply to up to 32 rules with
+// traffic in the last day. With more rules, each keeps fewer subjects (see entriesOf). Measured with all slots
+// flooded: 37 MiB for 32 rules, 41 for 64, and 55 for 1,024.
 //
 // Error. The true count of a subject, over all instances, is from Count-Error to Count. The true count of a subject
 // that is missing from a list is at most the list's Error. Error can exceed total/257 if fewer than 256 subjects are

@@ -146,8 +146,8 @@ func (s *State) window(quota int64, policies string) {
 // names has the names of the three fields of a dialect.
 type names struct{ limit, remaining, reset string }
 
-// triples has the dialects with separate fields for the limit, the remaining requests and the reset. States
-// reads the first dialect that is present.
+// triples has the dialects with separate fields for the limit, the remaining requests and the reset. States reads
+// the first dialect that is present.
 var triples = [...]names{
 	{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset"},
 	{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset-After"}, // Discord sends both a relative and an absolute time; the relative one is preferred

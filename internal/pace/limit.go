@@ -60,8 +60,8 @@ func (l *limit) update(s State, uncounted int64, sent, now time.Time) {
 	}
 }
 
-// refuse records a refusal that no reported limit explains. No request is sent for the promised time; then one request is
-// tried.
+// refuse records a refusal that no reported limit explains. No request is sent for the promised time; then one
+// request is tried.
 func (l *limit) refuse(promise time.Duration, now time.Time) {
 	l.width, l.passed, l.left, l.known = 1, 0, 0, now
 	if until := now.Add(promise); until.After(l.until) {

@@ -3,9 +3,9 @@
 //
 // Answers can report limits and their states. A request waits for the limits that the latest such answer on its route
 // has reported, until all of them have room. If no answer on the route has reported limits, the request waits for the
-// limits that all such answers of the server contain, if these were on at least two routes. After the reset of a used-up limit, requests are sent one
-// by one. The interval between them is the limit's window divided by its quota. As soon as an answer shows room for
-// more requests, they are sent at once.
+// limits that all such answers of the server contain, if these were on at least two routes. After the reset of a
+// used-up limit, requests are sent one by one. The interval between them is the limit's window divided by its quota.
+// As soon as an answer shows room for more requests, they are sent at once.
 package pace
 
 import (

@@ -69,8 +69,8 @@ func stateOf(data []byte, err error) state {
 	return state{sum: sha256.Sum256(data)}
 }
 
-// Load reads the file, and the files of its lists, answers and prices. The error lists all problems. Do not call Load while
-// Watch runs.
+// Load reads the file, and the files of its lists, answers and prices. The error lists all problems. Do not call Load
+// while Watch runs.
 func (f *File) Load() (*policy.Policy, error) {
 	p, read, err := f.read()
 	f.seen, f.done = read, read

@@ -61,7 +61,7 @@ type subject struct {
 	hash      uint64
 	requests  int64
 	last      int64
-	levels    *levels // nil after a single request that reserved and cost 1
+	levels    *levels // nil after a single request with a reservation and a cost of 1
 	days      []day
 	second    int64 // the second of the last request
 	inSecond  int32
@@ -73,7 +73,7 @@ type subject struct {
 type day struct {
 	number   int32
 	requests int32
-	peaks    *peaks // nil if the only request is the subject's first, and reserved and cost 1
+	peaks    *peaks // nil if the only request is the subject's first, with a reservation and a cost of 1
 }
 
 // evidence describes the behavior of a subject, from its second request on.

@@ -29,7 +29,7 @@ func newFleetRule() *fleetRule {
 	return r
 }
 
-// mostItems is how many subjects are in a [Top].
+// mostItems is the maximum number of subjects in a [Top].
 const mostItems = 100
 
 // add adds a post of export. After an error, discard f: it may have a part of the post.
@@ -60,7 +60,7 @@ func (f fleetSubjects) add(post []byte) error {
 	return nil
 }
 
-// fill sets the subjects of a rule of a view.
+// fill sets the subjects of a rule in a view.
 func (f fleetSubjects) fill(r *Rule, p *policy.Policy, at time.Time) {
 	known := f[r.Name]
 	if known == nil {

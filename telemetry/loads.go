@@ -158,8 +158,8 @@ type ruleLoads struct {
 	steps   loadSteps
 }
 
-// noteLoads counts the decisions by automatic limits on a request. It reports whether a rule in shadow mode would have
-// denied the request. It counts no subjects, because no single subject causes an overload.
+// noteLoads counts the decisions of automatic limits about a request. It reports whether a rule in shadow mode would
+// have denied the request. It counts no subjects, because no single subject causes an overload.
 func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would bool) {
 	d := &o.Decision
 	for i := range d.Loads {

@@ -39,7 +39,8 @@ func (s *summary) encode(dst []byte, at int64, room int) []byte {
 	}
 }
 
-// append appends all entries, and the sketch if it has at most as many bytes as the parameter sketch.
+// append appends all entries. It also appends the sketch of the keys, unless the sketch has more bytes than the
+// parameter sketch.
 func (s *summary) append(dst []byte, at int64, sketch int) []byte {
 	for _, n := range []uint64{uint64(at), s.total, s.floor, uint64(len(s.entries))} {
 		dst = binary.AppendUvarint(dst, n)
@@ -110,7 +111,7 @@ func appendKey(dst []byte, before, key string) []byte {
 	return appendText(dst, key[common:])
 }
 
-// key reads a key that was encoded after another key, which is the parameter before.
+// key reads a key. The parameter is the key that was encoded before it.
 func (d *decoder) key(before string) string {
 	common := d.uvarint(uint64(len(before)))
 	rest := d.bytes(d.uvarint(maxKey - common))
@@ -120,7 +121,7 @@ func (d *decoder) key(before string) string {
 	return before[:common] + string(rest)
 }
 
-// merge adds a summary in the form of encode.
+// merge reads a summary that encode has written, and adds it to s.
 func (s *summary) merge(d *decoder) {
 	at, total, floor := int64(d.uvarint(maxCount)), d.uvarint(maxCount), d.uvarint(maxCount)
 	key := ""

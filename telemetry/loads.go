@@ -331,8 +331,8 @@ func (f fleetLoads) rule(name string, at int64) *ruleLoads {
 	return f[name]
 }
 
-// add adds the steps of a post and, if the parameter present is true, its states. It ignores rules that are not in the
-// list rules. After an error, discard f: it may have a part of the post.
+// add adds the steps of a post and, if the parameter present is true, its states. It ignores rules that are not in
+// the given list. After an error, discard f: it may have a part of the post.
 func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) error {
 	return readRules(post, loadVersion, func(d *decoder, name string) {
 		one := d.ruleLoads(at)

@@ -438,9 +438,9 @@ func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*Subj
 	return &SubjectLimits{state.Key, []SubjectState{state}}, err
 }
 
-// recorded returns an apply function for a change outside the database. That function runs the function do, and
-// adds an entry to the database's audit log. Without a database, it logs the change instead, without values of
-// keys, because they may be secrets.
+// recorded returns an apply function for a change outside the database. The apply function calls do, which makes the
+// change, and adds an entry to the database's audit log. Without a database, it logs the change instead, without
+// values of keys, because they may be secrets.
 func (c *Control) recorded(ctx context.Context, who Caller, action, reason string, more map[string]any, do func(*found) error) func(*found, bool) error {
 	return func(s *found, dry bool) error {
 		if dry {

@@ -39,7 +39,8 @@ func (s *summary) encode(dst []byte, at int64, room int) []byte {
 	}
 }
 
-// append appends the summary with all entries. The parameter sketch is the room for its sketch, in bytes.
+// append appends all entries. It also appends the sketch of the keys, unless the sketch has more bytes than the
+// parameter sketch.
 func (s *summary) append(dst []byte, at int64, sketch int) []byte {
 	for _, n := range []uint64{uint64(at), s.total, s.floor, uint64(len(s.entries))} {
 		dst = binary.AppendUvarint(dst, n)
@@ -110,7 +111,7 @@ func appendKey(dst []byte, before, key string) []byte {
 	return appendText(dst, key[common:])
 }
 
-// key reads a key. The parameter before is the key relative to which it was encoded.
+// key reads a key. The parameter is the key that was encoded before it.
 func (d *decoder) key(before string) string {
 	common := d.uvarint(uint64(len(before)))
 	rest := d.bytes(d.uvarint(maxKey - common))

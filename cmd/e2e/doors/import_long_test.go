@@ -34,7 +34,7 @@ func TestLongImportRandom(t *testing.T) {
 	t.Parallel()
 	up := newHolding(t)
 	exact, refused, passed := 0, 0, 0
-	for seed := uint64(0); exact < 60 && seed < 2000; seed++ {
+	for seed := uint64(0); exact < 60 && seed < 6000; seed++ {
 		m := &configMaker{rand.New(rand.NewPCG(seed, 31))}
 		config := m.config()
 		text := importedText(t, config)
@@ -101,7 +101,7 @@ func (m *configMaker) pick(all ...string) string { return all[m.IntN(len(all))] 
 
 // paths are in one of the locations, or in none.
 func (m *configMaker) path() string {
-	return m.pick("/", "/x", "/a/1", "/a/b/1", "/a/b/q/z", "/s/1", "/s/t/1", "/r/p", "/r/q", "/other")
+	return m.pick("/", "/x", "/a/1", "/a/b/1", "/a/b/q/z", "/s/1", "/s/t/1", "/s/t/z", "/s/u/1", "/s/u/z", "/s/u/v/z", "/r/p", "/r/q", "/other")
 }
 
 // config has zones, each of which all uses limit alike.
@@ -124,12 +124,25 @@ func (m *configMaker) config() string {
 	names := []string{"", " server_name b.test;", " server_name c.test d.test;"}
 	for _, name := range names[:1+m.IntN(3)] {
 		b.WriteString("server { listen 80;" + name + "\n" + m.limits(uses))
-		for _, at := range []string{"/", "= /x", "/a/", "/a/b/", "^~ /s/", "^~ /s/t/", "~ ^/r/(p|q)$", "~ ^/a/b/[^/]+/z$", "~ ^/s/"} {
+		all := []string{"/", "= /x", "/a/", "/a/b/", "^~ /s/", "^~ /s/t/", "/s/u/", "~ ^/r/(p|q)$", "~ ^/a/b/[^/]+/z$", "~ ^/s/", "~ ^/[^/]+/[^/]+/z$"}
+		for _, at := range all {
 			if at == "/" || m.IntN(2) == 0 {
-				b.WriteString("    location " + at + " { " + m.limits(uses) + m.pick("", "", "", "return 200; ") + "proxy_pass http://backend; }\n")
+				b.WriteString("    location " + at + " { " + m.limits(uses) + m.pick("", "", "", "return 200; ") + m.inner(at, uses) + "proxy_pass http://backend; }\n")
 			}
 		}
 		b.WriteString("}\n")
+	}
+	return b.String()
+}
+
+// inner returns locations that nginx allows in the block of an outer one.
+func (m *configMaker) inner(outer string, uses []string) string {
+	var b strings.Builder
+	for _, at := range []string{"/s/t/", "^~ /s/u/", "= /s/1", "/s/u/v/", "~ ^/s/[^/]+$", "~ ^/[^/]+/(t|u)/"} {
+		allowed := outer == "/" || outer == "^~ /s/" || outer == "~ ^/s/" && strings.HasPrefix(at, "~")
+		if allowed && m.IntN(3) == 0 {
+			b.WriteString("location " + at + " { " + m.limits(uses) + "proxy_pass http://backend; } ")
+		}
 	}
 	return b.String()
 }

@@ -133,7 +133,7 @@ func (r *reader) together(g *group, key *zoneKey) (all [][]*server) {
 func (r *reader) alike(g *group) bool {
 	first := pathsOf(g, r.servers[0])
 	return !slices.ContainsFunc(r.servers, func(s *server) bool {
-		return !g.has(s) || !slices.Equal(pathsOf(g, s), first) || unknownPlaces(g, s) != ""
+		return !g.has(s) || !slices.Equal(pathsOf(g, s), first) || unknownPlaces(g, s, true)+unknownPlaces(g, s, false) != ""
 	}) || len(r.servers) == 1
 }
 
@@ -165,8 +165,37 @@ func pathsOf(g *group, s *server) []target {
 			all = append(all, target{path: p, in: g.appliesAt(s, i)})
 		}
 	}
-	g.paths[s] = simplified(all)
+	g.paths[s] = simplified(merged(simplified(all)))
 	return g.paths[s]
+}
+
+// merged replaces a target with a later one that covers it, if moving that one up changes no result. So a regular
+// expression that comes before several prefixes becomes one target again. The targets have no methods and no hosts.
+func merged(all []target) []target {
+	for i := range all {
+		for j := i + 1; j < len(all); j++ {
+			if all[i].in == all[j].in && covers(all[j].path, all[i].path) && canMove(all, j, i) {
+				all[i] = all[j]
+				all = slices.Delete(all, j, j+1)
+				j--
+			}
+		}
+	}
+	return all
+}
+
+// canMove reports whether the target with the index from can replace the earlier one with the index to, which it
+// covers. It can if the targets between them with the other result do not decide about any of its paths.
+func canMove(all []target, from, to int) bool {
+	moved := all[from]
+	for k := to + 1; k < from; k++ {
+		t := all[k]
+		coversCommon := func(o target) bool { return covers(o.path, common(t.path, moved.path)) }
+		if t.in != moved.in && meet(t.path, moved.path) && !slices.ContainsFunc(all[:k], coversCommon) {
+			return false
+		}
+	}
+	return true
 }
 
 // simplified drops redundant targets. A target is "in" if the limit is in force there, and "out" otherwise. Two
@@ -226,17 +255,36 @@ func coversMethod(q, p string) bool {
 	return q == p || q == "" || q == http.MethodGet && p == http.MethodHead
 }
 
-// unknownPlaces describes the locations of a server that patterns cannot express and that differ from the rest of
-// the server: the limit is in force only there, or only elsewhere. It returns "" without such locations.
-func unknownPlaces(g *group, s *server) string {
+// unknownPlaces describes the locations of a server that patterns cannot express, if other places get their paths and
+// differ. With in, the limit is in force in the location, but not in such a place. Otherwise, it is the other way
+// round. It returns "" without such locations.
+func unknownPlaces(g *group, s *server, in bool) string {
 	var all []string
-	whole := g.appliesAt(s, s.rest())
 	for i := range s.places {
-		if p := &s.places[i]; p.unclear(g.appliesAt(s, i)) && g.appliesAt(s, i) != whole {
-			all = append(all, fmt.Sprintf("%s (%s)", p.text, p.at.Where()))
+		p := &s.places[i]
+		if g.appliesAt(s, i) != in || !p.unclear(in) || !g.differsAfter(s, i) {
+			continue
+		}
+		if name := fmt.Sprintf("%s (%s)", p.text, p.at.Where()); !slices.Contains(all, name) {
+			all = append(all, name)
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// differsAfter reports whether the place with the index i differs from a place that gets its paths if patterns cannot
+// express them: from a regular expression after it, or from the prefix after those.
+func (g *group) differsAfter(s *server, i int) bool {
+	in := g.appliesAt(s, i)
+	for j := i + 1; j < len(s.places); j++ {
+		if o := g.appliesAt(s, j); o != in && !s.places[j].unclear(o) {
+			return true
+		}
+		if s.places[j].kind != regexPlace {
+			break
+		}
+	}
+	return false
 }
 
 // rule translates the limit of a group for some servers and one branch of the key.
@@ -258,7 +306,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 	}
 	if targets = narrowed(targets, b); !slices.ContainsFunc(targets, func(t target) bool { return t.in }) {
 		for _, s := range servers {
-			if unknown := unknownPlaces(g, s); unknown != "" {
+			if unknown := unknownPlaces(g, s, true); unknown != "" {
 				r.note(g.at, "%s of the zone %s: a policy has no pattern such as location %s", g.at.Name, g.zone.name, unknown)
 			}
 		}
@@ -429,16 +477,16 @@ func roughness(g *group, servers []*server, targets []target, one *importedRule)
 		for i := range s.places {
 			p := &s.places[i]
 			isOf := func(t target) bool { return t.in && slices.Contains(p.paths.patterns, t.path) }
-			if g.appliesAt(s, i) && p.paths.rough != "" && !p.unknown && slices.ContainsFunc(targets, isOf) {
-				one.notes = append(one.notes, fmt.Sprintf("location %s: %s", p.text, p.paths.rough))
+			note := fmt.Sprintf("location %s: %s", p.text, p.paths.rough)
+			if g.appliesAt(s, i) && p.paths.rough != "" && !p.unknown && slices.ContainsFunc(targets, isOf) && !slices.Contains(one.notes, note) {
+				one.notes = append(one.notes, note)
 			}
 		}
-		if unknown := unknownPlaces(g, s); unknown != "" {
-			if g.appliesAt(s, s.rest()) {
-				one.notes = append(one.notes, "also counts location "+unknown+", because a policy has no such pattern; nginx has other limits there, or none")
-			} else {
-				one.notes = append(one.notes, "does not count location "+unknown+": a policy has no such pattern")
-			}
+		if unknown := unknownPlaces(g, s, false); unknown != "" {
+			one.notes = append(one.notes, "also counts paths of location "+unknown+", because a policy has no such pattern; nginx has other limits there, or none")
+		}
+		if unknown := unknownPlaces(g, s, true); unknown != "" {
+			one.notes = append(one.notes, "does not count all paths of location "+unknown+", because a policy has no such pattern")
 		}
 	}
 }

@@ -1,13 +1,14 @@
 package nginxlimits
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
 )
 
-// placeKind is a kind of location. The kinds are in the order in which nginx prefers them.
+// placeKind is a kind of location.
 type placeKind uint8
 
 const (
@@ -26,6 +27,7 @@ type place struct {
 	paths   pathSet
 	unknown bool // patterns cannot express its paths
 	scope   scope
+	inner   []place // the locations in its block
 	at      *conf.Directive
 }
 
@@ -36,7 +38,7 @@ type server struct {
 	wild      []string // wildcard names, as rules write them
 	unknown   []string // names that rules cannot express
 	isDefault bool
-	places    []place // in the order in which nginx tries them
+	places    []place // see place.inOrder
 	at        *conf.Directive
 }
 
@@ -56,11 +58,12 @@ func (r *reader) server(d *conf.Directive, inherited scope) error {
 			s.isDefault = s.isDefault || slices.Contains(c.Args, "default_server") || slices.Contains(c.Args, "default")
 		}
 	}
-	if err := r.locations(d.Block, s, inherited, ""); err != nil {
+	inner, err := r.locations(d.Block, inherited)
+	if err != nil {
 		return err
 	}
-	s.places = append(s.places, place{kind: serverPlace, text: "paths in no location", prefix: everyPath, paths: pathSet{patterns: []string{everyPath}}, scope: inherited, at: d})
-	s.sort()
+	whole := place{kind: serverPlace, text: "paths in no location", prefix: everyPath, paths: pathSet{patterns: []string{everyPath}}, scope: inherited, inner: inner, at: d}
+	s.places = whole.inOrder(nil)
 	r.addServer(s)
 	return nil
 }
@@ -123,11 +126,6 @@ func (s *server) name(d *conf.Directive) {
 	}
 }
 
-// rest returns the index of the place for all paths outside of other places.
-func (s *server) rest() int {
-	return slices.IndexFunc(s.places, func(p place) bool { return !p.unknown && slices.Contains(p.paths.patterns, everyPath) })
-}
-
 // limits reports whether any limit is in force in the server.
 func (s *server) limits() bool {
 	return slices.ContainsFunc(s.places, func(p place) bool { return len(p.scope.reqs)+len(p.scope.conns) > 0 })
@@ -147,43 +145,77 @@ func overlap(a, b []string) bool {
 // hosts returns the names of the server as hosts of a rule.
 func (s *server) hosts() []string { return slices.Concat(s.names, s.wild) }
 
-// sort sorts the places in the order in which nginx tries them. If a prefix extends another one with "^~", the longer
-// prefix comes first.
-func (s *server) sort() {
-	for i := range s.places {
-		p := &s.places[i]
-		below := func(o place) bool { return o.kind == firmPlace && strings.HasPrefix(p.prefix, o.prefix) }
-		if p.kind == prefixPlace && slices.ContainsFunc(s.places, below) {
-			p.kind = firmPlace
+// inOrder returns a place and its inner places, in an order in which the first match for a path is the location that
+// nginx uses. The parameter outer has the regular expressions of outer blocks that nginx tries after the inner ones.
+//
+// In each block, nginx looks for an exact path, or else for the longest prefix, and continues in the block of that
+// prefix. If it finds no exact path, it tries the regular expressions, from the innermost block outwards, but not those
+// of a block in which the longest prefix has "^~". So no order of the locations is right for all configurations.
+// Therefore, the regular expressions that apply to a prefix come directly before it, restricted to its paths.
+func (p *place) inOrder(outer []place) (all []place) {
+	var prefixes, regexes []place
+	for _, c := range p.inner {
+		switch {
+		case c.kind == regexPlace:
+			regexes = append(regexes, c.inOrder(nil)...)
+		case c.kind == exactPlace && p.kind != regexPlace:
+			all = append(all, c)
+		case p.kind != regexPlace: // nginx never uses prefixes in a regular expression
+			prefixes = append(prefixes, c)
 		}
 	}
-	slices.SortStableFunc(s.places, func(a, b place) int {
-		switch {
-		case a.kind != b.kind:
-			return int(a.kind) - int(b.kind)
-		case a.kind == regexPlace:
-			return 0
+	regexes = append(regexes, outer...)
+	slices.SortStableFunc(prefixes, func(a, b place) int { return len(b.prefix) - len(a.prefix) })
+	for _, c := range prefixes {
+		if c.kind == firmPlace {
+			all = append(all, c.inOrder(outer)...)
+		} else {
+			all = append(all, c.inOrder(regexes)...)
 		}
-		return len(b.prefix) - len(a.prefix)
-	})
+	}
+	for _, c := range regexes {
+		if c = c.within(p); c.unknown || len(c.paths.patterns) > 0 {
+			all = append(all, c)
+		}
+	}
+	return append(all, *p)
+}
+
+// within returns a regular expression, restricted to the paths of a place.
+func (p *place) within(o *place) place {
+	both := *p
+	both.unknown = p.unknown || o.unknown
+	both.paths = pathSet{rough: p.paths.rough, wide: p.paths.wide || o.paths.wide}
+	for _, a := range p.paths.patterns {
+		for _, b := range o.paths.patterns {
+			switch {
+			case o.prefix != "" && strings.HasPrefix(a, escapePath(o.prefix)):
+				both.paths.patterns = append(both.paths.patterns, a)
+			case meet(a, b):
+				both.paths.patterns = append(both.paths.patterns, common(a, b))
+				both.paths.rough = cmp.Or(both.paths.rough, o.paths.rough)
+			}
+		}
+	}
+	return both
 }
 
 // locations reads the locations in a block.
-func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, outer string) error {
+func (r *reader) locations(block []*conf.Directive, inherited scope) (all []place, err error) {
 	for _, d := range block {
 		if d.Name != "location" || d.Block == nil {
 			continue
 		}
 		p, ok := placeOf(d)
 		if !ok {
-			return d.Errorf("location must have a path, or one of =, ^~, ~ and ~* and a path")
+			return nil, d.Errorf("location must have a path, which may follow one of =, ^~, ~ or ~*")
 		}
 		isNamed := strings.HasPrefix(p.prefix, "@")
 		if (isNamed || names(d.Block, "internal")) && (names(d.Block, "limit_req") || names(d.Block, "limit_conn")) {
-			r.note(d, "the limits of location %s, which gets requests for other paths from nginx itself", p.text)
+			r.note(d, "the limits of location %s: nginx only redirects requests for other paths to it", p.text)
 			var own scope
 			if err := own.apply(r, d.Block); err != nil {
-				return err
+				return nil, err
 			}
 			r.markUsed(&own)
 		}
@@ -192,20 +224,17 @@ func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, 
 		}
 		p.scope = inherited
 		if err := p.scope.apply(r, d.Block); err != nil {
-			return err
+			return nil, err
 		}
-		if err := r.locations(d.Block, s, p.scope, p.prefix); err != nil {
-			return err
-		}
-		if p.kind == regexPlace && outer != "" && outer != everyPath && !p.within(outer) {
-			p.unknown = true
+		if p.inner, err = r.locations(d.Block, p.scope); err != nil {
+			return nil, err
 		}
 		if answersItself(d.Block) {
 			p.scope = scope{}
 		}
-		s.places = append(s.places, p)
+		all = append(all, p)
 	}
-	return nil
+	return all, nil
 }
 
 // answersItself reports whether nginx answers requests for a location before counting them: by "return", or with
@@ -214,14 +243,10 @@ func answersItself(block []*conf.Directive) bool {
 	return slices.ContainsFunc(block, func(d *conf.Directive) bool { return d.Name == "return" || d.Name == "internal" })
 }
 
-// unclear reports whether patterns cannot express the paths of a place. The parameter counts reports whether the
-// limit is in force in the place. If not, the rule must exclude the paths.
+// unclear reports whether patterns cannot express the paths of a place. The parameter counts is true if the limit is
+// in force in the place. If it is not, the rule must exclude the paths, which it cannot do if the patterns also match
+// other paths.
 func (p *place) unclear(counts bool) bool { return p.unknown || !counts && p.paths.wide }
-
-// within reports whether all patterns of a place start with a prefix.
-func (p *place) within(prefix string) bool {
-	return !slices.ContainsFunc(p.paths.patterns, func(pattern string) bool { return !strings.HasPrefix(pattern, strings.TrimSuffix(prefix, "/")) })
-}
 
 func placeOf(d *conf.Directive) (p place, ok bool) {
 	args := d.Args

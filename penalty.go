@@ -29,11 +29,10 @@ const (
 	aDay           = 24 * time.Hour
 )
 
-// Plan compiles a penalty to a plan of the [kernel.Lock] kernel. In a Take, put the penalty's [Charge] after the
-// charges of the limits that it guards, and give it the same Key: see [Offends]. Its Cost is 1 if the limits' cost
-// is above 0, and 0 for a peek. Any negative cost lifts the penalty, and forgets earlier ones. A change of the
-// settings does not affect penalties that are in force, with one exception: if a penalty has more than twice the
-// new length left, it is cut to the new length.
+// Plan compiles a penalty. In a Take, put the penalty's [Charge] after the charges of the limits that it guards, and
+// give it the same Key: see [Offends]. Its Cost is 1 if the limits' cost is above 0, and 0 for a peek. Any negative
+// cost lifts the penalty, and forgets earlier ones. A change of the settings does not affect penalties that are in
+// force, with one exception: if a penalty has more than twice the new length left, it is cut to the new length.
 func (p Penalty) Plan() (*Plan, error) {
 	p, err := p.filled()
 	if err != nil {
@@ -92,7 +91,7 @@ func checkPenalty(what string, d time.Duration) error {
 // Offends reports whether charge i of a [Store.Take] records an offence, which starts a penalty. A charge does if
 // all of these are true:
 //
-//   - Its plan is of the [kernel.Lock] kernel, its Cost is positive, and it fits: no penalty is in force.
+//   - It is the charge of a [Penalty], its Cost is positive, and it fits: no penalty is in force.
 //   - An earlier charge with the same Key and a positive Cost does not fit. A charge with Owe does not count.
 //   - Every earlier charge of [NewOnce] fits. If one does not fit, the Take is a repeat, and no offence.
 //

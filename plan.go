@@ -8,9 +8,9 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Plan is a [Limit], a [Penalty] or a number of permits, compiled to integers: the [kernel.Plan] that stores count
-// by. Plans are made by [NewPlan], [Penalty.Plan], [NewInFlight], [NewDistinct] and [NewOnce], never change after
-// that, and may be shared.
+// Plan is a [Limit], a [Penalty] or a number of permits, compiled to integers. Stores count by its [kernel.Plan].
+// Plans are made by [NewPlan], [Penalty.Plan], [NewInFlight], [NewDistinct] and [NewOnce], never change after that,
+// and may be shared.
 type Plan struct {
 	kernel.Plan
 	Limit   Limit   // with the default Burst, or the Period of a month, filled in

@@ -52,8 +52,8 @@ func (c *Charge) Refuses() bool { return !c.Shadow && !c.Owe }
 // Undo returns the charge that gives back what c has taken according to its receipt r. It is for a store that makes
 // a Take in several steps, if a later step refuses the Take. Units are given back only as long as they count (see
 // Until). A turn in the queue of a [LeakyBucket] cannot be given back, because later turns may have been assigned
-// by then. For such a charge, Undo sets r.Prev instead, from which [Turns] recognizes that the turn is free for
-// another caller.
+// by then. For such a charge, the result has a Cost of 0, and Undo stores the end of the turn in r.Prev. From this,
+// [Turns] recognizes that the turn is free for another caller.
 func (c *Charge) Undo(r *Receipt) Charge {
 	u := *c
 	u.Shadow, u.Owe, u.Cost = true, false, 0

@@ -100,6 +100,6 @@
 // limit. For rules that depend on the outcome or have in_flight, handlers get a wrapper. It can flush, hijack and copy
 // files, and [net/http.ResponseController] finds the server's writer through it.
 //
-// Most calls allocate nothing. The values of the fields are parts of 1 KB chunks of memory, each of which about a dozen
-// responses share. A program that keeps a value for long should clone it, because the value keeps its whole chunk.
+// Most calls allocate nothing. The values of the fields are parts of 1 KB chunks of memory. About a dozen responses share
+// a chunk. A program that keeps a value for long should clone it, because the value keeps its whole chunk.
 package httplimit

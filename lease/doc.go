@@ -16,26 +16,32 @@
 //
 // A reservation is a Take like any other, so the shared level never exceeds the limit. The shared level contains
 // the admitted units, and the reserved units that are not yet spent. One case must be prevented: a reserved unit
-// drains before it is spent, another process takes the free room, and then the reserved unit is spent as well. So a
-// unit of a meter may be spent only until the level that was beneath it at its reservation has drained:
+// drains before it is spent, another process takes the free room, and then the reserved unit is spent as well. The
+// level of a bucket drains, and a reservation puts its units on top of the level. So a unit may be spent only until
+// the level beneath it has drained:
 //
 //	a unit that was reserved at tick r, at a level of W beneath it, may be spent up to tick
 //	r + ⌊(W − G)/Drain⌋, and for [Horizon] at most
 //
-// where G is the most that all processes together can give back within the horizon. G is bounded by a budget: a
-// Take that gives units back also charges them to the budget, which holds half of G, and refills by at most the
-// other half within the horizon.
+// where Drain is what drains in a tick, and G is the most that all processes together can give back within
+// [Horizon]. G is bounded by a budget: a Take that gives units back also charges them to the budget, which holds
+// half of G, and refills by at most the other half within [Horizon].
 //
 // Proof. Let L be the shared level, U what a unit adds to it, and N the number of units that are reserved and may
 // still be spent or given back. Of these, let W be the level beneath the unit that was reserved first, at r. All
 // others were reserved on top of it. So at t the level is at least W − (t − r)·Drain + N·U, less the units beneath
 // the first unit that were given back after r, which are at most G. Because the first unit may still be spent, W −
-// G ≥ (t − r)·Drain, hence L ≥ N·U. Now let E be the level of the exact limiter, which is charged when units are
-// spent. Then E ≤ L − N·U always: draining takes Drain off both sides, and stops at 0 only on the left, because the
-// right side is never below 0; a reservation adds U to L and 1 to N; spending adds U to E and takes 1 off N;
-// dropping a unit, or losing it with an answer or a process, takes 1 off N; giving a unit back takes U off L and 1
-// off N; and a strict Take adds the same to both sides. So E ≤ L ≤ Size after each Take: the exact limiter admits
-// them all. ∎
+// G ≥ (t − r)·Drain, hence L ≥ N·U. Now let E be the level of an exact limiter, which is charged when units are
+// spent. Then E ≤ L − N·U always, because each step preserves the inequality:
+//
+//   - Draining takes Drain off both sides. If E stops at 0, E is not above the right side, which is never below 0.
+//   - A reservation adds U to L and 1 to N for each unit.
+//   - Spending a unit adds U to E and takes 1 off N.
+//   - Dropping a unit, or losing it with an answer or a process, takes 1 off N.
+//   - Giving a unit back takes U off L and 1 off N.
+//   - A strict Take adds the same to E and L.
+//
+// So E ≤ L ≤ Size after each Take: the exact limiter admits every unit that is spent. ∎
 //
 // The package's tests try all orders of these steps, with late and lost answers. They fail if units can be spent
 // for a tick longer, or if there is no budget.

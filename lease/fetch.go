@@ -125,7 +125,7 @@ func newFetching() *fetching { return &fetching{over: make(chan struct{})} }
 // another.
 var errDrained = errors.New("lease: the reserved units have drained before they arrived")
 
-// others returns the largest number of units that all processes together can give back in a horizon.
+// others returns the largest number of units that all processes together can give back within [Horizon].
 func (p *pool) others() int64 {
 	if p.budget == nil {
 		return 0

@@ -25,7 +25,7 @@ type grant struct {
 
 // newGrant returns the grant of a receipt for n units. The grant is empty if the server's clock has stepped back to
 // before the window of the state. The parameter others is the largest number of units that all processes together
-// can give back in a horizon.
+// can give back within [Horizon].
 func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
 	g := grant{plan: p, now: r.Now, n: n, end: r.Now + Horizon.Microseconds(), deep: true}
 	if p.Kernel == kernel.Meter {

@@ -82,8 +82,9 @@ type Config struct {
 	// RefuseNew makes the store refuse a new key, as if it had used up its limit, rather than evict a key that has
 	// used more than half of its limit. So a flood of keys frees no limited key, but locks out new clients while it
 	// lasts. This is right for limits against password guessing, and wrong for limits that keep a site reachable.
-	// Even then, a penalty can evict a key that has used more than half of its limit. So can the growing log of a
-	// key that is already in the store: the last sixteenth of the half for logs is reserved for such growth.
+	// Even then, a penalty can evict a key that has used more than half of its limit. A log of a key that is already
+	// in the store can do so when it grows, but only if the half for logs is full. New keys leave the last sixteenth
+	// of this half free for such growth.
 	RefuseNew bool
 }
 

@@ -30,7 +30,7 @@
 //   - cut off at an escaped "?" or "#"
 //   - with the text after "//" as a host
 //   - with the text after the name of a script as a separate path, as in "/index.php/login"
-//   - for rules that limit: without a suffix that names a format, such as ".json"
+//   - without a suffix that names a format, such as ".json" (only for rules that limit, not for those that exempt)
 //
 // A request is refused if its path has control characters, "%uXXXX", characters in more bytes than UTF-8 needs, or
 // too many readings. Not covered are servers that rewrite paths by their own rules, that take a method from a field

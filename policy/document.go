@@ -72,8 +72,8 @@ type Tiers struct {
 
 // TierSubject puts a subject into a tier. If a rule has no limits for the tier, its own limits apply.
 type TierSubject struct {
-	// Subject is a value of the key part named by the Subject of [Tiers]. It is normalized in the same way as
-	// values of requests. For client_ip it may be a network; addresses take precedence over networks, and smaller
+	// Subject is a value of the key part that the field Subject of [Tiers] names. It is normalized in the same way
+	// as values of requests. For client_ip it may be a network; addresses take precedence over networks, and smaller
 	// networks over larger ones.
 	Subject string `json:"subject,omitempty"`
 	Tier    string `json:"tier,omitempty"`
@@ -100,9 +100,9 @@ type Rule struct {
 	// for any value. In integrations without attributes, such as the gateway, the rule never applies.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Body maps fields of the body to the values that they must have, as in {method: tools/call, "params[name]":
-	// search}. Fields are named and values are compared as for the key part body:FIELD. A "*" at the end of a value
-	// matches any ending, and "*" alone matches any value. If servers may read a field in several ways, a limit
-	// follows Ambiguous, a block applies, and an exemption does not.
+	// search}. Fields have the same names as in the key part body:FIELD, and their values are compared in the same
+	// way. A "*" at the end of a value matches any ending, and "*" alone matches any value. If servers may read a
+	// field in several ways, a limit follows Ambiguous, a block applies, and an exemption does not.
 	Body map[string]string `json:"body,omitempty"`
 	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists. The client must be in at least one of
 	// them, and in none of NotClients. Its address is found by means of TrustedProxies, and all bits of the address
@@ -118,9 +118,10 @@ type Rule struct {
 	Exempt bool `json:"exempt,omitempty"`
 	// Key lists the parts by which requests are counted. It has up to 8 of client_ip, header:NAME, api_key,
 	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, path, host, method and
-	// const:TEXT. Values of a query and a body are compared as names: see the documentation of the package. Without a
-	// key all requests share one count. Sluice does not verify API keys and tokens: verify them in front of Sluice or
-	// behind it. Attributes come from the program: see [Request].
+	// const:TEXT. Values of a query and a body are compared like names of accounts, so case and accents make no
+	// difference: see "Names" in the documentation of the package. Without a key all requests share one count.
+	// Sluice does not verify API keys and tokens: verify them in front of Sluice or behind it. Attributes come from
+	// the program: see [Request].
 	Key []string `json:"key,omitempty"`
 	// Together are parts of the key that become the hash tag in a Redis Cluster. A cluster charges rules with the
 	// same tag in one step.
@@ -199,12 +200,13 @@ type Rule struct {
 	// also in at 20 %. A client that can choose its key can choose to be out. Empty means all subjects. A rule with
 	// Enforce never refuses a request as malformed.
 	Enforce string `json:"enforce,omitempty"`
-	// ShowKey is the form in which people see the rule's keys. With "whole" they see all of a key. With "short"
-	// they see the first four characters and the last two of each value, or fewer if the value is short (see
-	// [Shorten]); addresses, routes, hosts and methods in a key with other values stay whole. With "hash" they see
-	// 12 digits for each subject. The digits are a pseudonym, the same on every instance and after every start.
-	// They are not encryption: a value that can be guessed can be found by trying. The default is "short" for a key
-	// with a [SecretPart] (api_key, cookie:NAME, jwt:CLAIM or header:Authorization), and otherwise "whole".
+	// ShowKey is the form in which people see the rule's keys. With "whole" they see all of a key. With "short" they
+	// see the first four characters and the last two of each value, or fewer if the value is short (see [Shorten]).
+	// Routes, hosts, methods, constants and TLS fingerprints stay whole. An address stays whole if another value of
+	// the key is shortened; otherwise they see its network. With "hash" they see 12 digits for each subject. The
+	// digits are a pseudonym, the same on every instance and after every start. They are not encryption: a value
+	// that can be guessed can be found by trying. The default is "short" for a key with a [SecretPart] (api_key,
+	// cookie:NAME, jwt:CLAIM or header:Authorization), and otherwise "whole".
 	ShowKey string `json:"show_key,omitempty"`
 	// Source is the origin of the rule, such as "file" or "database". The code that assembles the document sets it,
 	// and traces and results contain it. Files do not.

@@ -41,7 +41,7 @@ func (c *compiler) permits(field string, n int64, r *rule) []limit {
 	return all
 }
 
-// tierPermits is permits for the text of a tier's limits.
+// tierPermits compiles the number of permits in the text of a tier's limits. It returns nil if the text is invalid.
 func (c *compiler) tierPermits(field string, texts []string, r *rule) []limit {
 	text := strings.Join(texts, ", ")
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -62,8 +62,8 @@ func (p *Policy) InFlight() (names []string) {
 	return names
 }
 
-// InFlight reports whether the rule counts requests under way. Such a subject can only be reset:
-// single units cannot be given back.
+// InFlight reports whether the subject's rule counts requests under way. If so, the subject can be reset, but units
+// cannot be given back.
 func (s *Subject) InFlight() bool { return s.rule.inFlight }
 
 // Held reports whether the request holds a permit in flight: see [Engine.Release].
@@ -103,10 +103,11 @@ func (e *Engine) ReleaseAll(ctx context.Context) {
 type permits struct {
 	noCounter
 	holder    *sluice.Holder
-	malformed bool // the request takes no permit
+	malformed bool // the request is malformed, and takes no permit
 }
 
-// charge gives the charge a permit if the request is charged, and if the integration knows when it ends.
+// charge sets the Permit of the last charge in c, if the request takes one: its Mode is Charge, it is not malformed, and
+// the integration knows when it ends.
 func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	switch last := len(c.list) - 1; {
 	case in.mode == GiveBack: // a refund cannot free a permit, because its number is unknown
@@ -173,7 +174,7 @@ func (p *permits) giveBackUnsure(c *charges, d *Decision) {
 func (c *charges) inFlight() bool { return c.using&(1<<countsInFlight) != 0 }
 
 // ErrNoPlace is returned for a text that [Engine.Place] did not return.
-var ErrNoPlace = errors.New("policy: not a permit of a decision")
+var ErrNoPlace = errors.New("policy: not a text that Engine.Place has returned")
 
 // Place hands the permits of a request over to a caller in another process, which then reports the end of the
 // request. It returns a text that names the permits, and this process stops renewing them. They expire after
@@ -216,10 +217,10 @@ func (e *Engine) placeInFlight(d Decision) string {
 	return handover.Text(permits)
 }
 
-// HoldPlace renews, for another [kernel.PermitLasts], the permits named in place, a text that [Engine.Place]
-// returned. It reports whether the request still has all of them. Expired permits are taken again, unless other
-// requests have taken them. Call HoldPlace well before the permits expire. Permits of rules that no longer count
-// requests in flight are left out.
+// HoldPlace renews the permits named in place, a text that [Engine.Place] returned. They then expire after another
+// [kernel.PermitLasts]. HoldPlace reports whether the request still has all of them. Expired permits are taken
+// again, unless other requests have taken them. Call HoldPlace well before the permits expire. Permits of rules that
+// no longer count requests in flight are left out.
 func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
 	place, turn, err := cutTurn(place)
 	if err != nil || place == "" && turn != "" {

@@ -16,7 +16,7 @@ const MaxDocument = 16 << 20
 // Compiler compiles a document to a policy, as [policy.CompileAt] does.
 type Compiler func(doc policy.Document, where func(path string) (file string, line int)) (*policy.Policy, error)
 
-// Load reads a file, and the files of its lists and answers, and compiles the policy: see [Parse].
+// Load reads a file, and the files of its lists, answers and prices, and compiles the policy: see [Parse].
 func Load(path string) (*policy.Policy, error) {
 	data, err := ReadFile(path)
 	if err != nil {
@@ -38,14 +38,14 @@ func ReadFile(path string) ([]byte, error) {
 
 // Parse compiles the policy in data. The name is the name of the file, for messages. If it ends with ".json", data
 // is read as JSON, and otherwise as YAML. The error is a [policy.Errors] with all problems, in the order of the
-// lines. A list or a body in another file is an error: see [ParseWith].
+// lines. Lists, answers and prices in other files are errors: see [ParseWith].
 func Parse(name string, data []byte) (*policy.Policy, error) {
 	return ParseWith(name, data, nil)
 }
 
-// ParseWith is like [Parse], for a policy that may have lists, or bodies of answers, in other files. The function
-// read returns the content of such a file, and is called once for each file. The path is absolute, or relative to the
-// same directory as name.
+// ParseWith is like [Parse], but lists, bodies of answers, and prices can be in other files. The function read returns
+// the content of such a file, and is called once for each file. The path is absolute, or relative to the same
+// directory as name.
 func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
 	return ParseTo(name, data, read, policy.CompileAt)
 }

@@ -194,7 +194,7 @@ func (c *Config) parseQuery(u *url.URL, db string, encrypted bool) error {
 	}
 	if db != "" {
 		if c.DB, err = strconv.Atoi(db); err != nil || c.DB < 0 {
-			return errors.New("the database is not a number from 0: write it as in redis://localhost/1")
+			return errors.New("the database is not a number of 0 or more: write it as in redis://localhost/1")
 		}
 	}
 	c.Prefix = q.Get("prefix")
@@ -257,7 +257,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// String returns the address of the server as a URL, without users, passwords and parameters.
+// String returns the address of the server as a URL, without users and passwords, and with no parameter but db.
 func (c Config) String() string {
 	scheme, master, db := "redis", "", ""
 	if c.DB != 0 {

@@ -37,7 +37,7 @@ func (d *decoder) bytes(n uint64) []byte {
 	return b
 }
 
-// uvarint returns the next number. A number above the maximum most is an error.
+// uvarint returns the next number. The parameter is the maximum: a larger number is an error.
 func (d *decoder) uvarint(most uint64) uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || v > most {
@@ -48,7 +48,7 @@ func (d *decoder) uvarint(most uint64) uint64 {
 	return v
 }
 
-// varint returns the next number. A number above the maximum most, or below its negative, is an error.
+// varint returns the next number. The parameter is the maximum: a number with a larger absolute value is an error.
 func (d *decoder) varint(most int64) int64 {
 	v, n := binary.Varint(d.rest)
 	if n <= 0 || v > most || v < -most {
@@ -59,7 +59,8 @@ func (d *decoder) varint(most int64) int64 {
 	return v
 }
 
-// text returns a text after its length. A text with more bytes than the maximum most is an error.
+// text returns a text that follows its length. The parameter is the maximum length in bytes: a longer text is an
+// error.
 func (d *decoder) text(most int) string {
 	return strings.ToValidUTF8(string(d.bytes(d.uvarint(uint64(most)))), "\uFFFD")
 }

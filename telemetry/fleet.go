@@ -236,8 +236,8 @@ func (f *Fleet) postRules(ctx context.Context, part string, post []byte) (posted
 	return len(post), f.Board.Post(ctx, part, f.Recorder.id, post, historyFor)
 }
 
-// post returns a post of the counts in the period that ends at the time now and has the length last, or of all
-// counts if that length is 0.
+// post returns a post of the latest counts. The parameter last is the length of the period that they cover, up to
+// the present; 0 means all counts.
 func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -114,8 +114,8 @@ func postOf(version byte, rules []*ruleCounters, entry func(dst []byte, c *ruleC
 	return post
 }
 
-// readRules reads a post of postOf. After the name of each rule, it calls the function read. A nil post has no
-// rules.
+// readRules reads a post that postOf has made. It calls the function read after the name of each rule, to read its
+// entry. A nil post has no rules.
 func readRules(post []byte, version byte, read func(d *decoder, name string)) error {
 	if post == nil {
 		return nil

@@ -55,7 +55,8 @@ func (v *View) alerts() (all []Headline) {
 	return all
 }
 
-// Alerts returns the active alerts, at most limit of them. An alert comes before the alerts that it explains.
+// Alerts returns the active alerts. If there are more than limit, it returns only the first ones. An alert comes
+// before the alerts that it explains.
 func (v *View) Alerts(limit int) []Headline {
 	all := v.alerts()
 	return all[:min(limit, len(all))]
@@ -389,8 +390,8 @@ func (v *View) empty() *Headline {
 	return &Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}
 }
 
-// nothingUnusual returns the headline if all alerts are silenced, or if there are none. If many requests are denied,
-// the headline reports this. The parameter silenced reports whether some alerts are silenced.
+// nothingUnusual returns the headline if all alerts are silenced, or if no alert is active. If many requests are
+// denied, the headline reports this. The parameter silenced is true if some alerts are silenced.
 func (v *View) nothingUnusual(silenced bool) Headline {
 	h := Headline{Level: Good}
 	hour, lately, now := v.within(RecentSteps), v.within(latelySteps), v.within(minuteSteps)
@@ -510,8 +511,8 @@ func (v *View) BlockedRate(r *Rule) float64 {
 
 func denied(c *Counts) uint64 { return c[Deny] }
 
-// perSecond returns a count per second in the last minute. From the count of each step, it subtracts the number in
-// without.
+// perSecond returns a count per second in the last minute. The last parameter selects the count. The parameter
+// without has the part of the count to leave out in each step.
 func (v *View) perSecond(s *Series, without perStep, of func(*Counts) uint64) float64 {
 	var n uint64
 	for i := max(len(s.Recent)-minuteSteps, 0); i < len(s.Recent); i++ {
@@ -547,14 +548,15 @@ func (v *View) began(r *Rule, rate float64) time.Time {
 	return later(at, v.Since)
 }
 
-// stepTime returns the start of the step that began the given number of steps before the present one.
+// stepTime returns the start of the step that is the given number of steps before the present one.
 func stepTime(now time.Time, step time.Duration, back int) time.Time {
 	return now.Truncate(step).Add(-time.Duration(back) * step).UTC()
 }
 
-// walkBack returns how many steps ago the present incident began. A step belongs to the incident if its denials,
-// without denials by blocks, are not below the minimum least. A pause ends the incident only if it has more steps than
-// the parameter pause. The result all is true if the incident goes back to about the first step.
+// walkBack returns how many steps ago the present incident began. A step belongs to the incident if it has at least
+// a minimum of denials, not counting denials by blocks. The parameter least is this minimum. A pause ends the
+// incident only if it has more steps than the parameter pause. The result all is true if the incident goes back to
+// about the first step.
 func walkBack(counts []Counts, blocked perStep, least float64, pause int) (back int, all bool) {
 	quiet := 0
 	for i := len(counts) - 1; i >= 0 && quiet <= pause; i-- {

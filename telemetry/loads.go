@@ -158,8 +158,8 @@ type ruleLoads struct {
 	steps   loadSteps
 }
 
-// noteLoads counts the decisions by automatic limits on a request. It reports whether a rule in shadow mode would have
-// denied the request. It counts no subjects, because no single subject causes an overload.
+// noteLoads counts the decisions of automatic limits about a request. It reports whether a rule in shadow mode would
+// have denied the request. It counts no subjects, because no single subject causes an overload.
 func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would bool) {
 	d := &o.Decision
 	for i := range d.Loads {
@@ -331,8 +331,8 @@ func (f fleetLoads) rule(name string, at int64) *ruleLoads {
 	return f[name]
 }
 
-// add adds the steps of a post and, if the parameter present is true, its states. It ignores rules that are not in the
-// list rules. After an error, discard f: it may have a part of the post.
+// add adds the steps of a post and, if the parameter present is true, its states. It ignores rules that are not in
+// the given list. After an error, discard f: it may have a part of the post.
 func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) error {
 	return readRules(post, loadVersion, func(d *decoder, name string) {
 		one := d.ruleLoads(at)

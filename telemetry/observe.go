@@ -196,7 +196,8 @@ type judgement struct {
 	plan *sluice.Plan
 }
 
-// judge returns the outcome of the rule of result i, over all of its limits, and moves i after their results.
+// judge returns the outcome of one rule, over all of its limits. The results of the rule start at index i; judge
+// sets i to the index after them.
 func judge(d *policy.Decision, i *int) (j judgement) {
 	rule, shadow, marks := d.Results[*i].Rule, d.Results[*i].Shadow, d.Results[*i].Marks
 	refuses, delays := false, false

@@ -30,9 +30,9 @@ const (
 	maxRefusalsPost = 192 << 10
 )
 
-// FindRefusals returns the denials of a request that any instance keeps, by the ID of the request or of its trace.
-// A denial reaches the other instances after some seconds. Each instance shares only its latest denials, about a
-// thousand.
+// FindRefusals returns the kept denials of a request, from all instances. The parameter id is the ID of the request
+// or of its trace. A denial reaches the other instances after some seconds. Each instance shares only its latest
+// denials, about a thousand.
 func (f *Fleet) FindRefusals(ctx context.Context, id string) (found FoundRefusals) {
 	if f.Refusals == nil {
 		return found

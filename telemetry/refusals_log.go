@@ -169,8 +169,8 @@ func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now
 	}
 }
 
-// allow reports whether a line of rule may be written. If not, the denial and those left out before it go into the
-// summary.
+// allow reports whether a line about a denial by a rule may be written. If not, the denial and those left out before
+// it go into the summary.
 func (l *refusalLog) allow(rule string, leftOut uint64, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

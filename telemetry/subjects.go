@@ -7,19 +7,19 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// subjects keeps, for each rule of one instance, the subjects with the most requests and the most denials. Each
-// rule has a history of each kind, which covers the last minute, hour and day. A history has the subjects with the
-// largest counts, with an error of at most 1/257 of the total (see summary). It also has the number of subjects, which
-// is exact up to 256. A larger number has a standard error of 2.3 %.
+// subjects keeps, for each rule of one instance, the subjects with the most requests, the most denials and the
+// highest costs. Each rule has a history for each of these three, which covers the last minute, hour and day. A history
+// has the subjects with the largest counts, with an error of at most 1/257 of the total (see summary). It also has the
+// number of subjects, which is exact up to 256. A larger number has a standard error of 2.3 %.
 //
 // Memory. The current ten seconds of a history have at most 512 subjects of 200 bytes, 32 KiB of keys, and a sketch
-// of 2 KiB. Each of the at most 42 earlier slots is encoded in at most 12 KiB. So a rule that is flooded takes 1.3
-// MiB, and a quiet one with ten subjects 25 KiB in a day. These sizes apply to up to 32 rules with traffic in the
-// last day. With more rules, each keeps fewer subjects (see entriesOf). Measured with all slots flooded: 37 MiB for
-// 32 rules, 41 for 64, and 55 for 1,024.
+// of 2 KiB. Earlier counts are in at most 42 slots (see history), each encoded in at most 12 KiB. So a rule that is
+// flooded takes 1.3 MiB, and a quiet one with ten subjects 25 KiB in a day. These sizes apply to up to 32 rules with
+// traffic in the last day. With more rules, each keeps fewer subjects (see entriesOf). Measured with all slots
+// flooded: 37 MiB for 32 rules, 41 for 64, and 55 for 1,024.
 //
 // Error. The true count of a subject, over all instances, is from Count-Error to Count. The true count of a subject
-// that is missing from a list is at most the list's Error. Error is larger than total/257 if fewer than 256 subjects are
+// that is missing from a list is at most the list's Error. Error can exceed total/257 if fewer than 256 subjects are
 // kept, because there are many rules, keys are long, or a post has no room (see export). Subjects after the first
 // hundred are not listed, and count as missing.
 type subjects struct {
@@ -51,7 +51,7 @@ const (
 )
 
 const (
-	mostRules    = 1024 // the maximum of rules, in memory and in a post
+	mostRules    = 1024 // the maximum number of rules, in memory and in a post
 	fullRules    = 32   // up to this number of rules, each rule has mostEntries
 	leastEntries = 8
 )
@@ -68,9 +68,10 @@ func entriesOf(n int) int {
 
 func newSubjects() *subjects { return &subjects{rules: make(map[string]*ruleSubjects)} }
 
-// note counts a request for its subject under a rule, once for all limits of the rule: the parameter result is the
-// index of any of their results. The time at is in Unix nanoseconds. It allocates only for a subject that was not
-// seen in the last ten seconds. A result without a key, such as that of a rule with "block", is not counted.
+// note counts a request for its subject under a rule, once for all limits of the rule. The parameter result is the
+// index of the result of any of these limits. The time at is in Unix nanoseconds. note allocates only for a subject
+// that is new in the current ten seconds. It does not count a result without a key, such as that of a rule with
+// "block".
 func (s *subjects) note(o *policy.Observation, result int, rule string, j *judgement, at int64) {
 	if key := o.Key(result); key != "" {
 		n := note{at: at / 1e6, refused: j.outcome == Deny || j.outcome == WouldDeny, blocked: j.blocked, limit: limitOf(j.plan)}

@@ -10,8 +10,8 @@ import (
 )
 
 // A summary is encoded as its time (Unix milliseconds), total, floor, the number of its entries, the entries (the
-// largest first), and its keys. The keys are encoded as allHere if all of them have entries; as bySketch and a sketch;
-// or, without a sketch or without room for it, as atLeast and a number.
+// largest first), and the number of its keys. This number is encoded in one of three ways: as allHere, if all keys have
+// entries; as bySketch and a sketch; or as atLeast and a lower bound, without a sketch or without room for it.
 //
 // An entry is encoded as its key, low, over, blocked, the age of last, the time from first to last, the minutes (bit i:
 // i minutes ago), the steps (a mask of those with a count, and the counts), the count and microseconds of the limit,
@@ -26,8 +26,8 @@ const (
 // maxCount is the largest number in a summary, so that sums of many numbers do not overflow.
 const maxCount = 1<<53 - 1
 
-// encode appends the k largest entries, or fewer if these would take more than room bytes. It removes all other
-// entries.
+// encode appends the summary with its k largest entries, or with fewer if it would take more than room bytes. It
+// removes all other entries from the summary.
 func (s *summary) encode(dst []byte, at int64, room int) []byte {
 	for s.trim(s.k); ; {
 		out := s.append(dst, at, room/2)
@@ -39,7 +39,8 @@ func (s *summary) encode(dst []byte, at int64, room int) []byte {
 	}
 }
 
-// append appends all entries, and the sketch if it has at most as many bytes as the parameter sketch.
+// append appends all entries. It also appends the sketch of the keys, unless the sketch has more bytes than the
+// parameter sketch.
 func (s *summary) append(dst []byte, at int64, sketch int) []byte {
 	for _, n := range []uint64{uint64(at), s.total, s.floor, uint64(len(s.entries))} {
 		dst = binary.AppendUvarint(dst, n)
@@ -110,7 +111,7 @@ func appendKey(dst []byte, before, key string) []byte {
 	return appendText(dst, key[common:])
 }
 
-// key reads a key that was encoded after another key, which is the parameter before.
+// key reads a key. The parameter is the key that was encoded before it.
 func (d *decoder) key(before string) string {
 	common := d.uvarint(uint64(len(before)))
 	rest := d.bytes(d.uvarint(maxKey - common))
@@ -120,7 +121,7 @@ func (d *decoder) key(before string) string {
 	return before[:common] + string(rest)
 }
 
-// merge adds a summary in the form of encode.
+// merge adds a summary that encode or append has encoded.
 func (s *summary) merge(d *decoder) {
 	at, total, floor := int64(d.uvarint(maxCount)), d.uvarint(maxCount), d.uvarint(maxCount)
 	key := ""
@@ -162,7 +163,7 @@ func (d *decoder) entry(at int64) (e entry) {
 	return e
 }
 
-// mergeDistinct decodes the distinct keys of another summary and adds them to s. The entries must be merged first.
+// mergeDistinct reads the number of keys of another summary, and updates that of s. The entries must be merged first.
 func (s *summary) mergeDistinct(d *decoder) {
 	switch d.byte() {
 	case allHere:

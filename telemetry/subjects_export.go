@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// A post has a version, and for each rule its name and, for each kind and window, a summary. Rules with more
-// denials and requests come first and get more room. Each rule gets an equal minimum; the minimums
-// together take at most half of the post. In addition, each rule in turn gets an eighth of the room that is left.
+// A post starts with a version. For each rule, it has the rule's name, and a summary for each kind and window. Rules
+// with more denials and requests come first and get more room. Each rule has the same minimum, and all minimums
+// together take at most half of the post. In addition, one rule after the other gets an eighth of the room that is
+// left.
 const (
 	postedVersion = 6
 	mostPosted    = 256 << 10
@@ -39,8 +40,8 @@ func (s *subjects) export(at time.Time) []byte {
 	return post
 }
 
-// append appends a rule, in at most as many bytes as the parameter room. It merges each window in the summary
-// all, to reuse its memory.
+// append appends a rule, in at most as many bytes as the parameter room. It merges each window into the same
+// summary, the parameter all, to reuse its memory.
 func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []byte {
 	end := len(dst) + room
 	dst = appendText(dst, r.name)

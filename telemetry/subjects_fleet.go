@@ -29,10 +29,10 @@ func newFleetRule() *fleetRule {
 	return r
 }
 
-// mostItems is how many subjects are in a [Top].
+// mostItems is the maximum number of subjects in a [Top].
 const mostItems = 100
 
-// add adds a post of export. After an error, discard f: it may have a part of the post.
+// add adds a post that [subjects.export] has made. After an error, discard f: it may have a part of the post.
 func (f fleetSubjects) add(post []byte) error {
 	if len(post) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (f fleetSubjects) add(post []byte) error {
 	return nil
 }
 
-// fill sets the subjects of a rule of a view.
+// fill sets the subjects of a rule in a view.
 func (f fleetSubjects) fill(r *Rule, p *policy.Policy, at time.Time) {
 	known := f[r.Name]
 	if known == nil {
@@ -128,7 +128,8 @@ func SubjectID(key string) string {
 	return hex.EncodeToString(h[:8])
 }
 
-// find returns the key of a subject by its ID, with the names as they were sent, if the subject is in a summary.
+// find returns the key of the subject with an ID, if a summary has the subject. The key is spelled as one of the
+// subject's requests spelled it.
 func (f fleetSubjects) find(id string, p *policy.Policy) (key string, found bool) {
 	for name, r := range f {
 		for k := range r {

@@ -2,19 +2,19 @@ package telemetry
 
 import "slices"
 
-// history has the counts of the subjects of one rule: of denials, of requests, or of spending. The current ten
-// seconds have a summary. Earlier times are kept as encoded summaries, in slots of ten seconds for the last minute,
-// five minutes for the hour and an hour for the day. A window is merged from its slots and the summary. It reaches
-// back to the beginning of its first slot, so a minute is between 50 and 60 seconds.
+// history has the requests, the denials or the spending of the subjects of one rule. The current ten seconds have a
+// summary. Earlier counts are kept as encoded summaries in slots. A slot covers ten seconds of the last minute, five
+// minutes of the last hour, or an hour of the last day. The counts of a window are the sum of its slots and the
+// summary. A window reaches back to the beginning of its first slot, so a minute has from 50 to 60 seconds.
 type history struct {
-	k    int // how many subjects a summary keeps
-	now  summary
-	slot int64 // number, since the epoch, of the ten seconds of the field now
+	k    int     // how many subjects a summary keeps
+	now  summary // of the current ten seconds
+	slot int64   // the number of the current ten seconds: Unix milliseconds divided by 10,000
 	past [Windows][]slot
 }
 
 type slot struct {
-	number  int64 // since the epoch
+	number  int64 // Unix milliseconds divided by the length of the slot
 	encoded []byte
 }
 
@@ -32,7 +32,8 @@ func (h *history) begin(k int) {
 	h.now.k = k
 }
 
-// count adds a request, or its cost. If the key is too long to keep, count adds to the error instead.
+// count adds a request, or its cost. If the key is too long to keep, count adds to the floor of the summary instead,
+// and so to its error.
 func (h *history) count(key, sent string, e *entry) {
 	h.turn(e.last)
 	if len(key) > maxKey {
@@ -43,7 +44,7 @@ func (h *history) count(key, sent string, e *entry) {
 	h.now.total += e.low
 }
 
-// turn closes the current ten seconds if they are over. If the clock steps back by less than a minute, turn leaves them
+// turn closes the current ten seconds if they are over. If the clock steps back by up to a minute, turn leaves them
 // open.
 func (h *history) turn(at int64) {
 	number := at / slotMillis[Minute]
@@ -72,10 +73,10 @@ func (h *history) close() {
 	h.begin(h.k)
 }
 
-// room returns how many bytes a slot may have.
+// room returns the maximum size of an encoded slot, in bytes.
 func (h *history) room() int { return entryEncoded * h.k }
 
-// keep adds a slot of ten seconds to the slot of a window.
+// keep adds the counts of ten seconds to the last slot of a window, or starts a new slot if s has a new number.
 func (h *history) keep(w Window, s slot, at int64) {
 	past := h.past[w]
 	if last := len(past) - 1; last >= 0 && past[last].number == s.number {
@@ -94,8 +95,8 @@ func merged(w Window, encoded ...[]byte) *summary {
 	return &s
 }
 
-// within reports whether a slot belongs to the window that ends at the time at. A slot in the future also belongs
-// to it, up to the length of the window, because clocks may be set back.
+// within reports whether a slot belongs to the window that ends at the time at. A slot in the future belongs to the
+// window, too, if it is ahead by at most the length of the window, because clocks may be set back.
 func (s *slot) within(w Window, at int64) bool {
 	now := at / slotMillis[w]
 	return s.number > now-slotCount[w] && s.number <= now+slotCount[w]

@@ -16,7 +16,7 @@ import (
 // "frequent" summary; Agarwal, Cormode, Huang, Phillips, Wei and Yi 2012 show that both are equivalent and mergeable.
 //
 // The true count of a key is called true here. A key with an entry has low ≤ true ≤ over+floor; any other key has
-// true ≤ floor. A new key starts with low = over = 1. When there are 2k entries, only the k entries with the largest
+// true ≤ floor. A new key starts with low = over. When there are 2k entries, only the k entries with the largest
 // over are kept: if the largest over of the removed entries is c, floor rises by c and each over falls by c, so the
 // bounds still hold. Each such step takes c from at least k+1 keys, and every unit in any over was counted only once:
 //
@@ -46,7 +46,7 @@ type entry struct {
 	low, over   uint64
 	blocked     uint64 // the part of low that a block denied
 	first, last int64  // unix milliseconds
-	minutes     uint64 // bit i: counted in a minute that is i modulo 64 since the epoch
+	minutes     uint64 // bit i: counted in a minute whose number since the epoch is i modulo 64
 	limit       limit  // the limit of the last request
 	steps       *subjectSteps
 }
@@ -65,7 +65,7 @@ const (
 // requests were in the step of the last one.
 type subjectSteps [stepPlaces]uint64
 
-// limit is a number of units in a time. The zero value is unknown.
+// limit is a number of units in a time. The zero value means an unknown limit.
 type limit struct {
 	count  int64
 	period time.Duration
@@ -80,7 +80,7 @@ func limitOf(p *sluice.Plan) limit {
 }
 
 const (
-	mostEntries = 256     // k, at most
+	mostEntries = 256     // the maximum of k
 	entryText   = 128     // bytes of keys and spellings for each of the k entries
 	maxKey      = 4 << 10 // bytes: eight key parts, and the rule's name
 	precision   = 11      // log2 of a sketch's registers
@@ -90,7 +90,7 @@ const (
 // newSummary returns an empty summary for a window.
 func newSummary(w Window) summary { return summary{k: mostEntries, stepped: w == Hour} }
 
-// reset empties a summary, for another window, and keeps its memory.
+// reset empties a summary, so that its memory can be used for another window.
 func (s *summary) reset(w Window) {
 	clear(s.index)
 	entries, index := s.entries[:0], s.index
@@ -155,7 +155,7 @@ func (e *entry) bySteps() *subjectSteps {
 	return s
 }
 
-// makeRoom removes entries if an entry with a text of this many bytes has no room.
+// makeRoom removes entries if there is no room for a new one, whose key and spelling have size bytes.
 func (s *summary) makeRoom(size int) {
 	if len(s.entries) >= 2*s.k {
 		s.trim(s.k)

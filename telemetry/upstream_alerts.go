@@ -51,11 +51,12 @@ func slower(than time.Duration) func(*UpstreamCounts) fraction {
 	}
 }
 
-// slowness is a criterion for a slow upstream: more than the fraction share of its requests waits longer than a time.
+// slowness is a criterion for a slow upstream: more than a certain fraction of its requests waits longer than a
+// certain time.
 type slowness struct {
 	than  time.Duration // the time
-	share float64
-	text  string // the usual latency in words
+	share float64       // the fraction
+	text  string        // the usual latency in words
 }
 
 // slownesses returns the criteria for a usual latency, or none if it is based on too few requests.

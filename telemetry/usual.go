@@ -136,8 +136,8 @@ func (p *spans) usual(s *series) usual {
 	return p.at(p.now, len(p.list))
 }
 
-// at returns how much was usual at the time now. The result is learned from the first spans; the parameter learned is
-// their number.
+// at returns how much was usual at a time. It learns this from the first spans; the parameter learned is their
+// number.
 func (p *spans) at(now int64, learned int) usual {
 	sum := p.calm[learned]
 	if learned > 0 && p.long > 0 {

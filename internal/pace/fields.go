@@ -146,8 +146,8 @@ func (s *State) window(quota int64, policies string) {
 // names has the names of the three fields of a dialect.
 type names struct{ limit, remaining, reset string }
 
-// triples has the dialects with separate fields for the limit, the remaining requests and the reset. The first
-// dialect that is present counts.
+// triples has the dialects with separate fields for the limit, the remaining requests and the reset. States reads
+// the first dialect that is present.
 var triples = [...]names{
 	{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset"},
 	{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset-After"}, // Discord sends both a relative and an absolute time; the relative one is preferred
@@ -229,7 +229,7 @@ func resetText(text string, now time.Time) (d time.Duration, ok bool) {
 	return max(0, at.Sub(now)), ok
 }
 
-// RetryAfter returns the time in the Retry-After of an answer, and whether there is a valid one. A date is relative
+// RetryAfter returns the time in the Retry-After of an answer, and whether this field is valid. A date is relative
 // to the server's clock if the answer has a Date, and otherwise to the time now. A number may have decimals,
 // because some servers send them.
 func RetryAfter(h http.Header, now time.Time) (d time.Duration, ok bool) {

@@ -16,7 +16,7 @@ type limit struct {
 	width  int // after an unexplained refusal, how many requests are tried at a time; 0 means any number
 	passed int // how many requests have been allowed with this width
 
-	always  bool   // whether every answer with states has contained this limit
+	always  bool   // whether every answer that reported limits has contained this one
 	route   uint64 // a route to which it applies
 	several bool   // whether the limit applies to other routes, too
 }
@@ -44,7 +44,7 @@ func (l *limit) take(now time.Time) {
 
 // update records the state in the answer to a request. The parameter uncounted is the number of other requests that
 // the server may not have counted when it answered. Answers may overtake each other, so an answer can raise the
-// number of remaining requests only if its request was sent after the latest state was known.
+// number of remaining requests only if its request was sent after the latest state was recorded.
 func (l *limit) update(s State, uncounted int64, sent, now time.Time) {
 	left := max(0, s.Left-uncounted)
 	newer := sent.After(l.known)
@@ -60,8 +60,8 @@ func (l *limit) update(s State, uncounted int64, sent, now time.Time) {
 	}
 }
 
-// refuse records a refusal that no state explains. No request is sent for the promised time; then one request is
-// tried.
+// refuse records a refusal that no reported limit explains. No request is sent for the promised time; then one
+// request is tried.
 func (l *limit) refuse(promise time.Duration, now time.Time) {
 	l.width, l.passed, l.left, l.known = 1, 0, 0, now
 	if until := now.Add(promise); until.After(l.until) {
@@ -69,7 +69,7 @@ func (l *limit) refuse(promise time.Duration, now time.Time) {
 	}
 }
 
-// widest is the largest width. At a larger width, requests are no longer delayed.
+// widest is the largest width. When the width would exceed it, requests are no longer delayed.
 const widest = 32
 
 // pass records that the server has allowed a request. The parameter sent is the time at which the request was sent.

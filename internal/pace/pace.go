@@ -1,11 +1,11 @@
 // Package pace decides how long a client waits for a server's limits, and whether and when it repeats a denied
 // request. It does not send requests itself. Packages client and grpclimit import it.
 //
-// An answer reports the states of limits. A request waits for the limits in the last answer on its route. On a
-// route that has had no answer, it waits for the limits that every answer of the server has contained, if these
-// answers were on at least two routes. After the reset of a limit with nothing remaining, requests are sent one by
-// one, an interval apart: the limit's window divided by its quota. As soon as an answer shows that more requests
-// fit, these are sent at once.
+// Answers can report limits and their states. A request waits for the limits that the latest such answer on its route
+// has reported, until all of them have room. If no answer on the route has reported limits, the request waits for the
+// limits that all such answers of the server contain, if these were on at least two routes. After the reset of a
+// used-up limit, requests are sent one by one. The interval between them is the limit's window divided by its quota.
+// As soon as an answer shows room for more requests, they are sent at once.
 package pace
 
 import (
@@ -61,8 +61,8 @@ type Pass struct {
 	limits []*limit // the limits that were known to apply to the request
 }
 
-// under reports whether a request counts under l, which applies to a route. When the request was sent, it may have
-// been unknown that l applies to the request.
+// under reports whether a request counts under l, which applies to the given route. A request on this route counts
+// even if l was still unknown when the request was sent.
 func (p *Pass) under(l *limit, route uint64) bool {
 	return slices.Contains(p.limits, l) || p.to.Route == route && !p.at.After(l.since)
 }
@@ -74,9 +74,9 @@ const (
 
 func (p *Pacer) maxWait() time.Duration { return cmp.Or(p.MaxWait, defaultMaxWait) }
 
-// Wait waits until the known limits have room for a request, but at most for MaxWait. If the wait would end after
-// the deadline of ctx, Wait returns at once, because an answer of the server is better than no answer. The error is
-// the cause of the end of ctx.
+// Wait waits until the known limits have room for a request. If this would take longer than MaxWait, or until after
+// the deadline of ctx, Wait lets the request through at once, because an answer of the server is better than no
+// answer. If ctx ends, the error is its cause.
 func (p *Pacer) Wait(ctx context.Context, to Target) (*Pass, error) {
 	latest := p.latest(ctx, time.Now())
 	for {
@@ -102,7 +102,7 @@ func (p *Pacer) latest(ctx context.Context, now time.Time) time.Time {
 }
 
 // take lets a request pass if it need not wait, or if the wait would not end before the time latest. Otherwise it
-// returns the wait, and a channel that is closed when the request may pass earlier.
+// returns the wait, and a channel that is closed when a limit gets more room earlier.
 func (p *Pacer) take(to Target, now, latest time.Time) (pass *Pass, wait time.Duration, news <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +147,7 @@ func (p *Pacer) Done(pass *Pass) {
 // long to wait first: the promised time plus a random time, so that clients that were denied at the same time do
 // not all return at the same time. The deadline of ctx has to leave time for the wait, and for another attempt that
 // takes as long as this one. All requests of a pacer share a budget of retries: fifty, and one for every ten
-// requests. So a server that denies everything gets hardly more than a tenth more requests.
+// requests. So retries add only about a tenth to the requests of a server that denies everything.
 func (p *Pacer) Again(ctx context.Context, pass *Pass, n int, promise time.Duration) (wait time.Duration, ok bool) {
 	retries := cmp.Or(p.MaxRetries, defaultMaxRetries)
 	if n >= retries || promise > p.maxWait() {
@@ -165,7 +165,7 @@ func (p *Pacer) Again(ctx context.Context, pass *Pass, n int, promise time.Durat
 	return promise + p.random(spread), p.spend()
 }
 
-// Sleep waits between two attempts. The error is the cause of the end of ctx.
+// Sleep waits between two attempts. If ctx ends, the error is its cause.
 func Sleep(ctx context.Context, wait time.Duration) error { return sleep(ctx, wait, nil) }
 
 func sleep(ctx context.Context, wait time.Duration, news <-chan struct{}) error {

@@ -2,19 +2,20 @@ package pace
 
 import "time"
 
-// These constants bound the remembered entries. A new entry replaces one that has not been used for a long time.
+// These constants bound the number of servers, and of the routes and limits of a server. If there is no room for a new
+// one, it replaces one that has not been used for a long time.
 const (
 	maxPeers  = 256
 	maxRoutes = 256
 	maxLimits = 64
 )
 
-// peer is the state of a server as far as one client knows it.
+// peer is what one client knows about a server.
 type peer struct {
 	limits   map[string]*remembered
 	routes   map[uint64]*route
 	underWay map[*Pass]struct{}
-	answers  int           // the number of answers with states
+	answers  int           // the number of answers that reported limits
 	changed  chan struct{} // closed when a limit has more room; nil if no requests wait
 	used     time.Time
 }
@@ -25,10 +26,10 @@ type remembered struct {
 	used   time.Time
 }
 
-// route is the known state of a route.
+// route is what the client knows about a route.
 type route struct {
-	limits []*limit // the limits in the last answer with states
-	own    limit    // a limit inferred from refusals that no state explains
+	limits []*limit // the limits in the latest answer that reported any
+	own    limit    // a limit inferred from refusals that no reported limit explains
 	used   time.Time
 }
 
@@ -57,7 +58,7 @@ func (p *peer) route(key uint64, now time.Time) *route {
 	return one
 }
 
-// forget makes room in a map for a new entry. If the map has as many entries as the maximum, the parameter most,
+// forget makes room in a map for a new entry. If the map has its maximum number of entries (the parameter most),
 // forget removes the least recently used of 16 random entries.
 func forget[K comparable, V any](all map[K]*V, most int, used func(*V) time.Time) {
 	if len(all) < most {
@@ -143,9 +144,9 @@ func (p *peer) recordStates(r *route, pass *Pass, states []State, now time.Time)
 	return more
 }
 
-// uncounted returns how many other requests under a limit the server may not have counted when it answered a
-// request, the parameter pass. These are the requests under way, except those that have probably arrived earlier,
-// because they were sent earlier than that request, by more time than its answer took.
+// uncounted returns a number of other requests under a limit: those that the server had possibly not counted yet when
+// it answered pass. These are the requests under way, except old ones: if a request was sent before pass, by more time
+// than the answer to pass took, the server has probably counted it.
 func (p *peer) uncounted(l *limit, pass *Pass, now time.Time) (n int64) {
 	since := pass.at.Add(-now.Sub(pass.at))
 	for other := range p.underWay {

@@ -81,7 +81,7 @@ func parseMembers(s string, one func(*reader) (member, bool)) (all []member, ok 
 // reader reads a text from its beginning.
 type reader struct{ rest string }
 
-// next returns the next byte without reading it, or 0 at the end.
+// next returns the next byte without removing it from the rest, or 0 at the end.
 func (r *reader) next() byte {
 	if r.rest == "" {
 		return 0

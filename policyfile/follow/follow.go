@@ -28,22 +28,22 @@ const (
 	// settle is how long the files must be unchanged before they are read, and then again before they are applied, so
 	// that a half-written file is not applied.
 	settle = 100 * time.Millisecond
-	// poll is the interval in which files are checked without a notification, because network file systems send no
-	// notifications.
+	// poll is the interval at which files are checked even without a notification, because network file systems send
+	// none.
 	poll = 10 * time.Second
 	// maxLogged bounds the problems of a rejected file that are logged.
 	maxLogged = 20
 )
 
-// File is a policy in a file, with its lists and answers in other files. The file is JSON if its name ends with
-// ".json", and otherwise YAML.
+// File is a policy in a file. Its lists, answers and prices can be in other files. The file is JSON if its name ends
+// with ".json", and otherwise YAML.
 type File struct {
 	Path string
 	// Logger gets a line for each policy that is loaded, and for each problem of a rejected policy. Nil means
 	// slog.Default().
 	Logger *slog.Logger
-	// Refused, if not nil, is called if a file is rejected. The error is also logged. It is the reason why the file
-	// cannot be read, or a [policy.Errors] with the problems of the policy. The old policy stays in force.
+	// Refused, if not nil, is called if a file is rejected. The error is the reason why the file cannot be read, or a
+	// [policy.Errors] with the problems of the policy. It is also logged. The old policy stays in force.
 	Refused func(error)
 	// Compile compiles the document to a policy: see [policyfile.ParseTo]. Nil means [policy.CompileAt].
 	Compile policyfile.Compiler
@@ -69,8 +69,8 @@ func stateOf(data []byte, err error) state {
 	return state{sum: sha256.Sum256(data)}
 }
 
-// Load reads the file, and the files of its lists and answers. The error lists all problems. Do not call Load while
-// Watch runs.
+// Load reads the file, and the files of its lists, answers and prices. The error lists all problems. Do not call Load
+// while Watch runs.
 func (f *File) Load() (*policy.Policy, error) {
 	p, read, err := f.read()
 	f.seen, f.done = read, read
@@ -106,12 +106,12 @@ func (f *File) changed() bool {
 	return len(f.seen) == 0
 }
 
-var errPipe = errors.New("it is from a pipe, which can be read only once: give a file, to load it again")
+var errPipe = errors.New("the policy comes from a pipe, which can be read only once: use a file to make reloads possible")
 
-// Watch calls the function apply with each new policy until ctx ends. It reads the file, its lists and its answers
-// at the start, and when their content may have changed: a file was written in place or replaced by a rename, or a
-// symbolic link in its path was changed. It calls the function if the content has changed since Load, or since a
-// policy was last applied or rejected. After a signal from the channel reload, which may be nil, it calls the function
+// Watch calls the function apply with each new policy until ctx ends. It reads the file, and the files of its lists,
+// answers and prices, at the start and when a file may have changed: it was written in place or replaced by a rename,
+// or a symbolic link in its path was changed. Watch calls the function if the content has changed since Load, or since
+// a policy was last applied or rejected. After a signal from the channel reload, which may be nil, it calls the function
 // even if the content is the same. If the policy cannot be read, the function is not called.
 //
 // A file is applied when two reads at an interval of 100 ms have returned the same content. So a half-written file is

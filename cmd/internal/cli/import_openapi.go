@@ -50,7 +50,7 @@ func convertOpenAPI(out io.Writer, d *openapi.Document) error {
 	return nil
 }
 
-// readOpenAPI reads a document from the named file. If the name is [command.Stdin], it reads from the parameter in.
+// readOpenAPI reads a document from the named file or, if the name is [command.Stdin], from the given reader.
 func readOpenAPI(name string, in io.Reader) (*openapi.Document, error) {
 	if name == command.Stdin {
 		name = "stdin"

@@ -71,8 +71,8 @@ func (s *policySource) readFile(in io.Reader, compile policyfile.Compiler) (*pol
 	return readFile(s.file, in, compile)
 }
 
-// readFile reads and compiles the named policy file. If the name is [command.Stdin] and the parameter in is not
-// nil, it reads from that reader.
+// readFile reads and compiles the named policy file. If the name is [command.Stdin] and the given reader is not nil,
+// it reads from this reader.
 func readFile(name string, in io.Reader, compile policyfile.Compiler) (*policy.Policy, error) {
 	if name != command.Stdin || in == nil {
 		data, err := policyfile.ReadFile(name)

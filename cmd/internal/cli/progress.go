@@ -17,8 +17,8 @@ import (
 // progressAfter is the time after which the bar appears.
 const progressAfter = 500 * time.Millisecond
 
-// showProgress returns a [feed.Options.Progress] that draws a bar on w, or nil if w is not a terminal. Before
-// writing anything else, call the result end: it removes the bar.
+// showProgress returns a [feed.Options.Progress] that draws a bar on w, or nil if w is not a terminal. It also
+// returns a function that removes the bar: call it before writing anything else.
 func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
 	f := command.Terminal(w)
 	if f == nil {

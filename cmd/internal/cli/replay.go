@@ -78,7 +78,7 @@ func (l *logFormat) flags(c *cobra.Command) {
 	f.StringVar(&l.zone, "zone", "", "time `zone` of timestamps without one, such as Europe/Berlin (default UTC)")
 }
 
-// options returns the options of a feed, with the reader in as standard input.
+// options returns the options of a feed. The parameter is the standard input.
 func (l *logFormat) options(in io.Reader) (o feed.Options, err error) {
 	o.Stdin = in
 	if o.Parse.Zone, err = time.LoadLocation(l.zone); err != nil {
@@ -171,8 +171,8 @@ func (s replayStore) Evicted() int64 { return s.Losses().Evicted }
 // replayFormats are the formats of a report by the values of --output and by file extension.
 var replayFormats = map[string]string{"text": "text", "json": "json", "html": "html", ".json": "json", ".html": "html"}
 
-// reportTo parses --output. A report in HTML needs a file: if output is "html", it is the first argument that ends
-// in .html. The result logs has the other arguments.
+// reportTo parses --output. A report in HTML needs a file: if output is "html", the file is the first argument that
+// ends in .html. The other arguments are returned as the logs.
 func reportTo(output string, args []string) (to destination, logs []string, err error) {
 	to, err = destinationOf(output, replayFormats, "text, json or html, or a file that ends in .html or .json")
 	if err != nil || to.format != "html" || to.file != "" {

@@ -59,7 +59,7 @@ func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 	}
 }
 
-// printCluster writes which rules a cluster charges in one step. The parameter apart is true if the cluster charges
+// printCluster writes which rules a cluster charges in one step. The last parameter is true if the cluster charges
 // other rules of a request one after the other.
 func printCluster(out *bytes.Buffer, file string, together [][]string, apart bool) {
 	for _, group := range together {

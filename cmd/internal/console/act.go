@@ -156,7 +156,7 @@ func (e *effect) missing(f url.Values) string {
 	return ""
 }
 
-// offer sets the action of the effect to the function change, and returns the result of a dry run of change. If
+// offer makes the function change the action of the effect, and returns the result of a dry run of this function. If
 // package control refuses the change, offer returns nil and sets the effect's Problem to the reason. The function
 // undone gets the result of the real change, and returns the undo, or nil if this change cannot be undone. If undone
 // itself is nil, no change by this act can be undone.

@@ -130,8 +130,9 @@ func silenceAgain(was *control.Silence) undo {
 	}
 }
 
-// unsilenceMade returns the undo of a silence. The undo ends the new silence (the parameter is), unless a later one
-// has replaced it, and restores the previous silence (the parameter was), if there was one.
+// unsilenceMade returns the undo of a silence. The first parameter is the new silence. The undo ends it, unless a
+// later one has replaced it. Then it restores the previous silence, which is the second parameter, or nil if the
+// alert was not silenced before.
 func unsilenceMade(is, was *control.Silence) undo {
 	return func(c *call) error {
 		_, err := c.s.Control.Unsilence(c.Context(), c.caller, control.UnsilenceRequest{Alert: is.Alert, Until: is.Until}, false)

@@ -90,7 +90,7 @@ func lookEnforceAll(c *call, f url.Values) (*effect, error) {
 	return e, e.tryShadow(c, f, now, "", true)
 }
 
-// tryShadow makes a dry run of the change, and offers the change itself if the parameter may is true.
+// tryShadow makes a dry run of the change. If the last parameter is true, it also offers the change itself.
 func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, until string, may bool) error {
 	etag := cmp.Or(f.Get("etag"), now.ETag)
 	e.Hidden = map[string]string{"etag": etag}
@@ -124,15 +124,15 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 	return nil
 }
 
-// allWords returns a sentence with the number of requests of the last hour that had the outcome o. The sentence
-// starts with the text what.
+// allWords returns a sentence with the number of requests of the last hour that had the outcome o. The parameter
+// what is the start of the sentence.
 func (c *call) allWords(o telemetry.Outcome, what string) string {
 	v := c.view()
 	return hourWords(v.All.Recent, o, refusedIn(v, telemetry.Hour, o), what)
 }
 
-// hourWords returns the sentence of allWords for the counts of an hour. It adds the number of subjects, unless the
-// parameter subjects is zero.
+// hourWords returns the sentence of allWords for the counts of an hour. It adds the number of subjects, unless this
+// number is zero.
 func hourWords(hour []telemetry.Counts, o telemetry.Outcome, subjects uint64, what string) string {
 	n := sumOf(hour)
 	if n.Total() == 0 {

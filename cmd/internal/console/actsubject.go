@@ -86,8 +86,8 @@ func undoBlock(t control.Target, did *control.SubjectChange) undo {
 	return unblockMade(t)
 }
 
-// replaceOverride offers to replace the subject's own override (the parameter own) with another one (the parameter
-// is).
+// replaceOverride offers to replace the subject's own override. The last two parameters are the documents of this
+// override before and after the change.
 func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Override) error {
 	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
 		return c.s.Control.Put(c.Context(), c.caller, own.ID, is, control.Change{Dry: dry, Match: own.ETag})
@@ -161,8 +161,8 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 	return e, err
 }
 
-// refundForm reads the amount of a refund, which is in USD if the rule counts in USD. The result given is the
-// amount in words.
+// refundForm reads the amount of a refund, which is in USD if the rule counts in USD. It also returns the amount in
+// words.
 func refundForm(e *effect, rule *policy.Rule, f url.Values) (r control.RefundRequest, given string, wrong *control.Problem) {
 	if rule.Cost.USD != "" {
 		r.USD = cmp.Or(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(f.Get("usd")), "USD")), "0.01")

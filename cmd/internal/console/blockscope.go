@@ -61,8 +61,8 @@ func (b *blockScope) everywhere(f url.Values) bool {
 	return f.Get("where") == everywhereScope && len(b.same) > 1
 }
 
-// notes describes the requests that a block does not affect. The parameter blocked has the rules of the block; why
-// has the reason for each rule that cannot block the subject.
+// notes describes the requests that a block does not affect. The parameters are the rules of the block, and the
+// reasons why other rules cannot block the subject, by rule.
 func (b *blockScope) notes(blocked []string, why map[string]string) (notes []string) {
 	if slices.ContainsFunc(blocked, b.whole) {
 		return []string{"One of these rules applies to every request, so no request with this key is allowed."}

@@ -84,7 +84,8 @@ func chartOf(v *telemetry.View, s *telemetry.Series, day bool) *chart {
 	return c
 }
 
-// joined merges marks that are less than near seconds apart, because the lines of many marks would cover the chart.
+// joined merges marks that are close together, because the lines of many marks would cover the chart. Marks are
+// close if they are fewer seconds apart than the parameter near.
 func joined(all []mark, near int64) (out []mark) {
 	slices.SortStableFunc(all, func(a, b mark) int { return cmp.Compare(a.At, b.At) })
 	for i := 0; i < len(all); {
@@ -182,7 +183,7 @@ func drawnX(at, from, to int64) float64 {
 	return drawnWide * float64(at-from) / float64(max(1, to-from))
 }
 
-// drawnY returns the Y coordinate of a value in a drawing with the value top at its upper edge.
+// drawnY returns the Y coordinate of a value in a drawing. The parameter top is the value at the upper edge.
 func drawnY(value, top float64) float64 { return drawnHigh * (1 - value/top) }
 
 // layer is a row of values that is drawn on top of the layers before it.

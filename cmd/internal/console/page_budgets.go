@@ -228,8 +228,8 @@ func paceOf(v *telemetry.View) time.Duration {
 	return 0
 }
 
-// budgetLimitOf returns a limit of a spender. s has the spender's costs of the last hour, and may be nil. The
-// parameter lasts is the time from which the pace is computed.
+// budgetLimitOf returns a limit of a spender. s has the spender's costs of the last hour, and may be nil. The pace
+// is computed from the latest costs; the parameter lasts is the length of time that they cover.
 func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Duration) budgetLimit {
 	out := budgetLimit{limit: limit{l}}
 	parsed, err := sluice.ParseLimit(l.Limit)

@@ -104,9 +104,11 @@ func (e *explanation) Words() string {
 	return "Denied: it would be allowed in " + words.Span(max(time.Second, e.RetryAfter.Duration().Round(time.Second))) + "."
 }
 
-// Applying returns the rules that apply to the request. Not returns the rules that do not.
+// Applying returns the rules that apply to the request.
 func (e *explanation) Applying() []ruleExplained { return e.rules(true) }
-func (e *explanation) Not() []ruleExplained      { return e.rules(false) }
+
+// Not returns the rules that do not apply to the request.
+func (e *explanation) Not() []ruleExplained { return e.rules(false) }
 
 func (e *explanation) rules(applies bool) []ruleExplained {
 	return slices.DeleteFunc(slices.Clone(e.Rules), func(r ruleExplained) bool { return r.Applies != applies })
@@ -119,10 +121,11 @@ type ruleExplained struct {
 	URL   string // the page of the subject, if the caller may see it
 }
 
-// Refuses reports whether a limit of the rule denies the request. Would reports whether a limit in shadow mode
-// would deny the request.
+// Refuses reports whether a limit of the rule denies the request.
 func (r *ruleExplained) Refuses() bool { return r.refuses(false) }
-func (r *ruleExplained) Would() bool   { return r.refuses(true) }
+
+// Would reports whether a limit of the rule in shadow mode would deny the request.
+func (r *ruleExplained) Would() bool { return r.refuses(true) }
 
 func (r *ruleExplained) refuses(shadow bool) bool {
 	return slices.ContainsFunc(r.Limits, func(l control.LimitExplanation) bool { return !l.Allowed && l.Shadow == shadow })

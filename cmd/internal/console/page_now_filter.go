@@ -10,7 +10,8 @@ import (
 
 // asked is the filter of the first page.
 type asked struct {
-	Rule   string
+	Rule string
+	// Window is how far the numbers and the lists of denied subjects look back.
 	Window telemetry.Window
 	Day    bool // the chart shows a day instead of an hour
 	// From and To select a part of the chart. The tables of rules and of denied subjects are restricted to this part.
@@ -74,7 +75,7 @@ func (a asked) WithoutRange() string {
 	return a.Link()
 }
 
-// WithWindow returns the link that selects a window for the lists.
+// WithWindow returns the link that selects how far the lists of denied subjects look back.
 func (a asked) WithWindow(w telemetry.Window) string {
 	a.Window = w
 	return a.Link()
@@ -97,7 +98,7 @@ func (a asked) Spans() []choice {
 	return []choice{{"Hour", a.WithSpan(false), !a.Day}, {"Day", a.WithSpan(true), a.Day}}
 }
 
-// Windows returns the choices for the window of the lists.
+// Windows returns the choices for how far the lists of denied subjects look back.
 func (a asked) Windows() (all []choice) {
 	for w := range telemetry.Window(telemetry.Windows) {
 		all = append(all, choice{w.String(), a.WithWindow(w), w == a.Window})

@@ -146,7 +146,7 @@ func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []wh
 	return rows
 }
 
-// harmedTier returns the row of a tier's denied customers. The result some is false if no customer was denied.
+// harmedTier returns the row of a tier's denied customers, and false if no customer was denied.
 func (s *server) harmedTier(c *call, tier *telemetry.Tier, w telemetry.Window) (row harmedRow, some bool) {
 	row = harmedRow{Name: tier.Name, Kind: "tier"}
 	if tier.Name == "" {

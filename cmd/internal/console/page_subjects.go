@@ -173,8 +173,7 @@ func fits(part, value string) bool {
 	return true
 }
 
-// searchSeen adds the subjects in the lists of telemetry whose shown key contains the text, or whose pseudonym
-// starts with it.
+// searchSeen adds the subjects of a view whose shown key contains the text, or whose pseudonym starts with the text.
 func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 	known := map[string]bool{}
 	for _, h := range out.Hits {

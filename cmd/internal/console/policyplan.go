@@ -196,8 +196,8 @@ func (p *policyPlan) rules(was, is []policy.Rule, own map[string]*control.Item) 
 	return nil
 }
 
-// change adds the change of a rule if its versions before and after the change differ. For a new rule, the
-// parameter before is nil; for a removed rule, the parameter after is nil.
+// change adds the change of a rule if its versions before and after the change differ. The version before is nil for
+// a new rule, and the version after is nil for a removed rule.
 func (p *policyPlan) change(name string, before, after *policy.Rule, own *control.Item) error {
 	if before != nil && after != nil && reflect.DeepEqual(before, after) {
 		return nil

@@ -64,7 +64,7 @@ func (r *subjectRef) target(f url.Values) control.Target {
 	return control.Target{Rule: r.Rule.Name, Key: r.Key, Reason: f.Get("reason")}
 }
 
-// subjectOf returns the subject that the query or form q names.
+// subjectOf returns the subject that a query or a form names.
 func (c *call) subjectOf(q url.Values) (*subjectRef, error) {
 	if id := q.Get("id"); id != "" {
 		return c.subjectByID(id)

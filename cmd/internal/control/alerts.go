@@ -75,8 +75,9 @@ func (s *silences) find(alert string) *Silence {
 	return nil
 }
 
-// change replaces the silence of an alert with another one (the parameter is); nil ends the silence. It fails
-// unless the present silence equals the parameter seen.
+// change replaces the silence of an alert. The parameter seen is the silence that the caller expects; if the present
+// silence differs, change fails. The last parameter is the new silence. In both, nil stands for an alert that is not
+// silenced.
 func (s *silences) change(alert string, seen, is *Silence) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,8 +13,8 @@ type AuditPage struct {
 	Next  string         `json:"next,omitempty"`
 }
 
-// Audit returns a page of the audit log with at most limit entries; 0 means 100. cursor is Next of the previous
-// page, or "" for the first page.
+// Audit returns a page of the audit log. The page has up to limit entries, or up to 100 if limit is 0. The parameter
+// cursor is the field Next of the previous page, or "" for the first page.
 func (c *Control) Audit(ctx context.Context, who Caller, cursor string, limit int) (*AuditPage, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err

@@ -97,7 +97,7 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 }
 
 // keyWith returns the key of an override for all subjects of a rule that have the values in the map own. The result
-// counts is true if the rule limits requests, and its key has all key parts in this map.
+// counts is true if the rule's key has all parts in this map, and the rule neither blocks nor exempts requests.
 func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, counts bool) {
 	key = map[string]string{}
 	if r.Exempt || r.Block || len(own) == 0 {

@@ -110,8 +110,8 @@ func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, change
 	return all, changed, nil
 }
 
-// ruleChange compares one edit with the rule in force. It adds mistakes to the problem bad, and conflicts to the
-// problem stale. The parameter at is the JSON pointer to the edit.
+// ruleChange compares one edit with the rule in force. It adds mistakes to the parameter bad, and conflicts to the
+// parameter stale. The parameter at is the JSON pointer to the edit.
 func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (source.RuleChange, Effect) {
 	change := source.RuleChange{Delete: edit.Rule == nil && edit.Unreadable == nil}
 	before, exists := c.policy.now().find(Rules, edit.Name)

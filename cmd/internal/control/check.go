@@ -23,7 +23,7 @@ type CheckRequest struct {
 	From       string            `json:"from"`
 	Attributes map[string]string `json:"attributes"`
 	Cost       int64             `json:"cost"`
-	// Take reports whether to charge the request as if a client had sent it.
+	// Take charges the request, as if a client had sent it.
 	Take bool `json:"take"`
 }
 

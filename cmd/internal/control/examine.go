@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// examine compiles the policy in force with a document, but without other overrides and subjects. The result at is
+// examine compiles the policy in force with a document, but without other overrides and subjects. It also returns
 // the path of the document in that policy. Errors point into the document.
 func (c *Control) examine(document any) (p *policy.Policy, at string, err error) {
 	switch d := document.(type) {

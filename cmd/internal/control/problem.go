@@ -82,8 +82,8 @@ func plain(err error) string { return strings.TrimPrefix(err.Error(), "policy: "
 // maxWrong bounds the Errors of a problem.
 const maxWrong = 100
 
-// Mistakes converts the errors in a policy to a problem. The value at the path prefix, such as "rules[3]", is the
-// body of the request. Errors elsewhere in the policy have no pointer.
+// Mistakes converts the errors in a policy to a problem. The parameter prefix is the path of the value that is the
+// body of the request, such as "rules[3]". Errors elsewhere in the policy have no pointer.
 func Mistakes(found policy.Errors, prefix string) *Problem {
 	p := Problemf(http.StatusUnprocessableEntity, "%s", described(found[0]))
 	if more := len(found) - 1; more > 0 {
@@ -105,7 +105,7 @@ func described(e policy.Problem) string {
 	return e.String()
 }
 
-// pointer converts a path below prefix, such as rules[3].headers["X-Plan"], to a JSON pointer.
+// pointer converts a path that starts with prefix, such as rules[3].headers["X-Plan"], to a JSON pointer.
 func pointer(path, prefix string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, prefix)
 	if !ok || rest != "" && rest[0] != '.' && rest[0] != '[' {

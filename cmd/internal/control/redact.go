@@ -129,7 +129,7 @@ func (v *veil) entry(e source.Entry) source.Entry {
 	return e
 }
 
-// hidden applies hide to a row.
+// hidden applies the function hide to a row.
 func hidden(r source.Row, hide func(json.RawMessage) json.RawMessage) source.Row {
 	return source.Row(hide(json.RawMessage(r)))
 }

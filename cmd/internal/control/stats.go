@@ -205,8 +205,8 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 	return &out, nil
 }
 
-// describe adds the limits and the mode of the rule r. If the rule was removed, r is nil. The parameter all reports
-// whether the whole policy is in shadow mode.
+// describe adds the limits and the mode of the rule r. If the rule was removed, r is nil. The parameter all is true
+// if the whole policy is in shadow mode.
 func (s *RuleStats) describe(r *policy.Rule, all bool) {
 	s.Limits = []string{}
 	if r == nil {

@@ -16,11 +16,13 @@ import (
 
 // SubjectState is the state of a subject under one rule.
 type SubjectState struct {
-	Rule    string            `json:"rule"`
-	Source  string            `json:"source"` // the origin of the rule
-	Key     map[string]string `json:"key"`
-	Shown   string            `json:"shown,omitempty"` // set instead of Key if the caller may not see the key, or named the subject by its ID
-	Blocked bool              `json:"blocked"`
+	Rule   string            `json:"rule"`
+	Source string            `json:"source"` // the origin of the rule
+	Key    map[string]string `json:"key"`
+	// Shown is the key as the rule's show_key shows it. It is set if the caller may not see the key (Key is then
+	// empty), or if the request names the subject by its ID.
+	Shown   string `json:"shown,omitempty"`
+	Blocked bool   `json:"blocked"`
 	// BlockedUntil is omitted if the block does not end.
 	BlockedUntil *time.Time `json:"blocked_until,omitempty"`
 	// Override is the override that applies to the subject.
@@ -191,8 +193,8 @@ func noRule(name string) *Problem {
 	return Problemf(http.StatusNotFound, "unknown rule %q", name)
 }
 
-// partsOf returns the given values by which a rule counts. The result all reports whether the rule has a key and
-// each part of the key is given.
+// partsOf returns the given values by which a rule counts. The result all is true if the rule counts by a key, and
+// the values of all its parts except const:TEXT are given.
 func partsOf(r *policy.Rule, given map[string]string) (key map[string]string, all bool) {
 	key = map[string]string{}
 	for _, part := range r.Key {
@@ -221,7 +223,8 @@ type found struct {
 	rule *policy.Rule
 	key  map[string]string // the values of the key; nil if the caller may not see them
 	id   string            // "" unless the target names the subject by its ID
-	// If the target names the subject by its ID, shown is the key as the rule's show_key shows it.
+	// shown is the key as the rule's show_key shows it. It is set if the caller may not see the key, or if the
+	// target names the subject by its ID.
 	shown string
 }
 
@@ -400,7 +403,7 @@ func (c *Control) ruleOf(name string) *policy.Rule {
 // errNoID is the error for an ID that telemetry does not know.
 var errNoID = errors.New("no top subject of the last day has this ID: name the subject by its rule and key")
 
-// findByID returns the subject with an ID in a view.
+// findByID returns the subject with an ID. It fails unless telemetry knew the subject when the latest view was made.
 func (c *Control) findByID(who Caller, id string) (*found, error) {
 	if c.telemetry == nil {
 		return nil, errNoID
@@ -420,7 +423,8 @@ func (c *Control) findByID(who Caller, id string) (*found, error) {
 	return &found{Subject: s, rule: rule, key: c.valuesFor(who, key), id: id, shown: s.Shown()}, nil
 }
 
-// SubjectByID returns the state of the subject with an ID in a view, under its rule.
+// SubjectByID returns the state of the subject with an ID, under its rule. It fails unless telemetry knew the
+// subject when the latest view was made.
 func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*SubjectLimits, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -434,9 +438,9 @@ func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*Subj
 	return &SubjectLimits{state.Key, []SubjectState{state}}, err
 }
 
-// recorded returns an apply function for a change outside the database. That function runs the function do, and
-// adds an entry to the database's audit log. Without a database, it logs the change instead, without values of
-// keys, because they may be secrets.
+// recorded returns an apply function for a change outside the database. The apply function calls do, which makes the
+// change, and adds an entry to the database's audit log. Without a database, it logs the change instead, without
+// values of keys, because they may be secrets.
 func (c *Control) recorded(ctx context.Context, who Caller, action, reason string, more map[string]any, do func(*found) error) func(*found, bool) error {
 	return func(s *found, dry bool) error {
 		if dry {

@@ -29,7 +29,7 @@ type TopSubject struct {
 	Error   uint64     `json:"error"`
 	First   *time.Time `json:"first,omitempty"`
 	Last    *time.Time `json:"last,omitempty"`
-	Minutes int        `json:"minutes"` // the number of minutes in the last hour with at least one request
+	Minutes int        `json:"minutes"` // the number of minutes of the last hour in which the subject was counted
 }
 
 func topSubjectOf(rule string, s *telemetry.Subject) TopSubject {

@@ -183,7 +183,7 @@ func (w *writing) take(document any) error {
 }
 
 // signed returns a copy of a document with the actor as its author, and with the ID as its name if it has no name.
-// The result own is the ID of the document, and field is the name of the field with the ID.
+// It also returns the document's own ID, and the JSON pointer to the field that has this ID.
 func signed(document any, id, actor string) (signed any, own, field string) {
 	switch d := document.(type) {
 	case *policy.Rule:

@@ -89,8 +89,8 @@ func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*s
 	return p, err
 }
 
-// record runs the function do, an operation outside the database. If the operation succeeds and a database is used,
-// record adds an audit entry.
+// record runs an operation outside the database. If the operation succeeds and a database is used, record adds an
+// audit entry.
 func (w *written) record(ctx context.Context, e source.Entry, do func() error) error {
 	if w.database == nil {
 		return do()

@@ -308,7 +308,7 @@ func (g *group) limit(one *importedRule) {
 	switch {
 	case g.nodelay:
 	case g.delay > 0:
-		one.notes = append(one.notes, fmt.Sprintf("nginx delays requests beyond delay=%d; here they are allowed at once. With \"burst %d\" they are denied; with \"algorithm: leaky_bucket\" all requests after the first wait", g.delay, g.delay+1))
+		one.notes = append(one.notes, fmt.Sprintf("nginx delays requests beyond delay=%d; here they are allowed at once. With \"burst %d\" they are denied; with \"algorithm: leaky_bucket\", every request but the first waits", g.delay, g.delay+1))
 	default:
 		one.Algorithm = "leaky_bucket"
 	}
@@ -408,7 +408,7 @@ func narrowed(targets []target, b *branch) []target {
 	return simplified(all)
 }
 
-// within returns the targets that patterns and t have in common, or t if patterns is empty.
+// within returns the targets that patterns and t have in common. If patterns is empty, or t is out, it returns t.
 func within(t target, patterns []string) (all []target) {
 	if len(patterns) == 0 || !t.in {
 		return []target{t}
@@ -435,7 +435,7 @@ func roughness(g *group, servers []*server, targets []target, one *importedRule)
 		}
 		if unknown := unknownPlaces(g, s); unknown != "" {
 			if g.appliesAt(s, s.rest()) {
-				one.notes = append(one.notes, "also counts location "+unknown+", where nginx has other limits or none, because a policy has no such pattern")
+				one.notes = append(one.notes, "also counts location "+unknown+", because a policy has no such pattern; nginx has other limits there, or none")
 			} else {
 				one.notes = append(one.notes, "does not count location "+unknown+": a policy has no such pattern")
 			}
@@ -471,7 +471,7 @@ func (one *importedRule) setTargets(targets []target) {
 }
 
 // keepOnError sets on_error if excluded patterns change its default. For example, a rule that matches a login
-// denies by default, even if the login is only an excluded pattern.
+// denies during outages by default, even if the login is only an excluded pattern.
 func (one *importedRule) keepOnError(in []string) {
 	onError := func(match []string) (found sluice.OnError) {
 		rule := one.Rule
@@ -534,7 +534,7 @@ func (r *reader) findPassing(all []*conf.Directive, at map[string][]string) {
 	for _, d := range all {
 		switch {
 		case d.Name == "error_page" && slices.ContainsFunc(d.Args, isRefusal):
-			r.note(d, "error_page %s: write the page under answers", strings.Join(d.Args, " "))
+			r.note(d, "error_page %s: write the page in the policy's setting \"answers\"", strings.Join(d.Args, " "))
 		case d.Name == "try_files", d.Name == "rewrite", d.Name == "if" && (names(d.Block, "return") || names(d.Block, "rewrite")):
 			at[d.Name] = append(at[d.Name], d.Where())
 			continue

@@ -257,11 +257,11 @@ func readComments(dir string) (map[string]string, error) {
 	return comments, nil
 }
 
-// link matches a link in a Go comment.
-var link = regexp.MustCompile(`\[([A-Za-z][\w./]*)\]`)
+// link matches a link in a Go comment, and the character before it. An index such as params[name] is no link.
+var link = regexp.MustCompile(`(^|[^\w])\[([A-Za-z][\w./]*)\]`)
 
 // plain returns the first paragraph of a comment as one line, without the brackets of links.
 func plain(c *ast.CommentGroup) string {
 	first, _, _ := strings.Cut(c.Text(), "\n\n")
-	return link.ReplaceAllString(strings.Join(strings.Fields(first), " "), "$1")
+	return link.ReplaceAllString(strings.Join(strings.Fields(first), " "), "$1$2")
 }

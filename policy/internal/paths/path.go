@@ -1,7 +1,8 @@
 // Package paths reads the path of a request in every way in which servers are known to read it.
 //
 // The first reading is how a careful server reads the path. Nearly every path has only this reading. The cost of
-// reading a path is bounded: a path with too many readings is treated as if it matched every pattern and no pattern.
+// reading a path is bounded: a path with too many readings gets only two, one that matches every pattern and one that
+// matches none.
 package paths
 
 import (
@@ -64,8 +65,9 @@ const (
 // An invalid escape stands for itself. An empty path and the "*" of OPTIONS are read as "/", and an absolute URL is
 // read as its path. For some paths, Readings returns one reading that matches every pattern and one that matches no
 // pattern. All rules that limit apply to such a path, and no rule that exempts does. These are paths that contain
-// control characters, "%u0061" or a "/" encoded in too many bytes, that begin or end with a space, that are very
-// long, or that would have too many readings. An engine refuses such a path.
+// control characters, "%u" (as in "%u0061") or an escaped character in more bytes than UTF-8 needs ("/" as "%C0%AF"),
+// that begin or end with a space, that are very long, or that would have too many readings. An engine refuses such a
+// path.
 func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	b.reset(ignoreCase)
 	if b.simple(path) {
@@ -88,8 +90,8 @@ func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	return b.readings(path, h)
 }
 
-// simple adds the only reading of a path without special characters and segments. It returns false for any other
-// path. Nearly all paths are simple.
+// simple adds the only reading of a simple path, and returns false for any other path. Nearly all paths are simple:
+// they have no special characters, no segment that begins with a dot, and no script before the last segment.
 func (b *Buffer) simple(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > 1 && path[1] == '/' {
 		return false

@@ -16,8 +16,8 @@ import (
 // held is an item that the gateway has: its path, its ETag, and a description.
 type held struct{ path, etag, text string }
 
-// find decodes the item at a path into document, and returns the item without a text. It returns nil if the item is
-// missing.
+// find decodes the item at a path into the parameter document, and returns the item without its description. It
+// returns nil if the item is missing.
 func (a *Client) find(ctx context.Context, path string, document any) (*held, error) {
 	answer, err := a.call(ctx, http.MethodGet, path, nil, "", nil, document)
 	switch {

@@ -1,5 +1,5 @@
-// Package remote has the commands for running gateways, which call the admin API. Package cli adds them to the
-// other commands.
+// Package remote has the commands that call the admin API of a running gateway. Package cli adds them to the other
+// commands.
 package remote
 
 import (
@@ -72,7 +72,7 @@ func (a *Client) CheckOutput() error {
 	return nil
 }
 
-// Commands returns the commands for running gateways.
+// Commands returns the commands of this package.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		healthcheckCommand(), topCommand(), overrideCommand(), subjectCommand(),
@@ -122,8 +122,8 @@ type adminAnswer struct {
 	body   []byte
 }
 
-// call sends a request and decodes the answer into the parameter out. The parameter in is the body, and etag is the
-// value of If-Match; both are optional.
+// call sends a request. The parameter in is the value to send as the body, and out is the value to decode the answer
+// into. The parameter etag is the value of If-Match. All three are optional.
 func (a *Client) call(ctx context.Context, method, path string, q url.Values, etag string, in, out any) (adminAnswer, error) {
 	var answer adminAnswer
 	r, err := a.request(ctx, method, path, q, in)

@@ -21,7 +21,8 @@ func addUntil(f *pflag.FlagSet, until *string) {
 	f.StringVar(until, "until", "", "expiry: a `date`, which includes that day in UTC, or a time such as 2026-12-31T18:00:00Z")
 }
 
-// check returns an error if the end has passed. The parameter instead is the command that ends the setting now.
+// check returns an error if the end has passed. The parameter is a command that ends the setting now; the error
+// recommends it.
 func (e *expiry) check(instead string) error {
 	if !ended(e.until) {
 		return nil

@@ -9,8 +9,8 @@ import (
 // anyTime reads a time in one of the usual forms. Numbers are seconds, milliseconds, microseconds or nanoseconds
 // since the Unix epoch, depending on their size. Texts are like 20/Nov/2026:10:15:32 +0100 or like
 // 2026-11-20T10:15:32.123+01:00. The second form may have "/" in place of "-", a blank in place of the T or before
-// the zone, or no zone. A time without a zone is in the time zone of the parameter zone, or in UTC if that is nil.
-// The result is in microseconds since the Unix epoch.
+// the zone, or no zone. The parameter zone is the time zone of times without one; nil means UTC. The result is in
+// microseconds since the Unix epoch.
 func anyTime(b []byte, zone *time.Location) (int64, bool) {
 	switch {
 	case len(b) >= 20 && b[2] == '/':

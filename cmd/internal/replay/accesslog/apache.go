@@ -130,8 +130,8 @@ var apacheVariables = map[string]variable{
 	"T{ms}": {what: valDuration, shape: number, scale: 1e3, rank: 1}, "T": {what: valDuration, shape: number, scale: 1e6},
 }
 
-// ofApache returns the variable of a letter with an argument. The parameter final reports whether a status is the one
-// after internal redirects.
+// ofApache returns the variable of a letter with an argument. For a status, the parameter final is true if it is the
+// status after internal redirects.
 func ofApache(letter, arg string, final bool) variable {
 	switch {
 	case letter == "i":

@@ -13,8 +13,8 @@ type part struct {
 	variable
 }
 
-// tokenize cuts a format into literals and variables. Variables begin with the byte mark and match syntax. The
-// function read returns the parts for such a match. "%%" stands for one "%".
+// tokenize cuts a format into literals and variables. A variable begins with the byte mark, and matches the
+// expression syntax. The function read turns the match into parts. "%%" stands for one "%".
 func tokenize(format string, mark byte, syntax *regexp.Regexp, read func(match []string) ([]part, error)) (tokens []part, err error) {
 	for format != "" {
 		n := strings.IndexByte(format, mark)
@@ -111,7 +111,8 @@ func (t *text) choose() {
 	}
 }
 
-// tell sets tells to the values that the variables have. It reports whether a time is among them.
+// tell sets the fields of tells for the values that the variables stand for. It reports whether a time is among
+// these values.
 func (t *text) tell(tells *Tells) (timed bool) {
 	var method, target bool
 	for i := range t.pieces {

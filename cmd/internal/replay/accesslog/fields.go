@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// These are the values that the fields of a JSON line can have. The times are a group, and so are the durations, and
-// the parts of a request line. If a value of a group is mapped, the others are not read from their usual paths.
+// Each constant stands for something that a field of a JSON line can contain, such as the method or the status. The
+// times are a group, and so are the durations, and the parts of a request line. If a value of a group is mapped, the
+// others are not read from their usual paths.
 const (
 	whatClient = iota
 	whatForwarded
@@ -234,8 +235,8 @@ func jsonFields(o Options) *Format {
 	return f
 }
 
-// laidOut returns a function that reads the time in a slot with a layout. Package time allocates memory for a text
-// that it cannot read.
+// laidOut returns a function that reads the time in a slot, which must have the layout. For any other text, the
+// function allocates memory, because package time makes an error.
 func laidOut(layout string, zone *time.Location) func(e *Entry, slot int) (int64, error) {
 	if zone == nil {
 		zone = time.UTC

@@ -21,7 +21,7 @@ var (
 	errClient = errors.New("the address is missing or unreadable")
 )
 
-// what is a meaning that a value in a line can have.
+// A what is the meaning of a value in a line.
 type what uint8
 
 const (
@@ -228,7 +228,7 @@ func (t *text) line(line []byte, e *Entry) error {
 	return nil
 }
 
-// when sets the part of m that the piece stands for.
+// when parses the value of the piece, and sets the part of m for which the piece stands.
 func (p *piece) when(v []byte, m *moment) bool {
 	ok := true
 	switch p.what {
@@ -323,9 +323,9 @@ func (p *piece) end(rest []byte) int {
 	}
 }
 
-// fits reports whether the value and its literal can be at the start of the text rest. It is called only for fixed
-// widths, numbers and words. It looks no further than the next space, so that a line of spaces takes no longer than
-// others.
+// fits reports whether the value and its literal can be at the start of the remaining text. It is called only for
+// fixed widths, numbers and words. It looks no further than the next space, so that a line of spaces takes no longer
+// than others.
 func (p *piece) fits(rest []byte) bool {
 	n := p.width
 	switch p.shape {

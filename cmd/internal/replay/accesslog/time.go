@@ -150,8 +150,8 @@ func isoTime(b []byte, zone *time.Location) (int64, bool) {
 	return m.unix(zone)
 }
 
-// decimal returns a number, such as 1795169732.524, times scale. The scale is 1, 1e3 or 1e6. A remaining fraction
-// is cut off.
+// decimal reads a number, such as 1795169732.524, and multiplies it by scale, which is 1, 1e3 or 1e6. A remaining
+// fraction is cut off.
 func decimal(b []byte, scale int64) (int64, bool) {
 	whole, frac, point := bytes.Cut(b, []byte("."))
 	n, ok := integer(whole)

@@ -28,8 +28,9 @@ const (
 // gauge is a store that allows every request and measures bursts. The engine calls it like any store, so rules
 // count the same requests under the same keys as they will for live traffic.
 //
-// If memory is too small for all subjects, it keeps half of them, a quarter, an eighth and so on, chosen by a hash
-// of the subject. These are a random sample, for which the confidence is computed in the same way.
+// If memory is too small for all subjects, gauge keeps only half of them, then a quarter, an eighth and so on, chosen
+// by a hash of the subject. The kept subjects are a random sample of all subjects. So a recommendation has the
+// confidence that it would have if the log had only the kept subjects.
 type gauge struct {
 	rules map[string]*measured
 	zone  *time.Location
@@ -60,7 +61,7 @@ type subject struct {
 	hash      uint64
 	requests  int64
 	last      int64
-	levels    *levels // set from the second request on
+	levels    *levels // nil after a single request with a reservation and a cost of 1
 	days      []day
 	second    int64 // the second of the last request
 	inSecond  int32
@@ -72,7 +73,7 @@ type subject struct {
 type day struct {
 	number   int32
 	requests int32
-	peaks    *peaks // nil if the only request met empty buckets
+	peaks    *peaks // nil if the only request is the subject's first, with a reservation and a cost of 1
 }
 
 // evidence describes the behavior of a subject, from its second request on.

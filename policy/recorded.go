@@ -21,7 +21,7 @@ const (
 	Present   = parts.Present   // the request has the part, with the value
 	Garbled   = parts.Garbled   // servers may read the part in several ways
 	BrokenOff = parts.BrokenOff // Garbled, because the body broke off
-	Faulty    = parts.Faulty    // rules cannot use the body; the value is what the request lacks
+	Faulty    = parts.Faulty    // rules cannot use the body; the value names what the request lacks, such as "an uncompressed body"
 	Unread    = parts.Unread    // no rule has read it
 )
 
@@ -31,7 +31,8 @@ type RequestPart struct {
 	// spellings of the part.
 	ID string
 	// Show is how much people are allowed to see of the values: "whole", "short" or "hash". If rules differ, the
-	// strictest form applies. A part that is in no key has "hash".
+	// strictest form applies. A part that is in no key has "hash". If such a part determines the tier, it has
+	// "whole"; a secret has "short", or "hash" if a rule reads it, too.
 	Show string
 }
 
@@ -42,7 +43,7 @@ type requestPart struct {
 }
 
 // RequestParts returns the parts that rules read from requests besides method, host and path: parts of keys, values
-// of conditions on attributes and on the body, and the part with the tier. They are sorted by ID.
+// of conditions on attributes and on the body, and the parts that determine the tier. They are sorted by ID.
 func (p *Policy) RequestParts() []RequestPart {
 	all := make([]RequestPart, len(p.requestParts))
 	for i := range p.requestParts {
@@ -160,8 +161,8 @@ func (p *Policy) requestPartsOf() []requestPart {
 	return slices.SortedFunc(maps.Values(seen), func(a, b requestPart) int { return cmp.Compare(a.ID(), b.ID()) })
 }
 
-// showOf returns how much people see of the values of a part of the key. If a key has other values besides addresses,
-// a rule that shortens its keys shows the addresses whole.
+// showOf returns how much people see of the values of a part of the key. A rule that shortens its keys shortens names
+// and secrets, and addresses if the key has no name and no secret. It shows all other parts whole.
 func (r *rule) showOf(part int) showKey {
 	if r.show == showShort && !r.key.Shortens(part) {
 		return showWhole

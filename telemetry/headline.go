@@ -115,10 +115,7 @@ func (v *View) storeUnavailable() *Headline {
 	if len(v.Instances) > 1 {
 		what += fmt.Sprintf(" for %d of %d instances", without, len(v.Instances))
 	}
-	h.Text = what + fmt.Sprintf(": they use local allowances, or what on_error sets (%s in the last minute).", number(local, "decision"))
-	if len(v.Instances) == 1 {
-		h.Text = strings.Replace(h.Text, ": they use local allowances", ": this instance uses its local allowance", 1)
-	}
+	h.Text = what + fmt.Sprintf(": each rule's on_error decides instead (%s in the last minute).", number(local, "decision"))
 	return h
 }
 
@@ -140,7 +137,7 @@ func (v *View) circuitOpened() (at time.Time) {
 	return at
 }
 
-// A private address with a larger fraction of all traffic is probably a proxy and not a client.
+// A private address with more than the fraction everybody of a rule's traffic is probably a proxy and not a client.
 const (
 	everybody      = 0.9
 	everybodyLeast = 100 // requests
@@ -376,11 +373,11 @@ func (v *View) missing() string {
 	}
 	slices.SortFunc(stale, func(a, b Instance) int { return cmp.Or(a.Seen.Compare(b.Seen), strings.Compare(a.Name, b.Name)) })
 	first := stale[0]
-	text := fmt.Sprintf(" No data for %s: instance %s does not respond", age(v.At.Sub(first.Seen)), plain(first.Name))
+	text := fmt.Sprintf(" No data for %s: instance %s", age(v.At.Sub(first.Seen)), plain(first.Name))
 	if more := len(stale) - 1; more > 0 {
-		text += fmt.Sprintf(", nor %s", number(uint64(more), "other"))
+		return text + fmt.Sprintf(" and %s do not respond.", number(uint64(more), "other"))
 	}
-	return text + "."
+	return text + " does not respond."
 }
 
 // empty returns the headline before the first request.
@@ -418,7 +415,7 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 		h.Text += fmt.Sprintf(", and %s blocked", percent(float64(hour.blocked)/float64(hour.all)))
 	}
 	if before, known := v.yesterday(); known {
-		if a, b := hour.share(), share(before); alike(a, b) {
+		if a, b := hour.share(), before.share(); alike(a, b) {
 			h.Text += ", as yesterday at this hour"
 		} else {
 			h.Text += fmt.Sprintf(" (yesterday at this hour %s)", percent(b))
@@ -428,8 +425,7 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 	return h
 }
 
-// muchRefused returns the headline if many requests are or were denied, although no rule denies more than usual, or
-// the alert of such a rule is silenced.
+// muchRefused returns the headline if many requests are or were denied, and there is no alert, or only silenced ones.
 func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline {
 	h := Headline{Level: Unknown}
 	h.Text = fmt.Sprintf("%s of requests denied in the last minute, %s in the last 10 minutes, %s in the last hour.",
@@ -463,21 +459,22 @@ const latelySteps = 61
 // denied otherwise (refused).
 type refusedOf struct{ all, refused, blocked uint64 }
 
+// add adds the counts of a step, of which a block denied the number byBlock.
+func (r *refusedOf) add(c *Counts, byBlock uint64) {
+	r.all += c.Total()
+	r.blocked += byBlock
+	r.refused += c[Deny] - min(byBlock, c[Deny])
+}
+
 func (r refusedOf) share() float64 { return float64(r.refused) / float64(max(r.all, 1)) }
 
 // within returns the numbers of the last steps, over all rules.
 func (v *View) within(steps int) (r refusedOf) {
 	for i := max(len(v.All.Recent)-steps, 0); i < len(v.All.Recent); i++ {
-		c := &v.All.Recent[i]
-		byBlock := v.All.blockedRecent.at(i)
-		r.all += c.Total()
-		r.blocked += byBlock
-		r.refused += c[Deny] - min(byBlock, c[Deny])
+		r.add(&v.All.Recent[i], v.All.blockedRecent.at(i))
 	}
 	return r
 }
-
-func share(c Counts) float64 { return float64(c[Deny]) / float64(max(c.Total(), 1)) }
 
 // alike reports whether two fractions are about the same: neither is more than twice the other, or they differ by at
 // most half a percent.
@@ -485,17 +482,17 @@ func alike(a, b float64) bool {
 	return max(a, b) <= 2*min(a, b) || max(a, b)-min(a, b) <= 0.005
 }
 
-// yesterday returns the counts of a day ago, from half an hour before to half an hour after this time.
-func (v *View) yesterday() (sum Counts, known bool) {
+// yesterday returns the numbers of a day ago, from half an hour before to half an hour after this time.
+func (v *View) yesterday() (r refusedOf, known bool) {
 	const day, half = int(aDay / LongStep), int(aroundHour / LongStep)
 	last := len(v.All.Days) - 1
 	if last-day-half < 0 {
-		return sum, false
+		return r, false
 	}
 	for i := last - day - half; i < last-day+half; i++ {
-		sum.Add(&v.All.Days[i])
+		r.add(&v.All.Days[i], v.All.blockedDays.at(i))
 	}
-	return sum, sum.Total() > 0
+	return r, r.all > 0
 }
 
 // rate returns the denials a second of a rule in the last minute, without those of blocks.

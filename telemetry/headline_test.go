@@ -122,12 +122,14 @@ func TestHeadline(t *testing.T) {
 		"the store is unavailable": {change(view(refuses(1, alone)), func(v *telemetry.View) {
 			v.Instances[0].Store.Unavailable, v.Instances[0].Store.Local = 1, 1204
 			v.Events = []telemetry.Event{{At: at.Add(-20 * time.Minute), Kind: "circuit", Instance: "a"}}
-		}), "bad", "Since 02:40 UTC the shared store is unavailable: this instance uses its local allowance, or what on_error sets (1,204 decisions in the last minute).",
+		}), "bad", "Since 02:40 UTC the shared store is unavailable: each rule's on_error decides instead (1,204 decisions in the last minute).",
 			"", at.Add(-20 * time.Minute), ""},
 		"a shard is unavailable for one of two": {change(view(), func(v *telemetry.View) {
 			v.Instances = append(v.Instances, telemetry.Instance{Name: "b", Store: telemetry.Store{Shards: 3, Unavailable: 1, Local: 1}})
-		}), "bad", "1 of 3 shards of the shared store are unavailable for 1 of 2 instances: they use local allowances, or what on_error sets (1 decision in the last minute).",
+		}), "bad", "1 of 3 shards of the shared store are unavailable for 1 of 2 instances: each rule's on_error decides instead (1 decision in the last minute).",
 			"", time.Time{}, ""},
+		"three instances are silent": {change(view(quiet), func(v *telemetry.View) { stale(v); stale(v); stale(v) }),
+			"unknown", "No data for 40 s: instance b and 2 others do not respond.", "", at.Add(-40 * time.Second), ""},
 		"everybody is one": {view(proxy),
 			"unknown", "Nearly all requests come from 10.0.0.9. If it is your load balancer, add it to trusted_proxies to distinguish clients.",
 			"per-client", time.Time{}, "per-client/10.0.0.9"},
@@ -232,4 +234,30 @@ func TestHeadlineOfShadow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Denials by a block count neither today nor yesterday.
+func TestHeadlineAfterBlock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Match: []string{"/a"}, Block: true}))
+		f := &telemetry.Fleet{Recorder: telemetry.Watch(e, telemetry.Config{})}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go f.Run(ctx)
+		ask := func(path string, n int) {
+			for range n {
+				e.Decide(t.Context(), &policy.Request{Path: path})
+				time.Sleep(time.Minute)
+			}
+		}
+		time.Sleep(time.Hour)
+		ask("/b", 30)
+		ask("/a", 30)
+		time.Sleep(23 * time.Hour)
+		ask("/b", 30)
+		if h, want := f.View().Headline(), "Nothing unusual. 0 of 30 requests denied in the last hour, as yesterday at this hour."; h.Text != want {
+			t.Errorf("%q, want %q", h.Text, want)
+		}
+	})
 }

@@ -283,7 +283,7 @@ func (a *Answer) Into(v any) {
 }
 
 // Hold compares an answer with the wanted status of a step, and with the parameter lines, which [Section]
-// describes. The parameter text is the body as its reader sees it.
+// describes. The parameter text is the body, or what a page with this body shows.
 func (p *Player) Hold(s Step, a *Answer, text string, lines []string) {
 	p.T.Helper()
 	status, first, _ := strings.Cut(s.Want, " ")

@@ -30,9 +30,10 @@ func recommendCommand() *cobra.Command {
 		Short: "Propose limits from yesterday's traffic",
 		Long: "Propose limits from access logs: one for all requests, and one for each busy route. The limits are\n" +
 			"per subject: a client address, or another value that --key selects. Each limit denies at most a\n" +
-			"percentage of subjects and of requests (--share). Among the limits that do so, it is the one that\n" +
-			"allows a single subject the least within a window (--window). If there is too little data for the\n" +
-			"requested confidence, the output states this, and names the confidence that the data supports.\n\n" +
+			"percentage of subjects and of requests (--share). Of the limits that meet this condition, the\n" +
+			"command proposes the one that allows a single subject the least within a window (--window). If\n" +
+			"there is too little data for the requested confidence, the output states this, and names the\n" +
+			"confidence that the data supports.\n\n" +
 			"Paths such as /users/123 and /users/456 count as one route. Subjects that look like abuse are\n" +
 			"excluded and listed. Two tests check the limits: the proposed policy is replayed on the same log,\n" +
 			"and for each of the last days, limits learned from the days before are tried on that day. The\n" +
@@ -47,7 +48,7 @@ func recommendCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&q.share, "share", "0.1%", "largest `percentage` of subjects, and of requests, that may be denied")
 	f.StringVar(&q.confidence, "confidence", "95%", "confidence that a limit denies no more than --share, as a `percentage`")
-	f.DurationVar(&q.window, "window", time.Minute, "`time` in which a limit allows a single subject as little as possible:\n"+
+	f.DurationVar(&q.window, "window", time.Minute, "`time` for which to minimize what a limit allows a single subject:\n"+
 		"a minute to protect a server, an hour against scraping")
 	f.StringVar(&q.key, "key", "client_ip", "key `part` by which the limits count, as in policies; or user, the\n"+
 		"authenticated user's name in the log")

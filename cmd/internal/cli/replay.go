@@ -64,7 +64,8 @@ func replayCommand() *cobra.Command {
 	f.StringVar(&q.against, "against", "", "another policy `file` to compare with")
 	q.logs.flags(c)
 	f.IntVar(&q.nodes, "nodes", 0, "compare with `N` instances that each count by themselves")
-	f.StringVar(&q.output, "output", "text", "text, json, html, or a file that ends in .html or .json; with html, the output file is the first argument that ends in .html")
+	f.StringVar(&q.output, "output", "text", "text, json, html, or a file that ends in .html or .json; html needs\n"+
+		"a file: the first argument that ends in .html")
 	return c
 }
 

@@ -20,8 +20,9 @@ func validateCommand() *cobra.Command {
 		Use:   "validate FILE...",
 		Short: "Check policies, and list all errors",
 		Long: "Check policies, and list all errors. \"-\" is standard input.\n\n" +
-			"For each rule of a valid policy, the output shows its behaviour while the shared store is\n" +
-			"unavailable, and the reason: its on_error, or a word such as \"login\" in its match or hosts.\n" +
+			"For each rule of a valid policy, the output shows what it does while the shared store is\n" +
+			"unavailable, and why. For example, the rule sets on_error; or it denies by default, because its\n" +
+			"match or hosts contain a word such as \"login\".\n" +
 			"Some rules add a line:\n\n" +
 			"  leased               how far ahead instances reserve units\n" +
 			"  synced               by how much instances can exceed the limits\n" +

@@ -82,7 +82,7 @@ func (s *server) policyApply(c *call) error {
 	if entry > 0 {
 		back = restoreBefore(entry)
 	}
-	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(changes)), back)
+	return c.done("/policy", fmt.Sprintf("Applied: %s.", listWords(changes)), back)
 }
 
 // status returns the status code of the page that shows a plan with problems.

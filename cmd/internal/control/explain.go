@@ -116,8 +116,8 @@ type LimitExplanation struct {
 	Source    string `json:"source"`
 	Shadow    bool   `json:"shadow"`
 	Marks     bool   `json:"marks,omitempty"` // a request that does not fit is allowed with a mark
-	// For a limit in USD, Capacity, Cost, Before and After are in micro-USD. USD has the numbers of Before as
-	// decimal text.
+	// For a limit in USD, Capacity, Cost, Before and After are in micro-USD. USD has Capacity, Cost and the numbers of
+	// Before as decimal text.
 	Capacity   int64     `json:"capacity"`
 	Cost       int64     `json:"cost"`
 	USD        *Amounts  `json:"usd,omitempty"`

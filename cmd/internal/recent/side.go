@@ -13,15 +13,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// side replays the records of a pass with one of the policies, from empty or from full counters.
+// side replays the records of a pass with one of the policies, from empty or from used-up counters.
 type side struct {
 	pass     *pass
 	engine   *policy.Engine
 	store    *memory.Store
 	taken    []taken          // the charges of the current request
-	full     bool             // the counters of changed rules start full
+	full     bool             // the counters of changed rules start used up
 	filled   map[uint64]int64 // the units of counters at the start, by key and position among the key's charges
-	like     *side            // if not nil, full counters start with the same units as on side like; otherwise with their capacity
+	like     *side            // the side on which counters start with the same units, or nil if they start with their capacity
 	blind    bool             // the request was denied before a rule could read a part, so the rule does not count it
 	denied   int64            // the number of denied requests
 	decision policy.Decision
@@ -205,7 +205,8 @@ func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 			continue
 		}
 		units := s.units(id, c.Plan.Capacity)
-		s.filled[id], s.filled[id+c.Plan.Fingerprint] = units, units // a subject may also have another plan, in another tier
+		// The entry without the plan is for units. In another tier, a subject has another plan, to be filled as well.
+		s.filled[id], s.filled[id+c.Plan.Fingerprint] = units, units
 		c.Cost, c.Shadow, c.Owe, c.Until = units, true, false, 0
 		if err := s.store.TakeAt(ctx, s.pass.begin, []sluice.Charge{c}, make([]sluice.Receipt, 1)); err != nil {
 			return err
@@ -214,9 +215,9 @@ func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 	return nil
 }
 
-// units returns the number of units with which a full counter starts. It is the number under the policy in force,
-// because the same requests filled both counters, but at most the capacity. If the number is unknown, it is the
-// capacity.
+// units returns the number of units with which a counter starts, at most its capacity. Under the changed policy, it is
+// the number of the same counter under the policy in force, because the same requests would have been charged to both.
+// If this number is unknown, and under the policy in force, it is the capacity.
 func (s *side) units(id uint64, capacity int64) int64 {
 	if s.like != nil {
 		if used, known := s.like.filled[id]; known {

@@ -116,8 +116,8 @@ func subjectTierText(part string, d *policy.TierSubject) string {
 func subjectListCommand() *cobra.Command {
 	a := &Client{}
 	return a.command("list", "List the subjects that have a tier",
-		"List the subjects that are put into a tier by name, including those of the policy file. With\n"+
-			"--output json, each subject is one line.",
+		"List the subjects with an entry that puts them into a tier, including the entries of the policy\n"+
+			"file. With --output json, each subject is one line.",
 		"  sluice subject list",
 		func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {

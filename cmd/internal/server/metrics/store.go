@@ -81,7 +81,7 @@ var (
 	storeUnavailable = storeDesc("unavailable", "Shards of the shared store (masters of a cluster) with an open circuit breaker; above 0, on_error decides.")
 	storeAway        = storeDesc("away", "Deprecated: use sluice_store_unavailable.")
 	storeShards      = storeDesc("shards", "Known shards of the shared store.")
-	storeInstances   = storeDesc("instances", "Instances that share a limit while the shared store is unavailable.")
+	storeInstances   = storeDesc("instances", "Instances among which a limit is divided while the shared store is unavailable.")
 	storeOwing       = storeDesc("owing_keys", "Keys whose usage during an outage was counted locally and is not yet written back to the shared store.")
 	storeDecisions   = storeDesc("decisions_total", "Decisions by source: store (the shared store) or stand_in (the fallback: on_error decided without the shared store).", "by")
 	storeOpen        = storeDesc("circuit_open", "1 while the circuit breaker of a shard of the shared store is open.", "shard")

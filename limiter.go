@@ -10,7 +10,7 @@ import (
 // Limiter applies one [Limit], or several together, to any number of keys. Limiters on one store share their counts
 // if they have the same Name and count in the same way, for example as buckets with the same rate or windows of the
 // same length: see Fingerprint in [kernel.Plan]. They never share counts with the rules of a policy, whatever the
-// names; the engine of the policy returns the counts of its rules.
+// names. To read the counts of a rule, use the engine of the policy (policy.Engine.Subject).
 //
 // Errors match [ErrUsage] if the call is wrong. If Wait returns without its units, the error matches [ErrNever] or
 // [ErrTooLong], or is the error of the context. All other errors come from the store.

@@ -77,9 +77,9 @@ func NewOnce(within time.Duration) (*Plan, error) {
 }
 
 // WithMost returns a copy of p with Most set to the larger of units and Capacity. Most is the largest number of
-// units that a state keeps, including a debt: see [kernel.Plan]. If several plans share states, units should be the
-// largest Capacity of these plans plus the debt that p allows. The copy has the Fingerprint of p. WithMost fails if
-// the copy could not be exact. It always fails for penalties and for plans of [NewInFlight] and [NewDistinct].
+// units that a state keeps, including a debt: see [kernel.Plan]. If several plans share states, pass the largest
+// Capacity of these plans, plus the debt that p allows. The copy has the Fingerprint of p. WithMost fails if the
+// copy could not be exact. It always fails for penalties and for plans of [NewInFlight] and [NewDistinct].
 func (p *Plan) WithMost(units int64) (*Plan, error) {
 	if p.Kernel == kernel.Lock || p.Kernel.Permits() {
 		return nil, usage("sluice: WithMost of a penalty, of permits in flight or of distinct values: only a limit by rate can hold more than it lets pass")

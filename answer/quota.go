@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Quota turns a into the answer to a client's query of its limits, and sets its fields in h. d is the result of
-// [policy.Engine.Quota], and is changed. The body is
+// Quota sets *a to the answer to a client's query of its limits, and sets the header fields of this answer in h. d is
+// the result of [policy.Engine.Quota], and is changed. The body is
 //
 //	{"limits":[{"name":"per-key","quota":100,"window":60,"remaining":0,"reset":1795219270,"retry_after":1}]}
 //

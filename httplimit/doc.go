@@ -61,9 +61,10 @@
 //
 //   - If the handler panics before it has answered, the outcome is unknown: the request counts, and costs its estimate.
 //     The same is true if the client leaves and the handler therefore does not answer.
-//   - If the handler returns without an answer, the status is 200, which the server then sends. So do not use this
-//     middleware as a middleware of echo, which writes the errors of handlers after all of its middleware: wrap the
-//     whole framework. The middleware logs a warning if a framework writes so late.
+//   - If the handler returns without an answer, the status is 200, which the server then sends. So do not install this
+//     middleware with echo.WrapMiddleware alone: echo writes the errors of handlers after all of its middleware. Wrap
+//     the whole framework, or use the adapter EchoLimit in examples/frameworks, which writes errors inside the limit.
+//     The middleware logs a warning if a framework writes so late.
 //   - If the handler takes the connection over (Hijack), the status is 101, and a cost that depends on bytes is the
 //     estimate.
 //   - If the client leaves a queue, so that no handler runs, the charges are given back, and a later request gets the

@@ -28,7 +28,7 @@
 // half of G, and refills by at most the other half within [Horizon].
 //
 // Proof. Let L be the shared level, U what a unit adds to it, and N the number of units that are reserved and may
-// still be spent or given back. Of these, let W be the level beneath the unit that was reserved first, at r. All
+// still be spent or given back. Let W be the level beneath the first of these units, which was reserved at r. All
 // others were reserved on top of it. So at t the level is at least W − (t − r)·Drain + N·U, less the units beneath
 // the first unit that were given back after r, which are at most G. Because the first unit may still be spent, W −
 // G ≥ (t − r)·Drain, hence L ≥ N·U. Now let E be the level of an exact limiter, which is charged when units are
@@ -47,9 +47,11 @@
 // for a tick longer, or if there is no budget.
 //
 // So leased and strict processes can share a key, a reservation needs no room beyond the limit, and unspent units
-// drain like spent ones. A unit of a window may be spent as long as the server's time is certainly in its window:
-// the counts of the exact limiter are never above the shared counts, and the weight of the previous window never
-// rises within a window.
+// drain like spent ones.
+//
+// The proof above is for buckets. A unit of a window may be spent as long as the server's time is certainly in its
+// window. The limit is not exceeded, because the counts of the exact limiter are never above the shared counts, and
+// the weight of the previous window never rises within a window.
 //
 // An earlier design reserved units above the limit, and gave each unit a time before which it could not be spent.
 // Strict processes took the room that this design needed, and processes with little demand wasted their
@@ -76,9 +78,10 @@
 //
 // Reserved units that are not spent in time are lost, as if they had been admitted. A killed process loses its
 // reserved units, and a process loses some when demand falls. An idle or closing process gives back the units that
-// could be spent, within the budget. If a level is so low that units would drain before they are spent, a process
-// first raises the level, by at most half of the free units. So if a leased bucket is far below its limit, a
-// quarter to a half of its burst is not available. Until the level has been raised, the store decides.
+// could be spent, within the budget. If the level is so low that reserved units would drain before they are spent, a
+// process first raises the level: it reserves more units than it needs, at most half of the free ones. So if a
+// leased bucket is far below its limit, a quarter to a half of its burst is not available. Until the level has been
+// raised, the store decides.
 //
 // The horizon of a limit is the time for which its units are reserved ([Ahead]): [Horizon], or a quarter of the
 // time in which a full bucket drains, if that is shorter.
@@ -89,20 +92,20 @@
 // is used up, they show the wait of the store's receipt. But the process tries again after at most a second,
 // because other processes may have given back units.
 //
-// For a sliding window counter, the process tries again after a sixteenth of the horizon. Units of a sliding window
-// that are free now are not always free later, so such a limit admits up to 3 % less. Near the end of a window,
-// fewer units are reserved.
+// For a sliding window counter, the process tries again after a sixteenth of the horizon. Units become free until
+// the window ends. Those that no process has reserved by then are lost, because the next window also admits at most
+// Count units in total. So such a limit admits up to 3 % less. Near the end of a window, fewer units are reserved.
 //
 // bench/RESULTS-fleet.md has the saved calls and the lost units, for 2 to 1,000 processes and several horizons.
 //
 // A lease starts when a process has requested 8 units of a key in a quarter of a second, and at a rate of at least
-// three units in a horizon. The limit must allow at least four units in a horizon. With a small burst the horizon
-// is short, and many processes save no calls; a larger burst makes the horizon longer. The lease ends when the
-// process requests fewer than 8 units of a bucket in a horizon, or fewer than 4 while the bucket is less than half
-// full. A charge of more than a quarter of the units that pass in a horizon goes to the store. A process leases at
-// most 4,096 keys at a time. A charge that gives back, or resets, ends the lease of its key in this process, and
-// the reserved units of the lease are lost. So do not lease keys with frequent refunds; a policy that does so is
-// rejected.
+// three units in a horizon. The limit must allow at least four units in a horizon. With a small burst, the horizon
+// is short. If many processes share such a limit, each requests too few units in a horizon for a lease. A larger
+// burst makes the horizon longer. The lease ends when the process requests fewer than 8 units of a bucket in a
+// horizon, or fewer than 4 while the bucket is less than half full. A charge of more than a quarter of the units
+// that pass in a horizon goes to the store. A process leases at most 4,096 keys at a time. A charge that gives back,
+// or resets, ends the lease of its key in this process, and the reserved units of the lease are lost. So do not
+// lease keys with frequent refunds; a policy that does so is rejected.
 //
 // The bounds of the server's time hold only while this machine's monotonic clock runs: a machine that was suspended
 // can spend its reserved units too late.

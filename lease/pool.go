@@ -322,7 +322,7 @@ func (p *pool) plenty(room int64) bool {
 }
 
 // part returns how much of the room one process can reserve: half of the room of a bucket, and all of the room of a
-// window. Units of a sliding window that are free now are not always free later, so they are reserved at once.
+// window. Units of a window that no process has reserved by its end are lost, so they are reserved at once.
 func (p *pool) part(room int64) int64 {
 	if p.plan.Kernel == kernel.Meter {
 		return room / 2

@@ -68,8 +68,8 @@ type Request struct {
 	// itself.
 	//
 	// A client that can choose the ID gets any number of requests for the price of one: take IDs only from trusted
-	// sources. With an ID, bodies are read before any rule is evaluated. Package redisstore, which remembers
-	// denials, denies from memory only if it has already denied the same ID.
+	// sources. With an ID, bodies are read before any rule is evaluated. Package redisstore uses its remembered
+	// denials for a request with an ID only if it has already denied a request with the same ID.
 	ID string
 	// Door names the integration of the request, such as "gateway", for observers. It never comes from requests.
 	Door string

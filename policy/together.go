@@ -16,8 +16,8 @@ import (
 // the other parts. The result is true if all parts that do not peek are allowed. If all parts peek, it is true if all
 // parts are allowed.
 //
-// If any part has an ID, a repetition is recognized for all parts together. At most 1024 charges can be taken
-// together, one for each limit of a key, for each penalty and for the ID. A request that needs more is denied, with
+// If any part has an ID, a repetition is recognized for all parts together. Each limit of a key is one charge, and so
+// are each penalty and the ID. At most 1024 charges can be taken together: a request that needs more is denied, with
 // Missing set.
 func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decision) (allowed bool) {
 	began := e.began()

@@ -108,8 +108,8 @@ func unreadable(data []byte) int {
 	return -1
 }
 
-// tabbedLine returns the number of the first line that has a tab in its indentation, or 0. It skips the lines before
-// the line from.
+// tabbedLine returns the number of the first line that has a tab in its indentation, or 0. The parameter from is the
+// number of the first line that it examines.
 func tabbedLine(data []byte, from int) int {
 	n := 0
 	for line := range bytes.Lines(data) {

@@ -23,8 +23,9 @@
 //     these rules with traffic has one: 29 MiB at most, and 1.5 MiB for 50 rules.
 //   - A door takes 5 KiB, and at most 17 doors are counted separately.
 //   - A View of 1,000 such rules takes 43 MiB while it is in use, and 29 MiB more while it is made.
-//   - Subjects, if they are kept, take up to 41 MiB with 64 rules, and never more than 60 MiB. If the responses of
-//     all these rules report their cost, subjects take half as much again, and the costs of each such rule take 32 KiB.
+//   - Subjects, if they are kept, take up to 41 MiB with 64 rules, and at most 60 MiB with any number of rules. This is
+//     without costs from responses. If the responses of all these rules report their cost, subjects take half as much
+//     again, and the costs of each such rule take 32 KiB.
 //   - An upstream of a gateway takes 200 KiB, and there are at most 101.
 //
 // Each instance posts its counts of the last six minutes every two seconds, or less often if this would be more

@@ -3,10 +3,10 @@ package telemetry
 import "time"
 
 // The usual rate of a rule is learned only from times in which the rule denied no more than usual, because a long
-// attack must not become usual. The known time since the first request of the rule is divided into spans: minutes
-// in the last hour, and five minutes before it. A span is left out if it was unusual by the rate learned from
-// earlier spans. If the rule denied only a small fraction in an unusual span, as a new rule may, the span is
-// included in the usual rate of the same hour of the next day.
+// attack must not become usual. The known time since the first request of the rule is divided into spans. In the
+// last hour, a span is a minute long; before that, five minutes. A span is left out if it was unusual by the rate
+// learned from earlier spans. If the rule denied only a small fraction in an unusual span, as a new rule may, the
+// span is included in the usual rate of the same hour of the next day.
 
 // usual is how much a rule usually denies, without denials by a block.
 type usual struct {

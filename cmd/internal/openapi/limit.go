@@ -106,7 +106,8 @@ var (
 	keyFields    = []string{"key", "by", "keyby", "limitby", "countby", "scope", "identifier", "per"}
 )
 
-// directFields has the folded names of fields that state a period of time, with this period.
+// directFields has the folded names of fields whose name includes the period, such as requestsPerMinute, with this
+// period. The value of such a field is the number of requests.
 var directFields = map[string]string{
 	"rps": "second", "requestspersecond": "second", "persecond": "second", "second": "second",
 	"rpm": "minute", "requestsperminute": "minute", "perminute": "minute", "minute": "minute",
@@ -198,7 +199,7 @@ func (l *limit) readCount(fields map[string]*yaml.Node) {
 	case period == "":
 		l.texts = []string{fmt.Sprintf("%d/minute", count)}
 		l.shadow = true
-		l.note("Sluice found no period in it; the rule uses a minute, and is in shadow mode until you set the period")
+		l.note("Sluice found no period in it; the rule uses a minute, and is in shadow mode: set the period, then remove \"shadow: true\"")
 	default:
 		l.texts = []string{fmt.Sprintf("%d/%s", count, period)}
 	}
@@ -283,7 +284,7 @@ func readText(v string) *limit {
 	m := limitText.FindStringSubmatch(v)
 	if m == nil {
 		if _, err := strconv.Atoi(v); err == nil {
-			return &limit{texts: []string{v + "/minute"}, shadow: true, notes: []string{"it has no period; the rule uses a minute, and is in shadow mode until you set the period"}}
+			return &limit{texts: []string{v + "/minute"}, shadow: true, notes: []string{"it has no period; the rule uses a minute, and is in shadow mode: set the period, then remove \"shadow: true\""}}
 		}
 		return unreadable("Sluice does not read %.80q as a limit", v)
 	}

@@ -18,9 +18,10 @@ type Trial struct {
 	After  int64 `json:"refused_after"`
 	Change
 	// Most is an approximate upper bound for the effect of the change on the real decisions. Real counters may have
-	// been used before the first record, so Most is the maximum for empty and for full counters of the changed
-	// rules. It is equal to Change if real counters started empty. It is not a strict bound, because a change can
-	// also affect which of a subject's requests are allowed.
+	// been used before the first record. So the trial also runs with counters of the changed rules that start full,
+	// and each field of Most is the largest result. Most is equal to Change if real counters started empty and
+	// NotJudged is empty. It is not a strict bound, because a change can also affect which of a subject's requests
+	// are allowed.
 	Most Change `json:"at_most"`
 	// Differs is the number of requests for which the policy in force leads to another decision in the trial than
 	// in reality. Reasons are that real counters were older or shared by instances, or that the policy has changed

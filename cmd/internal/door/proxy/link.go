@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// link is a connection to the upstream that belongs to a direct. At most one request uses a link at any time.
+// link is a connection to the upstream of a client (see direct). At most one request uses a link at any time.
 type link struct {
 	net.Conn
 	owner *direct

@@ -18,9 +18,8 @@ const maxPrevious = 1000
 type Previous struct {
 	Source string `json:"source"` // "database" or "file"
 
-	// Entry is the last entry in the audit log of the change that Restore would undo. Actor made this change at the
-	// time At. Changes has the changes that Restore would make; More is the number of further changes, which are
-	// omitted.
+	// Restore would undo a change that Actor made at the time At. Entry is the ID of the change's last entry in the
+	// audit log. Changes lists what Restore would change; More is the number of further changes, which are omitted.
 	Entry   int64            `json:"entry,omitempty"`
 	At      *time.Time       `json:"at,omitempty"`
 	Actor   string           `json:"actor,omitempty"`
@@ -41,7 +40,8 @@ type PreviousChange struct {
 }
 
 // Previous returns the difference to the previous policy. With a database, that is the policy before the last change
-// in the database. Otherwise it is the policy of the file before its last change since the start of this instance.
+// of rules, tiers or settings in the database; a change of only the shadow mode does not count. Otherwise it is the
+// policy of the file before its last change since the start of this instance.
 func (c *Control) Previous(ctx context.Context, who Caller) (*Previous, error) {
 	if err := who.Needs(source.Admin); err != nil {
 		return nil, err
@@ -81,8 +81,8 @@ type Restored struct {
 	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
-// Restore undoes the last change of rules, tiers and settings in one transaction. The parameter entry is the field
-// Entry of [Control.Previous].
+// Restore undoes the change that [Control.Previous] describes, in one transaction, but keeps the shadow mode of the
+// whole policy. The parameter entry is the field Entry of the [Previous].
 func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool) (*Restored, error) {
 	if err := who.Needs(source.Admin); err != nil {
 		return nil, err

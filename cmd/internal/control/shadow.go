@@ -127,7 +127,8 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	out := &ShadowChange{DryRun: change.Dry, Before: before}
 	if change.Dry {
 		out.After = shadowOf(p.Policy, longer, r.Until, file)
-		out.After.On, out.After.ETag = longer != "", before.ETag // no engine has applied the end to the policy p
+		// Only an engine turns the shadow mode of a policy on, and p is in no engine.
+		out.After.On, out.After.ETag = longer != "", before.ETag
 		out.LastHour, err = c.tryOut(ctx, p.document)
 		return out, err
 	}

@@ -219,7 +219,7 @@ func readHuawei(d *Document, n *yaml.Node) (all []*limit) {
 		all[0].note("operations with this policy share a count; the rules count each operation separately")
 	}
 	if len(d.items(d.field(of, "special"))) > 0 {
-		all[0].note("limits of single users and apps are overrides in a policy: see \"overrides\"")
+		all[0].note("the limits of single users and apps (\"special\") are not imported: write them as \"overrides\"")
 	}
 	return all
 }

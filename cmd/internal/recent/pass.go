@@ -40,7 +40,7 @@ type pass struct {
 	begin    int64            // the time of the first request, in microseconds since the Unix epoch
 	show     map[string]show  // the stricter show_key of the two policies, by rule
 	changed  map[string]scope // see changedRules
-	exact    bool             // real counters were empty, or no rule changes, so only the empty sides run
+	exact    bool             // the trial is fresh and omits no rule, or no rule changes; so only the empty sides run
 	subjects map[string]*SubjectTrial
 	early    bool // the pass ended after maxTime
 }

@@ -47,7 +47,7 @@ type trial struct {
 	since  int64 // the time from which requests are tried, in microseconds since the Unix epoch
 	judges [2]judge
 	left   map[string]replay.NotJudged // the rules that are omitted from both policies, by name
-	fresh  bool                        // real counters were empty before the first record
+	fresh  bool                        // the counters of the instance were empty before the first record
 }
 
 // begin finds the rules that can be tried with the schema of the newest chunk.
@@ -65,7 +65,7 @@ func (t *trial) begin(before, after *policy.Document) {
 	t.drop()
 }
 
-// drop removes the chunks whose records lack inputs of the newest schema or hide other parts, and all older chunks.
+// drop removes the chunks whose records cannot be tried (see [trial.reads]), and all older chunks.
 func (t *trial) drop() {
 	newest := t.judges[0].schema
 	for _, c := range t.chunks {
@@ -128,7 +128,7 @@ func (t *trial) leave(p *pass) (some bool) {
 		for name, part := range p.sides[i].missed {
 			if _, left := t.left[name]; !left {
 				some = true
-				why := "For some requests of this rule, no rule in force has read " + part + "."
+				why := "Some requests of this rule were recorded without " + part + ", because no rule in force read it then."
 				if part == unknownOutcome {
 					why = "Outcomes were reported through /v1/settle, and the records do not contain to which requests they belong."
 				}

@@ -17,7 +17,6 @@ type knee struct {
 	limit       int64
 	critical    int64 // the limit of critical requests
 	base        int64
-	rough       bool  // base was measured with few requests
 	latency     int64 // the typical latency of the latest window
 	probing     bool
 	up          bool    // the probe doubles the limit; other probes halve it
@@ -72,7 +71,7 @@ func (k *knee) set(limit int64) {
 // slot returns how long a probe takes. Limiters of one upstream have about the same latency, and so the same slots.
 func (k *knee) slot() int64 {
 	d := int64(2 * grid)
-	for d < 8*k.latency {
+	for d < 4*k.latency {
 		d *= 2
 	}
 	return d
@@ -99,10 +98,6 @@ func (k *knee) step(m measure, at int64) {
 	first := k.base == 0
 	if m.answers >= few && m.latency > 0 {
 		k.latency = m.latency
-		if k.rough && !m.full && m.answers >= enough {
-			k.base, k.rough = m.latency, false
-		}
-		k.rough = k.rough || first
 		k.learn(m)
 	}
 	failing := k.failing(m)
@@ -116,7 +111,7 @@ func (k *knee) step(m measure, at int64) {
 	if steady && !failing && k.limit <= 2*k.least && m.latency > (deep+1)*k.base && k.compare(m) == free {
 		k.base = max(k.base, min(m.latency, k.before.latency))
 	}
-	k.remember(m, steady || first)
+	k.remember(m, steady)
 	if !m.full {
 		k.set(k.limit)
 		return
@@ -137,13 +132,14 @@ func (k *knee) step(m measure, at int64) {
 	}
 }
 
-// learn updates the base. In a probe, a lower latency becomes the base at once. In a full window, the base falls by
+// learn updates the base. The window that sets the first base cannot show whether its requests queued. In a probe, a lower latency becomes the base at once. In a full window, the base falls by
 // half at most. While all requests fit, the base changes slowly, because these requests may cost less or more than
 // the requests of an overload.
 func (k *knee) learn(m measure) {
 	switch low := m.latency + 2*m.err; {
 	case k.base == 0:
 		k.base = m.latency
+		return
 	case k.probing:
 		k.base = min(k.base, low)
 	case m.full:
@@ -246,14 +242,16 @@ func (k *knee) conclude(m measure, failing bool, at int64) {
 		}
 	}
 	k.probed = k.base
-	if (m.latency*2 > k.base*3 || k.base*9 < old*8 && k.limit >= 2*k.floor()) && k.limit >= 4*k.least {
+	if (m.latency*2 > k.base*3 || k.base*5 < old*4 && k.limit >= 2*k.floor()) && k.limit >= 4*k.least {
 		k.set(k.limit / 2)
 		k.before, k.half = m, measure{}
 		k.schedule(at, slot)
 		return
 	}
 	k.probing = false
-	k.move(k.before, false)
+	if k.before.latency > 0 { // the probe of the first window has nothing to compare with
+		k.move(k.before, false)
+	}
 	k.before = measure{full: m.full}
 	if k.base*8 > old*9 || k.vain > 0 && k.lowest() {
 		k.schedule(at+checkAfter, slot)

@@ -15,8 +15,8 @@
 // The first base is the latency of the first requests. While all requests fit, the base follows the latency slowly.
 // In an overload the base rises only on evidence: if the latency does not fall when the number of requests under
 // way is halved, there was no queue. A probe finds this out. When an overload starts, and every 20 s, a probe
-// halves the limit of normal and sheddable requests for 500 ms, or for at least 4 times the latency. If requests queue under
-// half the limit, too, the probe halves the limit again. If only one of many limiters probed, the upstream's
+// halves the limit of normal and sheddable requests for 500 ms, or for at least 4 times the latency. If requests
+// queue under half the limit, too, the probe halves the limit again. If only one of many limiters probed, the upstream's
 // latency would hardly change. So probes start at multiples of their length, and all limiters of an upstream probe
 // together.
 //
@@ -69,7 +69,7 @@ type Config struct {
 const (
 	defaultLeast, defaultMost = 4, 2000
 	firstLimit                = 64
-	pioneers                  = few * 5 / 4      // the fastest four fifths of this number of first requests set the first base
+	firstRequests             = few * 5 / 4      // the fastest four fifths of these set the first base
 	episode                   = 60 * time.Second // an overload ends after this time without a denial
 )
 
@@ -90,7 +90,7 @@ type Limiter struct {
 	latest  answer
 	stepped int64 // µs: time of the latest step
 
-	pioneers  atomic.Int64 // the number of requests since the start, counted up to pioneers
+	pioneers  atomic.Int64 // the number of requests since the start, counted up to firstRequests
 	pioneered atomic.Int64 // when the last of these requests came, in µs
 	skipped   int          // the number of answers to later requests while there was no base
 }
@@ -148,7 +148,7 @@ func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) 
 			break
 		}
 	}
-	if l.pioneers.Load() < pioneers && l.pioneers.Add(1) == pioneers {
+	if l.pioneers.Load() < firstRequests && l.pioneers.Add(1) == firstRequests {
 		l.pioneered.Store(now.Microseconds())
 	}
 	if !fits {

@@ -132,9 +132,9 @@ func (k *knee) step(m measure, at int64) {
 	}
 }
 
-// learn updates the base. The window that sets the first base cannot show whether its requests queued. In a probe, a lower latency becomes the base at once. In a full window, the base falls by
-// half at most. While all requests fit, the base changes slowly, because these requests may cost less or more than
-// the requests of an overload.
+// learn updates the base. The window that sets the first base cannot show whether its requests queued. In a probe, a
+// lower latency becomes the base at once. In a full window, the base falls by half at most. While all requests fit, the
+// base changes slowly, because these requests may cost less or more than the requests of an overload.
 func (k *knee) learn(m measure) {
 	switch low := m.latency + 2*m.err; {
 	case k.base == 0:

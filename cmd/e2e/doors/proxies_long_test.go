@@ -13,7 +13,7 @@ import (
 func TestLongTraefik(t *testing.T) {
 	proxy{
 		name: "traefik", asker: "traefik+body", client: "X-Forwarded-For", start: traefik,
-		without: 500, untold: true, once: true,
+		without: 500, untold: true, once: true, hyphens: true,
 	}.test(t)
 }
 

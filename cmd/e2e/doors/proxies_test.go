@@ -23,6 +23,7 @@ type proxy struct {
 	without     int      // the status of that
 	untold      bool     // the client is not told what is left
 	once        bool     // it asks once
+	hyphens     bool     // it drops fields by their exact names only: see its example
 }
 
 var proxies = []proxy{
@@ -146,7 +147,7 @@ func testRequests(t *testing.T, p proxy) {
 			t.Errorf("%q: %s", field, got)
 		}
 	}
-	testPathFields(t, addr)
+	testPathFields(t, addr, p.hyphens)
 }
 
 // testFields: clients get the fields that the policy sends, and none without a value.

@@ -9,7 +9,7 @@ import (
 )
 
 // Take takes cost units of a limiter, at least 1, and sets d to the decision that a policy with this one rule would
-// make. d must be empty, or set by an earlier Take, whose memory is then reused.
+// make. d must be empty, or set by an earlier Take: its memory is then reused.
 func Take(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, d *policy.Decision) {
 	if len(l.Plans()) > 1 {
 		each := make([]sluice.Decision, len(l.Plans()))

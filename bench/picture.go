@@ -15,7 +15,7 @@ type picture struct {
 	works          []string
 }
 
-// pictures has the charts by the work under whose heading the report shows them.
+// pictures has the charts by work: the report shows a chart under the heading of its work.
 var pictures = map[string]picture{
 	patternRules: {"growth-rules.svg", "Cost of a decision against the number of rules", "rules, of which one applies", []string{literalRules, patternRules}},
 	growingKeys:  {"growth-keys.svg", "Cost of a decision against the number of keys", "keys, all of them known", []string{growingKeys}},

@@ -19,7 +19,7 @@ type joint struct {
 	refused  bool    // whether a lease has refused a charge
 }
 
-// spending is a charge whose units were spent from a batch.
+// spending is a charge that was spent from a batch.
 type spending struct {
 	pool        *pool
 	batch       *batch

@@ -33,7 +33,7 @@ type once struct {
 	noCounter
 	engine   *Engine
 	at       int    // index of the ID's charge; 0: none
-	text     []byte // the text whose hash is the key of the charge
+	text     []byte // the charge's key is a hash of this text
 	keys     parts.Keys
 	repeated bool // the charge of the ID did not fit, because the ID is known
 }

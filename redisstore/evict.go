@@ -26,7 +26,7 @@ func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 }
 
 // Kept returns the longest times for which the server keeps a key of p: whenNew is for a key that has used one
-// unit, and whenUsedUp is for a key that has used all of its units. On a server with volatile-ttl whose memory is full,
+// unit, and whenUsedUp is for a key that has used all of its units. On a full server with volatile-ttl,
 // new keys of a plan A evict used-up keys of a plan B if whenNew of A is longer than whenUsedUp of B.
 func Kept(p *sluice.Plan) (whenNew, whenUsedUp time.Duration) {
 	switch {

@@ -46,7 +46,7 @@ type entry struct {
 	low, over   uint64
 	blocked     uint64 // the part of low that a block denied
 	first, last int64  // unix milliseconds
-	minutes     uint64 // bit i: counted in a minute whose number since the epoch is i modulo 64
+	minutes     uint64 // bit i: counted in a minute with the number i modulo 64 since the epoch
 	limit       limit  // the limit of the last request
 	steps       *subjectSteps
 }
@@ -155,7 +155,7 @@ func (e *entry) bySteps() *subjectSteps {
 	return s
 }
 
-// makeRoom removes entries if there is no room for a new one, whose key and spelling have size bytes.
+// makeRoom removes entries if there is no room for a new one with size bytes of key and spelling.
 func (s *summary) makeRoom(size int) {
 	if len(s.entries) >= 2*s.k {
 		s.trim(s.k)

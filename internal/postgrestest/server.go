@@ -24,7 +24,7 @@ import (
 // patience is how long a test waits for a server.
 const patience = testkit.Patience
 
-// Server is a server process. Its only user is "sluice", who has no password.
+// Server is a server process. Its only user is "sluice", without a password.
 type Server struct {
 	Addr string // 127.0.0.1:PORT
 	Dir  string

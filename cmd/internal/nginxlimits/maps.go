@@ -228,7 +228,7 @@ func addBranch(all []branch, b branch) []branch {
 	return append(all, b)
 }
 
-// splitBy returns the branches of a map whose source is a variable of nginx.
+// splitBy returns the branches of a map by a variable of nginx.
 func splitBy(variable string, entries []entry, other string) ([]branch, error) {
 	switch header, isHeader := strings.CutPrefix(variable, "http_"); {
 	case variable == "remote_addr":

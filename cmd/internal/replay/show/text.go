@@ -307,7 +307,7 @@ func down(s replay.Subject) string {
 	return words.Span(s.Down)
 }
 
-// bar draws a bar whose length is proportional to n. If n equals longest, the bar has the full width.
+// bar draws a bar with a length proportional to n. If n equals longest, the bar has the full width.
 func bar(n, longest int64) string {
 	full := int(barWidth * n / max(1, longest))
 	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)

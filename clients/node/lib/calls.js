@@ -170,8 +170,8 @@ function notAnswer() {
   return new CallError(200, "the body is not an answer to a check: is this the address of --check?");
 }
 
-// isLarge reports whether a check is sent in a call of its own. A late answer to a large check does not count as a
-// failure of the service; otherwise, a client could turn off all limits by sending large bodies.
+// isLarge reports whether a check is sent in a call of its own. If this call fails, it does not count as a failure of
+// the service; otherwise, a client could turn off all limits by sending large bodies.
 function isLarge(text) {
   return text.length > maxBytes;
 }

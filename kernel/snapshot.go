@@ -44,12 +44,12 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	return s
 }
 
-// Receipt returns the receipt that a charge at the time now would get in a Take in which another charge is denied, so
-// that nothing is taken. It assumes that nothing has happened since the snapshot, and reports whether the receipt is
-// known. The plan must have the fingerprint of the plan that made the
-// snapshot. If the oldest unit of a log is unknown, Receipt assumes that no unit has expired; then the receipt is
-// known only if the charge fits. For permits, Receipt assumes that none has become free, and that the requested
-// permit is not held. So do not deny a charge because of a receipt of permits.
+// Receipt returns the receipt that a charge at the time now would get in a Take in which another charge is denied,
+// so that nothing is taken. It assumes that nothing has happened since the snapshot, and reports whether the
+// receipt is known. The plan must have the fingerprint of the plan that made the snapshot. If the oldest unit of a
+// log is unknown, Receipt assumes that no unit has expired; then the receipt is known only if the charge fits. For
+// permits, Receipt assumes that none has become free, and that the requested permit is not held. So do not deny a
+// charge because of a receipt of permits.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():

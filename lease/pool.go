@@ -345,10 +345,11 @@ func (p *pool) wants(at, need int64) (n, all int64) {
 	return min(n, p.plan.Capacity), all
 }
 
-// deposit returns how many units to reserve in addition to n, in order to raise the bucket's level. A reserved unit
-// can be spent only until the level beneath it has drained. So deposit returns 0 unless the level is so low that, at the present
-// demand, n reserved units would drain before they are spent. It returns at most half of the free units. The parameter level is the level of the bucket with the n units, and beneath is the
-// level without them if other processes give back all that they can. p.mu is held.
+// deposit returns how many units to reserve in addition to n, in order to raise the bucket's level. A reserved
+// unit can be spent only until the level beneath it has drained. So deposit returns 0 unless the level is so low
+// that, at the present demand, n reserved units would drain before they are spent. It returns at most half of the
+// free units. The parameter level is the level of the bucket with the n units, and beneath is the level without
+// them if other processes give back all that they can. p.mu is held.
 func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	plan := p.plan
 	if plan.Kernel != kernel.Meter {

@@ -14,14 +14,14 @@
 //   - fields such as X-RateLimit-Remaining and X-Rate-Limit-Reset; the reset may be in seconds from now, in seconds or
 //     milliseconds since 1970, a duration or a date
 //
-// If nothing remains of a limit, requests wait until the reset. After that, they are sent one at a time, until a
-// response shows that all waiting requests fit. The interval between them is the limit's window divided by its quota,
-// or a second if the server does not report these.
+// If nothing remains of a limit, requests wait until the reset. After that, they are sent one at a time. The
+// interval between them is the limit's window divided by its quota, or a second if the server does not report
+// these. As soon as a response reports remaining requests, as many are sent at once.
 //
-// A limit applies to a route (a method and a path) if the route's responses report it. It applies to a new route
-// only if all responses so far have reported it, and these came from at least two routes. So the limit of a path
-// delays no other path, and the limit of an API key (Authorization, X-API-Key) delays no other key. For servers
-// that divide requests differently, set Partition of [Transport].
+// A limit applies to a route (a method and a path) if the latest response with limits on that route has reported
+// it. It applies to a new route only if all responses with limits have reported it, and these came from at least
+// two routes. So the limit of a path delays no other path, and the limit of an API key (Authorization, X-API-Key)
+// delays no other key. For servers that divide requests differently, set Partition of [Transport].
 //
 // # After a denial
 //

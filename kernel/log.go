@@ -36,12 +36,12 @@ func newHistory(p *Plan) history {
 	return new(stamps)
 }
 
-// Step charges cost units at the time now, in microseconds since the Unix epoch, if they fit. A cost of 0 changes
-// nothing and always fits. A negative cost gives back units, the newest first. So a negative cost right after a
-// charge of the same size undoes that charge.
+// Step charges cost units at the time now, in microseconds since the Unix epoch, if they fit. A cost of 0 always
+// fits. A negative cost gives back units, the newest first. So a negative cost right after a charge of the same size
+// undoes that charge.
 //
-// A cost that does not fit does not change the log, with one exception: if the clock has stepped back by more than
-// a span, the units move back with it.
+// A cost that does not fit, or is 0, does not change the log, with one exception: if the clock has stepped back by
+// more than a span, the units move back with it.
 func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	v := l.at(p, now)
 	if v.back > 0 {

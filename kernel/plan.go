@@ -38,9 +38,9 @@ func (k Kind) Permits() bool { return k >= InFlight }
 // MaxLogCount is the largest Count of an [ExactLog].
 const MaxLogCount = 1 << 20
 
-// FineLogCount is the largest Count of a [StampLog], which takes 2 KiB for a key. With a larger Count, a log is a
-// [CountLog]. For a large limit, coarse times matter less, and exact times would take more memory and time. A limit
-// that changes from one kind to the other starts with an empty log.
+// FineLogCount is the largest Count of a [StampLog], which takes two to four bytes a unit. With a larger Count, a
+// log is a [CountLog]. For a large limit, coarse times matter less, and exact times would take more memory and
+// time. A limit that changes from one kind to the other starts with an empty log.
 const FineLogCount = 1 << 10
 
 const (

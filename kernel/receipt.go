@@ -45,7 +45,7 @@ func (r *Receipt) TurnEnd() int64 {
 
 // Answer returns how many units remain, rounded down; the time until no unit is used, or a penalty is forgotten;
 // and the time until the given units fit. fitsAfter is 0 if the units fit now, if they are more than Capacity, or
-// if the time is unknown, as for permits.
+// if the time is unknown, as for permits of requests in flight.
 func (p *Plan) Answer(r *Receipt, units int64) (remaining int64, resetAfter, fitsAfter time.Duration) {
 	tick, at := p.Ticks(r.Now), r.Wait
 	var reset int64
@@ -114,8 +114,10 @@ func (p *Plan) Owed(r *Receipt) int64 {
 }
 
 // Spend changes r, the receipt of a charge that took nothing, to the receipt after taking cost units, which must
-// fit. It does not change receipts of penalties. A receipt does not contain when the next units of a log expire, or
-// which value is the least recently used. For both, Spend assumes the worst case for the client.
+// fit. It does not change receipts of penalties, nor of a Queue if other turns follow the turn of the charge.
+//
+// A receipt does not contain when the next units of a log expire, or which value is the least recently used. For
+// both, Spend assumes the worst case for the client.
 func (p *Plan) Spend(r *Receipt, cost int64) {
 	switch {
 	case p.Kernel == Lock, p.Queue && r.Prev > 0: // Prev > 0: the turn of the charge is not the last of the queue

@@ -9,8 +9,8 @@ type Snapshot struct {
 
 	// state is the state of a meter, a window or a lock. For a log, it has the tick of the newest unit, the number
 	// of units, and, as Prev, the tick at which the oldest unit expires: 0 if that is unknown, or if the log is
-	// empty. For permits, Used is the number of held permits. For distinct values, Tick is also the time of the
-	// last use, and Prev the time at which a new value fits.
+	// empty. For permits, Used is the number of held permits. For distinct values, Used is the number of
+	// values, Tick the time of the last use, and Prev the Wait of the receipt.
 	state State
 	// For a log, expired is the number of its oldest units that will have expired at the tick expiry.
 	expired, expiry int64
@@ -44,11 +44,12 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	return s
 }
 
-// Receipt returns the receipt of a charge at the time now in a denied Take, as if nothing had happened since the
-// snapshot, and reports whether this receipt is known. The plan must have the fingerprint of the plan that made the
-// snapshot. If the oldest unit of a log is unknown, Receipt assumes that no unit has expired; then the receipt is
-// known only if the charge fits. For permits, Receipt assumes that none has become free, and that the requested
-// permit is not held. So do not deny a charge because of a receipt of permits.
+// Receipt returns the receipt that a charge at the time now would get in a Take in which another charge is denied,
+// so that nothing is taken. It assumes that nothing has happened since the snapshot, and reports whether the
+// receipt is known. The plan must have the fingerprint of the plan that made the snapshot. If the oldest unit of a
+// log is unknown, Receipt assumes that no unit has expired; then the receipt is known only if the charge fits. For
+// permits, Receipt assumes that none has become free, and that the requested permit is not held. So do not deny a
+// charge because of a receipt of permits.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():

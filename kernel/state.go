@@ -14,11 +14,11 @@ type State struct {
 }
 
 // Step is the arithmetic of a Meter, Window or Lock plan: it charges cost units at the time now, in microseconds
-// since the Unix epoch, if they fit, writes the receipt to r, and returns the state to keep. A cost of 0 changes
-// nothing and always fits. A negative cost gives units back, but not more than are used.
+// since the Unix epoch, if they fit, writes the receipt to r, and returns the state to keep. A cost of 0 always
+// fits. A negative cost gives units back, but not more than are used.
 //
-// A cost that does not fit does not change s, with one exception: if the clock has stepped back further than a
-// state of the plan can explain (see Most), the state moves back with it.
+// A cost that does not fit, or is 0, does not change s, with one exception: if the clock has stepped back further
+// than a state of the plan can explain (see Most), the state moves back with it.
 func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	*r = Receipt{}
 	switch p.Kernel {

@@ -37,8 +37,8 @@ type pool struct {
 	fetching *fetching // the reservation that is under way, or nil
 	old      []*batch  // batches with units that are to be given back, not spent
 	shallow  int64     // the time since which the level has been too low for reservations, or 0
-	// If reserved units have drained before they arrived, the store decides until the time in the field drains, or
-	// until the field refused reaches the field enough.
+	// After reserved units have drained before they arrived, the store decides while at < drains && refused < enough.
+	// Here, at is the present time.
 	drains, enough int64
 	known          known
 	drift          float64        // change of the bucket's level per microsecond, from draining and from other processes; 0 if unknown
@@ -252,7 +252,7 @@ func (p *pool) wait(units int64) {
 
 // worthwhile reports whether to reserve units. For a bucket, the demand must be at least the constant worth, or
 // half of it if the bucket is known to be less than half full. With a lower demand, raising the level of the bucket
-// costs more than the lease saves. p.mu is held.
+// costs more than the lease saves. If the state of the bucket is unknown, any demand is enough. p.mu is held.
 func (p *pool) worthwhile(at int64) bool {
 	return p.plan.Kernel != kernel.Meter || p.known.back == 0 || p.demand >= worth || p.demand >= worth/2 && p.plenty(p.room(at))
 }
@@ -345,10 +345,11 @@ func (p *pool) wants(at, need int64) (n, all int64) {
 	return min(n, p.plan.Capacity), all
 }
 
-// deposit returns how many more units to reserve in order to raise the bucket's level. It returns 0 unless the
-// level is so low that, at the present demand, n reserved units would drain before they are spent. It returns at
-// most half of the free units. The parameter level is the level of the bucket with the n units, and beneath is the
-// level without them if other processes give back all that they can. p.mu is held.
+// deposit returns how many units to reserve in addition to n, in order to raise the bucket's level. A reserved
+// unit can be spent only until the level beneath it has drained. So deposit returns 0 unless the level is so low
+// that, at the present demand, n reserved units would drain before they are spent. It returns at most half of the
+// free units. The parameter level is the level of the bucket with the n units, and beneath is the level without
+// them if other processes give back all that they can. p.mu is held.
 func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	plan := p.plan
 	if plan.Kernel != kernel.Meter {

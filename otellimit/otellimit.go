@@ -1,5 +1,6 @@
 // Package otellimit adds an event for each rate limit decision to the request's OpenTelemetry span. It needs only
-// OpenTelemetry's API. If no SDK is installed, or a request is not sampled, it costs nothing.
+// OpenTelemetry's API. If no SDK is installed, or a request is not sampled, it makes no event, and its only cost
+// is that of an observer of decisions.
 package otellimit
 
 import (
@@ -27,7 +28,8 @@ import (
 //   - sluice.missing: the key part that a malformed request lacks
 //   - sluice.class: the class of a request that is denied because of an overload
 //   - sluice.limit, sluice.remaining: the limit with the smallest fraction left, by its name for clients, and the units left
-//   - sluice.subject: the subject of the rule that denies, or of the rule in sluice.limit if none does, in the form that show_key allows
+//   - sluice.subject: the subject of the rule that denies; if none denies, of the first rule in
+//     sluice.would_be_refused_by, or else of the rule in sluice.limit; in the form that show_key allows
 //   - sluice.retry_after, sluice.delay: in seconds
 //   - sluice.degraded: whether the decision was made without the shared store
 const Event = "sluice.decision"

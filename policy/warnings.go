@@ -87,7 +87,7 @@ func (w *warner) manyLoads(r *rule) {
 	}
 }
 
-// class warns of a class that clients can give themselves.
+// class warns of a class that has no effect, and of a class that clients can give themselves.
 func (w *warner) class(r *rule) {
 	if r.class != 0 && !w.policy.adapts {
 		w.add(r, "", "add a rule with \"in_flight: auto\", or remove the class", "the class has no effect, because no rule has \"in_flight: auto\"")

@@ -44,8 +44,8 @@ func Parse(name string, data []byte) (*policy.Policy, error) {
 }
 
 // ParseWith is like [Parse], but lists, bodies of answers, and prices can be in other files. The function read returns
-// the content of such a file, and is called once for each file. The path is absolute, or relative to the same
-// directory as name.
+// the content of such a file. It is called for each list, body and price list that names a file. A relative path is
+// joined to the directory of name: if name is "conf/policy.yaml", the path "bots.txt" becomes "conf/bots.txt".
 func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
 	return ParseTo(name, data, read, policy.CompileAt)
 }

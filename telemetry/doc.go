@@ -2,14 +2,14 @@
 // denied over the last minute, hour and day, which subjects sent them, and which alerts are active. The console and
 // package promlimit import it. It imports package policy.
 //
-// [Watch] attaches a [Recorder] to an engine. The Recorder counts every decision, and keeps the keys of a bounded
-// number of subjects: those with the most denials and those with the most requests. A [Fleet] adds up the counts of
-// several instances in a [View]; the instances exchange them through a [Board]. [LogRefusals] and [KeepRefusals]
-// record single denials.
+// [Watch] attaches a [Recorder] to an engine. The Recorder counts every decision, except peeks and refunds. It keeps
+// the keys of a bounded number of subjects: those with the most denials and those with the most requests. A [Fleet]
+// adds up the counts of several instances in a [View]; the instances exchange them through a [Board]. [LogRefusals]
+// and [KeepRefusals] record single denials.
 //
 // # What it costs
 //
-// A decision increments one counter for each rule that applied, and a few for its door, which is the integration
+// A decision increments a few counters for each rule that applied, and a few for its door, which is the integration
 // through which the request came. Cores do not share counters, so a decision takes no lock. It allocates nothing. Once
 // a second, and whenever a View is made, the counters are added to a [Series], which has counts for steps of ten
 // seconds and of five minutes. With Config.Subjects, a decision also waits for the lock of each rule that applied, and
@@ -47,9 +47,10 @@
 // total. A few requests never cause an alert. The histograms of all gateways are added up, so the quantiles are those
 // of all requests.
 //
-// A denial is counted for the subject of the rule that denied the request. It is also counted for the customer that
-// sent the request, under the customer's tier, even if that rule has no tiers. Different spellings of a name are
-// counted together, and the name is shown in one of these spellings.
+// A denial is counted for the subject of the rule that denied the request. If the policy has tiers, the denial is
+// also counted for the customer that sent the request, under the customer's tier, even if that rule has no tiers.
+// [Tier] says which customer that is. Different spellings of a name are counted together, and the name is shown in
+// one of these spellings.
 //
 // Counts are exact: the counts of a View are the sums over all instances. Each instance assigns its counts to steps by
 // its own clock; the clocks are assumed to agree. A decision may appear up to a second after it was made. A step counts

@@ -39,7 +39,8 @@ type Recorder struct {
 	timeline
 }
 
-// Watch returns a Recorder of all decisions that an engine makes from now on. Call it before the first decision.
+// Watch returns a Recorder of the decisions that an engine makes from now on, except peeks and refunds. Call it before
+// the first decision.
 func Watch(e *policy.Engine, c Config) *Recorder {
 	if c.Instance == "" {
 		host, _ := os.Hostname()

@@ -49,8 +49,10 @@ type Refusal struct {
 	Door, Method, Host string
 	Path               string // without the query
 	RequestID, TraceID string
-	Brought            string // the ID in the request, if it could not be sent back, so RequestID is a different one
-	Instance           string // the instance that denied the request; see [Fleet.FindRefusals]
+	// Brought is the ID that the request came with, if that is not printable ASCII of at most 128 bytes. RequestID is
+	// then a new ID.
+	Brought  string
+	Instance string // the instance that denied the request; see [Fleet.FindRefusals]
 
 	of *ruleAllowance
 }
@@ -62,9 +64,10 @@ type Refusal struct {
 // no new ID, so it is kept only if it came with an ID.
 //
 // No single client or rule can displace all other denials. For each subject of a rule, the first 32 denials
-// within an hour are kept, and then fewer and fewer. For each public address (or IPv6 /64), the first 256 are kept,
-// and then fewer and fewer. On average, at most 100 denials a second are kept for each rule. When 4096 denials are
-// kept, a new one replaces the oldest denial of the rule with the most kept denials.
+// are kept, and then fewer and fewer, until an hour passes without a denial. For each public address (or IPv6 /64),
+// the first 256 are kept, and then fewer and fewer, in the same way. On average, at most 100 denials a second are kept
+// for each rule, and 1,000 for all rules together. When 4096 denials are kept, a new one replaces the oldest denial of
+// the rule with the most kept denials.
 func KeepRefusals(e *policy.Engine) *Refusals {
 	k := &Refusals{
 		subjects: newRefusalSampler(keptFirst), networks: newRefusalSampler(keptOfNetwork),

@@ -29,7 +29,7 @@ import (
 //   - "missing": why a request is "malformed"; such a line has no rule
 //   - "class": the class of the request, only with "overload"
 //   - "subject", in the form that the rule's show_key allows
-//   - "wait": the Retry-After of the response in seconds, unless waiting does not help
+//   - "wait": the Retry-After for this rule in seconds, unless waiting does not help
 //   - "address", unless it is part of a subject that is not shown whole
 //   - "door", "method", "path" (without the query), "host", "request_id", and "trace_id" (from the field traceparent)
 //   - "left_out": see below

@@ -9,8 +9,9 @@ import (
 )
 
 // Keys builds keys one after the other in the same memory. A key is the name of a rule, followed by "/value" for
-// each part of its key, or by "/" if the key has no parts. So every key of a rule has a "/", and no key of a
-// [sluice.Limiter] has one. Results of the methods are valid until Reset.
+// each part of the rule's key, or by "/" if that key has no parts. A limit of a caller has "/" before its name. So
+// every key of a rule has a "/", and no key of a [sluice.Limiter] has one. Results of the methods are valid until
+// Reset.
 type Keys struct {
 	text   []byte
 	start  int      // the start of the current key

@@ -45,7 +45,7 @@ func TestLongSDKsRefused(t *testing.T) {
 	g := up.gateway(t, refusing)
 	for name, want := range map[string]refusal{
 		"hour":      {429, "RateLimitError", "requests", "rate_limit_exceeded", "rate_limit_error", "Limit hour: 1 per 3600s. Retry in ", 1, "false"},
-		"tokens":    {429, "RateLimitError", "tokens", "rate_limit_exceeded", "rate_limit_error", "at most 1000 fit", 1, "false"},
+		"tokens":    {429, "RateLimitError", "tokens", "rate_limit_exceeded", "rate_limit_error", "at most 1000 at once", 1, "false"},
 		"money":     {429, "RateLimitError", "insufficient_quota", "insufficient_quota", "rate_limit_error", "Limit money: 0.00002 USD per 86400s. Retry in ", 1, "false"},
 		"blocked":   {403, "PermissionDeniedError", "permission_error", "blocked", "permission_error", "Rule abusers blocks the request.", 1, "false"},
 		"malformed": {400, "BadRequestError", "invalid_request_error", "missing_key", "invalid_request_error", "The request lacks header:X-Team.", 1, "false"},

@@ -16,9 +16,10 @@ import (
 type Transport struct {
 	// Base sends the requests. Nil means http.DefaultTransport.
 	Base http.RoundTripper
-	// MaxWait is how long a request may wait before it is sent, and how long a denied request may wait before it is
-	// repeated, if the server requests that. Zero means a minute. A request that would have to wait longer does not
-	// wait: it is sent at once, and a denial is returned as the response.
+	// MaxWait is the longest wait before a request is sent. It is also the longest time, reported by the server, after
+	// which a denied request is repeated; a random delay of at most MaxWait is added to this time. Zero means a minute.
+	// A request that would have to wait longer does not wait: it is sent at once, and a denial is returned as the
+	// response.
 	MaxWait time.Duration
 	// MaxRetries is how often a request is repeated: 4 times if zero, never if negative.
 	MaxRetries int
@@ -32,7 +33,7 @@ type Transport struct {
 }
 
 // RoundTrip implements [http.RoundTripper]. If the request's context ends during a wait, RoundTrip returns the
-// context's error.
+// cause: see [context.Cause].
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.once.Do(func() { t.pacer.MaxWait, t.pacer.MaxRetries = t.MaxWait, t.MaxRetries })
 	t.pacer.Earn()
@@ -156,8 +157,8 @@ func repeat(r *http.Request) *http.Request {
 	return &again
 }
 
-// idempotent reports whether a request is idempotent by the rules of net/http. There, an Idempotency-Key without a
-// value marks a request as idempotent, but is not sent.
+// idempotent reports whether a request is idempotent by its method or an Idempotency-Key. As in net/http, a key
+// without a value marks a request as idempotent, but is not sent. In net/http, PUT and DELETE are not idempotent.
 func idempotent(r *http.Request) bool {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:

@@ -21,9 +21,9 @@ import (
 // Client has interceptors for a client that obeys the limits of servers, as package client does for HTTP. The zero
 // value is ready. It is safe for concurrent use and must not be copied: use one for all connections.
 type Client struct {
-	// MaxWait is how long a call may wait before it is sent, and how long a denied call may wait before it is
-	// repeated, if the server requests that. Zero means a minute. A call that would have to wait longer does not
-	// wait: it is sent at once, and a denial is returned to the caller.
+	// MaxWait is the longest wait before a call is sent. It is also the longest time, reported by the server, after
+	// which a denied call is repeated; a random delay of at most MaxWait is added to this time. Zero means a minute. A
+	// call that would have to wait longer does not wait: it is sent at once, and a denial is returned to the caller.
 	MaxWait time.Duration
 	// MaxRetries is how often a call is repeated: 4 times if zero, never if negative.
 	MaxRetries int

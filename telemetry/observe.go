@@ -21,7 +21,7 @@ type table struct {
 	// tiers has the name under which the customers of each tier are kept: see tierRules. It is empty if the policy
 	// has no tiers.
 	tiers map[string]string
-	since time.Time // when the policy came into force
+	since time.Time // when the table was made, soon after its rules came into force
 }
 
 func (t *table) caller() *ruleCounters { return t.rules[len(t.rules)-1] }

@@ -30,7 +30,7 @@ const maxForm = 16 << 20
 // maxSignIn is the maximum size of a form from an unknown caller, in bytes.
 const maxSignIn = 16 << 10
 
-// callTime bounds the time in which the server makes a page, from the arrival of the form.
+// callTime is the time for making a page after the slowest form: a request has formTime+callTime in total.
 const callTime = 15 * time.Second
 
 // formTime bounds the time in which a form arrives. Tests shorten it.

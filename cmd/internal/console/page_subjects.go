@@ -61,7 +61,7 @@ type found struct {
 	Rules []string // the rules with a key, as options of a form
 	// RequestID reports whether the query may be the ID of a request.
 	RequestID bool
-	Seen      []topRow // without a query: the subjects with the most recent denials
+	Seen      []topRow // without a query: the subjects with the most denials in the last hour
 }
 
 type hit struct {

@@ -191,7 +191,7 @@ func (p *policyPlan) rules(was, is []policy.Rule, own map[string]*control.Item) 
 		}
 	}
 	if !slices.Equal(order, kept) {
-		p.Notes = append(p.Notes, "The order of the rules does not change. All rules that match a request apply, in any order.")
+		p.Notes = append(p.Notes, "Moving rules has no effect: they keep their old order. All rules that match a request apply, whatever their order.")
 	}
 	return nil
 }

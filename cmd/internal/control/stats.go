@@ -255,7 +255,8 @@ func sum(steps []telemetry.Counts, n int) Counts {
 	return out
 }
 
-// rateOf returns the rate over the last complete step and the present step, or since the first count.
+// rateOf returns the rate over the last complete step and the present step, or since the start of the first
+// instance, if that is shorter.
 func rateOf(v *telemetry.View, steps []telemetry.Counts) map[string]float64 {
 	begun := v.At.Sub(v.At.Truncate(telemetry.Step))
 	seconds := min(telemetry.Step+begun, v.At.Sub(v.Since)).Seconds()

@@ -14,7 +14,7 @@ settings.configure(
     MIDDLEWARE=[
         "sluice.django.SluiceMiddleware",
     ],
-    SLUICE={"url": "http://localhost:8081", "on_error": lambda request: "deny" if request.path == "/login" else "allow"},
+    SLUICE={"url": "http://localhost:8081", "on_error": lambda request: "deny" if request and request.path == "/login" else "allow"},
 )
 django.setup()
 

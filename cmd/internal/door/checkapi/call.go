@@ -142,7 +142,7 @@ func (c *call) resolve(checks []*check, batch bool) (p *problem) {
 	return nil
 }
 
-// decide decides about all checks in one call of the store.
+// decide decides about all checks, in one call of the store if possible: see [policy.Engine.DecideEach].
 func (c *call) decide(checks []*check) {
 	for _, one := range checks {
 		if one.fault == "" {
@@ -171,7 +171,7 @@ func (c *call) settle(one *check) *problem {
 	return c.report("settled", err == nil)
 }
 
-// places holds or releases a place.
+// places holds or releases a place, which is a token from an earlier answer: see operation.places.
 func (c *call) places(place string) *problem {
 	done, err := c.operation.places(c.api.Engine, c.r.Context(), place)
 	switch {
@@ -191,7 +191,7 @@ func (c *call) report(member string, done bool) *problem {
 	return nil
 }
 
-// Fields of every response.
+// Header fields of every response that is not a problem.
 var (
 	jsonFields    = []string{jsonType}
 	noStoreFields = []string{"no-store"}

@@ -156,8 +156,8 @@ func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 		},
 	}
 	server.RegisterOnShutdown(func() {
-		// With a canceled context, Shutdown only makes clients send no more requests. server waits for the requests
-		// in flight.
+		// With a canceled context, within.Shutdown only tells clients to send no more requests, and does not wait. The
+		// Shutdown of the variable server waits for the requests in flight.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = within.Shutdown(ctx)

@@ -82,7 +82,8 @@ type stall struct {
 	late     bool
 }
 
-// boundStream returns a writer for the answer to r. Writes fail if the client does not read for the duration after.
+// boundStream bounds the writes of the answer to r. The field exchange of the result is the writer for the answer:
+// a write fails if the client does not read for the duration after.
 func boundStream(w http.ResponseWriter, r *http.Request, after time.Duration) *stall {
 	s := &stall{after: after}
 	s.exchange = exchange.Join(w, r, &s.own, nil)

@@ -77,7 +77,7 @@ func (r *Rules) relay(ctx context.Context, hangups <-chan os.Signal, reload chan
 	}
 }
 
-// maxLogged bounds the log lines about one policy.
+// maxLogged is how many problems, and how many changed limits, of one policy are logged one by one.
 const maxLogged = 20
 
 // problems returns the errors of an invalid policy, or nil if the policy could not be read.

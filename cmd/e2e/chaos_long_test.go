@@ -414,6 +414,7 @@ func TestLongChaosScriptGone(t *testing.T) {
 	client := newClient(t)
 	for _, g := range both {
 		shot{g, shared, "k"}.fire(client) // brings the script for the first time
+		g.Await("the server is checked, by EVALs, too", func(r testkit.Record) bool { return r.Msg == "unsafe store settings" })
 	}
 	all := make([]answer, 300)
 	var callers sync.WaitGroup

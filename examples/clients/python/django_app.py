@@ -7,14 +7,17 @@ from django.conf import settings
 from django.http import HttpResponse
 from django.urls import path
 
+MIDDLEWARE = [
+    "sluice.django.SluiceMiddleware",
+]
+SLUICE = {"url": "http://localhost:8081", "on_error": lambda request: "deny" if request and request.path == "/login" else "allow"}
+
 settings.configure(
     SECRET_KEY="change me",
     ALLOWED_HOSTS=["localhost", "127.0.0.1"],
     ROOT_URLCONF=__name__,
-    MIDDLEWARE=[
-        "sluice.django.SluiceMiddleware",
-    ],
-    SLUICE={"url": "http://localhost:8081", "on_error": lambda request: "deny" if request and request.path == "/login" else "allow"},
+    MIDDLEWARE=MIDDLEWARE,
+    SLUICE=SLUICE,
 )
 django.setup()
 

@@ -19,7 +19,7 @@ func (unavailable) Take(context.Context, []sluice.Charge, []sluice.Receipt) erro
 	return errors.New("no route to host")
 }
 
-// While the shared store is unavailable, what each charge says decides.
+// While the shared store is unavailable, OnError of each charge decides.
 func Example() {
 	store := failover.New(failover.Bulkhead(unavailable{}, 100), failover.Config{Instances: 2, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	defer store.Close()

@@ -53,7 +53,7 @@ func (c *clock) report(code int) {
 	})
 }
 
-// timed is a stream whose latency is measured until its first message.
+// timed measures the latency of a stream until its first message.
 type timed struct {
 	grpc.ServerStream
 	clock *clock

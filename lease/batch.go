@@ -88,6 +88,6 @@ func (b *batch) part(first, cost int64) *batch {
 	return p
 }
 
-// admit writes the receipt of a charge whose units were spent when the server's clock showed the time now. The
-// parameter left is the number of units that remain in this process after the charge.
+// admit writes the receipt of a charge that was spent when the server's clock showed the time now. The parameter left
+// is the number of units that remain in this process after the charge.
 func (b *batch) admit(r *sluice.Receipt, now, left int64) { b.admitted(r, now, left, b.level) }

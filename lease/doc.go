@@ -44,7 +44,7 @@
 // So E ≤ L ≤ Size after each Take: the exact limiter admits every unit that is spent. ∎
 //
 // The package's tests try all orders of these steps, with late and lost answers. They fail if units can be spent
-// for a tick longer, or if there is no budget.
+// for a tick longer, or without a budget.
 //
 // So leased and strict processes can share a key, a reservation needs no room beyond the limit, and unspent units
 // drain like spent ones.

@@ -146,7 +146,7 @@ func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	return r
 }
 
-// admitted writes the receipt of a charge whose units were spent at the time now. The parameter left is the number
+// admitted writes the receipt of a charge that was spent at the time now. The parameter left is the number
 // of units that remain in this process after the charge. If no unit remains, but the store probably has another
 // unit, the receipt shows one remaining unit.
 func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {

@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// atOnce is the number of Takes that share a reading of the clock, and whose states are fetched together.
+// atOnce is the number of Takes that share a reading of the clock and fetch their states together.
 const atOnce = 32
 
 // TakeEach implements [sluice.EachTaker], by the store's own clock as [Store.Take] does. Takes of one charge are

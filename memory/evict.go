@@ -42,7 +42,7 @@ func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
 // overHalf, the search reads all summaries.
 const sampleSize = 64
 
-// victimStripe returns the stripe whose overflow has the record of the lowest priority, and that priority, as far
+// victimStripe returns the stripe with the record of the lowest priority in its overflow, and that priority, as far
 // as both are known without locks. It reads the summaries of some stripes. If all records of these stripes have
 // used more than half of their limits, it reads all summaries, so that such records are evicted only if the store
 // has no others.

@@ -91,7 +91,7 @@ func (o *op) findRecord() *record {
 	return nil
 }
 
-// setRecord stores the record of an op whose state was changed in place. r is the op's receipt.
+// setRecord stores the record of an op after its state has changed in place. r is the op's receipt.
 func (s *Store) setRecord(o *op, c *sluice.Charge, r *sluice.Receipt) {
 	if o.full {
 		return

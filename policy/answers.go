@@ -30,7 +30,7 @@ type Answer struct {
 }
 
 // Body is a body in one media type, for clients with an Accept that prefers this type. Clients without a preference
-// get the first body that is not HTML; only clients whose Accept names HTML get HTML.
+// get the first body that is not HTML. A client gets HTML only if its Accept names HTML.
 //
 // The text is a template with the fields of [AnswerValues]: of [html/template] if Type is text/html, else of
 // [text/template]. In JSON a value goes inside a string, or, with the function json as in {{json .Rule}}, stands as
@@ -92,7 +92,7 @@ type OwnAnswer struct {
 	bodies  []*template.Template
 }
 
-// Page reports whether body i is HTML, which only clients whose Accept names HTML get.
+// Page reports whether body i is HTML. A client gets it only if its Accept names HTML.
 func (o *OwnAnswer) Page(i int) bool { return o.bodies[i].Page() }
 
 // ContentType returns the Content-Type of body i.

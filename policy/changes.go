@@ -114,8 +114,8 @@ func lineOf(v any) string {
 	return ""
 }
 
-// Restart is a limit whose counts start from zero, because its kind or the key of its rule has changed. A new burst,
-// or a new count of a window or a log, is not such a change.
+// Restart is a limit that starts to count from zero, because its kind or the key of its rule has changed. A new burst,
+// or a new count of a window or a log, does not restart a limit.
 type Restart struct {
 	Rule string
 	From string // "rule", "tier:pro" or "override", as in a [Result]

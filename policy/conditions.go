@@ -154,8 +154,8 @@ func setWith(sets []*clientSet, a netip.Addr) *clientSet {
 // asksForClient reports whether the rule has conditions on the address of the client.
 func (r *rule) asksForClient() bool { return len(r.clients)+len(r.notClients) > 0 }
 
-// unmetClient returns the setting whose condition the address of the client does not meet, or "". A client without an
-// address is in no list, and an exemption with not_clients does not exempt it.
+// unmetClient returns the setting that excludes the address of the client, "clients" or "not_clients", or "" if none
+// does. A client without an address is in no list, and an exemption with not_clients does not exempt it.
 func (r *rule) unmetClient(in *input) string {
 	a := in.x.Address()
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// CrossOrigin is the set of other origins whose pages are permitted to read the responses of an integration. A nil
+// CrossOrigin is a set of other origins. Their pages are permitted to read the responses of an integration. A nil
 // CrossOrigin is empty.
 type CrossOrigin struct {
 	origins     []origin

@@ -13,7 +13,7 @@ import (
 // the setting out. [Compile] reports the errors in a document. Package policyfile reads and writes documents as
 // YAML and JSON, with the names in the struct tags.
 type Document struct {
-	// TrustedProxies are addresses and networks of proxies whose forwarded headers are trusted: none by default.
+	// TrustedProxies are addresses and networks of proxies. Their forwarded headers are trusted. The default is empty.
 	TrustedProxies []string `json:"trusted_proxies,omitempty"`
 	// IPv6Prefix is how many leading bits of an IPv6 address identify a client: 64 if zero.
 	IPv6Prefix int `json:"ipv6_prefix,omitempty"`

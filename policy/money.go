@@ -109,7 +109,7 @@ func (c *compiler) tooMuch(field string, l sluice.Limit) bool {
 
 // Prices are the prices of models, by their names or by patterns such as "gpt-5*", which match every name that starts
 // with "gpt-5". A price by the name of a model takes precedence; otherwise the longest pattern that matches applies.
-// Case makes no difference. A model without a price has the price of "*". If there is no "*", it has the highest
+// Case makes no difference. A model without a price has the price of "*". Without a price for "*", it has the highest
 // price of each kind in the table. In JSON and YAML, Prices are an object of prices, or an object with the name of a
 // file.
 type Prices struct {

@@ -42,7 +42,7 @@ func (p *Penalty) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// penalty compiles a penalty. It returns nil if there is none.
+// penalty compiles the penalty of a rule. It returns nil for a rule without one.
 func (c *compiler) penalty(in *Penalty) *sluice.Plan {
 	if *in == (Penalty{}) {
 		return nil

@@ -154,8 +154,8 @@ const (
 	chargeAmbiguous                  // one matching reading of the path is enough, and all ambiguous keys share one count
 )
 
-// TrustedProxies returns the document's trusted_proxies: the peers whose forwarded headers are trusted. By default
-// there are none.
+// TrustedProxies returns the document's trusted_proxies. The forwarded headers of these peers are trusted. The default
+// is empty.
 func (p *Policy) TrustedProxies() []netip.Prefix { return slices.Clone(p.trusted) }
 
 // Warnings returns warnings about valid settings that are probably mistakes.

@@ -133,7 +133,7 @@ func (q *queued) has(c *sluice.Charge, r *sluice.Receipt) bool {
 const (
 	// maxAwaited is the maximum number of waiting requests that are known by name.
 	maxAwaited = 1 << 16
-	// sweepAfter is the interval at which requests whose turns have passed are removed.
+	// sweepAfter is the interval at which requests are removed after their turns have passed.
 	sweepAfter = time.Second
 )
 

@@ -125,7 +125,7 @@ func (w *warner) trust() {
 	}
 }
 
-// exemptEverywhere returns the patterns whose requests are all exempt, and the rules that exempt them.
+// exemptEverywhere returns the patterns that exempt all of their requests, and the rules with these patterns.
 func (w *warner) exemptEverywhere() map[string]*rule {
 	all := make(map[string]*rule)
 	for i := range w.policy.rules {

@@ -103,6 +103,8 @@ func (w *worker) send(b *batcher) {
 				began = time.Now()
 			}
 			moving = w.splitCalls(moving, time.Since(began))
+		}
+		if len(moving) > 0 {
 			time.Sleep(pause)
 			pause = min(2*pause, 50*time.Millisecond)
 		}

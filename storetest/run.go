@@ -106,8 +106,8 @@ func testRefusal(t *testing.T, s takes) {
 	})
 }
 
-// same reports whether two receipts of a plan, whose limit is from still, show the same state. A meter has drained
-// between them.
+// same reports whether two receipts of a plan show the same state. The limit of the plan comes from still. A meter has
+// drained between the receipts.
 func same(p *sluice.Plan, before, after sluice.Receipt) bool {
 	if p.Kernel == kernel.Meter {
 		elapsed := after.Now/p.Tick - before.Now/p.Tick

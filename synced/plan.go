@@ -63,7 +63,7 @@ func drains(p *sluice.Plan, d time.Duration) int64 {
 // units that the given number of instances can allow above the limit. So units above the limit are counted, and
 // drain before any instance allows more. The plan has no more room than that: if the clock was set back, a state
 // ahead of the clock is cut to the plan's Most, which should be small. If the numbers are too large to be exact,
-// the plan has room for fewer instances. If there is not even room for two, widened returns nil.
+// the plan has room for fewer instances. If the numbers are too large even for two, widened returns nil.
 func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
 	for n := max(instances, 1); n > 0; n /= 2 {
 		if n == 1 && instances > 1 {

@@ -49,7 +49,7 @@
 //
 // A denial is counted for the subject of the rule that denied the request. If the policy has tiers, the denial is
 // also counted for the customer that sent the request, under the customer's tier, even if that rule has no tiers.
-// [Tier] says which customer that is. Different spellings of a name are counted together, and the name is shown in
+// [Tier] defines the customer. Different spellings of a name are counted together, and the name is shown in
 // one of these spellings.
 //
 // Counts are exact: the counts of a View are the sums over all instances. Each instance assigns its counts to steps by

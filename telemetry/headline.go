@@ -425,7 +425,7 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 	return h
 }
 
-// muchRefused returns the headline if many requests are or were denied, and there is no alert, or only silenced ones.
+// muchRefused returns the headline if many requests are or were denied, without an alert that is not silenced.
 func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline {
 	h := Headline{Level: Unknown}
 	h.Text = fmt.Sprintf("%s of requests denied in the last minute, %s in the last 10 minutes, %s in the last hour.",

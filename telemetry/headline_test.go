@@ -1,7 +1,6 @@
 package telemetry_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -180,10 +179,7 @@ func TestHeadlineTellsShortKeysApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Key: []string{"api_key"}, Limit: "1/day"}))
-		f := &telemetry.Fleet{Recorder: telemetry.Watch(e, telemetry.Config{Subjects: true})}
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go f.Run(ctx)
+		f := running(t, &telemetry.Fleet{Recorder: telemetry.Watch(e, telemetry.Config{Subjects: true})})
 		one, err := e.Subject("a", map[string]string{"api_key": "sk_live_0123456789"})
 		if err != nil {
 			t.Fatal(err)
@@ -208,10 +204,7 @@ func TestHeadlineOfShadow(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Match: []string{"/a"}, Limit: "1/day"}))
-			f := &telemetry.Fleet{Recorder: telemetry.Watch(e, telemetry.Config{})}
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			go f.Run(ctx)
+			f := running(t, &telemetry.Fleet{Recorder: telemetry.Watch(e, telemetry.Config{})})
 			ask := func(path string, n int) {
 				for range n {
 					e.Decide(t.Context(), &policy.Request{Path: path})
@@ -241,10 +234,7 @@ func TestHeadlineAfterBlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Match: []string{"/a"}, Block: true}))
-		f := &telemetry.Fleet{Recorder: telemetry.Watch(e, telemetry.Config{})}
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go f.Run(ctx)
+		f := running(t, &telemetry.Fleet{Recorder: telemetry.Watch(e, telemetry.Config{})})
 		ask := func(path string, n int) {
 			for range n {
 				e.Decide(t.Context(), &policy.Request{Path: path})

@@ -17,6 +17,12 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
+// running runs a fleet until the test ends.
+func running(t *testing.T, f *telemetry.Fleet) *telemetry.Fleet {
+	go f.Run(t.Context())
+	return f
+}
+
 func compile(t testing.TB, rules ...policy.Rule) *policy.Policy {
 	t.Helper()
 	p, err := policy.Compile(policy.Document{Rules: rules})

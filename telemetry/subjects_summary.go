@@ -155,7 +155,7 @@ func (e *entry) bySteps() *subjectSteps {
 	return s
 }
 
-// makeRoom removes entries if there is no room for a new one with size bytes of key and spelling.
+// makeRoom removes entries until a new one, with size bytes of key and spelling, fits.
 func (s *summary) makeRoom(size int) {
 	if len(s.entries) >= 2*s.k {
 		s.trim(s.k)

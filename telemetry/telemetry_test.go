@@ -1,7 +1,6 @@
 package telemetry_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -115,10 +114,7 @@ func TestSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Block: true}))
 		r := telemetry.Watch(e, telemetry.Config{})
-		f := &telemetry.Fleet{Recorder: r}
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go f.Run(ctx)
+		f := running(t, &telemetry.Fleet{Recorder: r})
 		random := rand.New(rand.NewPCG(2, 3))
 		began := time.Now()
 		var at []time.Time
@@ -235,12 +231,9 @@ func TestEvents(t *testing.T) {
 		e := policy.NewEngine(memory.New(), compile(t))
 		r := telemetry.Watch(e, telemetry.Config{Instance: "me", Version: "v1"})
 		var unavailable atomic.Int64
-		f := &telemetry.Fleet{Recorder: r, Store: func() telemetry.Store {
+		f := running(t, &telemetry.Fleet{Recorder: r, Store: func() telemetry.Store {
 			return telemetry.Store{Kind: "redis", Shards: 3, Unavailable: int(unavailable.Load())}
-		}}
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go f.Run(ctx)
+		}})
 		if v := f.View(); len(v.Events) != 1 || v.Events[0].Kind != "start" || v.Events[0].Instance != "me" {
 			t.Errorf("at first there are %v", v.Events)
 		}

@@ -192,7 +192,7 @@ type layer struct {
 	values     []float64
 }
 
-// stackedAreas draws layers on top of each other. It omits layers whose values are all zero.
+// stackedAreas draws layers on top of each other. It omits a layer if all of its values are zero.
 func stackedAreas(x []float64, top float64, layers []layer) (all []area) {
 	below := make([]float64, len(x))
 	for _, l := range layers {

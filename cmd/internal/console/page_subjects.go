@@ -173,7 +173,7 @@ func fits(part, value string) bool {
 	return true
 }
 
-// searchSeen adds the subjects of a view whose shown key contains the text, or whose pseudonym starts with the text.
+// searchSeen adds the subjects of a view with the text in their shown key or at the start of their pseudonym.
 func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 	known := map[string]bool{}
 	for _, h := range out.Hits {

@@ -106,8 +106,8 @@ var (
 	keyFields    = []string{"key", "by", "keyby", "limitby", "countby", "scope", "identifier", "per"}
 )
 
-// directFields has the folded names of fields whose name includes the period, such as requestsPerMinute, with this
-// period. The value of such a field is the number of requests.
+// directFields has the periods of fields by their folded names. Such a name includes the period, as in
+// requestsPerMinute, and the value of the field is the number of requests.
 var directFields = map[string]string{
 	"rps": "second", "requestspersecond": "second", "persecond": "second", "second": "second",
 	"rpm": "minute", "requestsperminute": "minute", "perminute": "minute", "minute": "minute",

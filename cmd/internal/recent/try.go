@@ -65,7 +65,7 @@ func (t *trial) begin(before, after *policy.Document) {
 	t.drop()
 }
 
-// drop removes the chunks whose records cannot be tried (see [trial.reads]), and all older chunks.
+// drop removes the chunks with records that cannot be tried (see [trial.reads]), and all older chunks.
 func (t *trial) drop() {
 	newest := t.judges[0].schema
 	for _, c := range t.chunks {

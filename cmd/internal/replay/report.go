@@ -166,7 +166,7 @@ type NotJudged struct {
 	Why   string `json:"why"`   // a sentence
 }
 
-// Shadowed is a rule whose denials another rule would have made as well.
+// Shadowed is a rule that makes no difference: another rule denies everything that it denies.
 type Shadowed struct {
 	Rule string `json:"rule"`
 	By   string `json:"by"`

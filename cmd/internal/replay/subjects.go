@@ -62,7 +62,7 @@ type subjects struct {
 	known   int
 	room    int
 	ofRule  []int64 // the number of known subjects of each rule
-	begin   int64   // the time of the first request, in microseconds since the Unix epoch; 0 means that there was none yet
+	begin   int64   // the time of the first request, in microseconds since the Unix epoch; 0 before the first request
 	records []record
 	// values maps the hashes of key values, for all rules, to whether an enforced rule has denied the value.
 	values map[uint64]bool

@@ -23,8 +23,8 @@ func isAPIField(name string) bool {
 	return apiFields[outer]
 }
 
-// addLoose adds the pairs of m.loose whose names are like the requested name. It skips text that cannot be the name
-// of a field, and takes time proportional to the length of m.loose.
+// addLoose adds the pairs of m.loose with names like the requested name. It skips text that cannot be the name of a
+// field, and takes time proportional to the length of m.loose.
 func (m *Members) addLoose(f *finding, name string) {
 	s := m.loose
 	for from := 0; f.state != Garbled; {

@@ -70,8 +70,8 @@ func Refund(cost int64, p *sluice.Plan) int64 {
 	return cost / p.Limit.Money
 }
 
-// Most returns the largest count of two significant digits, from 10 to l.Count, with which a limit in USD compiles. It
-// returns 0 if there is none.
+// Most returns the largest count of two significant digits, from 10 to l.Count, with which a limit in USD compiles, or
+// 0 if none of them compiles.
 func Most(l sluice.Limit) int64 {
 	compiles := func(count int64) bool {
 		l := l

@@ -84,7 +84,7 @@ func appendDecision(dst []byte, d *policy.Decision) []byte {
 	return append(dst, ']')
 }
 
-// appendOver appends the names of the rules with "over: mark" whose limits the request exceeds.
+// appendOver appends the names of the rules with "over: mark" that the request exceeds.
 func appendOver(dst []byte, d *policy.Decision) []byte {
 	over := d.Over()
 	if over == nil {

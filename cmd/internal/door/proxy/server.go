@@ -94,7 +94,7 @@ type clientBody struct {
 	answered bool
 	answer   atomic.Pointer[answerBody]
 	exchange *exchange.Exchange
-	status   int // the status of the gateway's withheld answer; 0 means that there was no such answer
+	status   int // the status of the gateway's withheld answer; 0 if the gateway withheld none
 
 	mu      sync.Mutex // guards control, which must not be used after the handler has returned
 	control *http.ResponseController

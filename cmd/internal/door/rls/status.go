@@ -37,7 +37,7 @@ func (c *call) encode(over bool) *reply {
 	return &reply{b}
 }
 
-// marks returns the names of the rules with "over: mark" whose limits the request exceeds.
+// marks returns the names of the rules with "over: mark" that the request exceeds.
 func (c *call) marks() (all []string) {
 	for i := range c.ds {
 		for _, rule := range c.ds[i].Over() {

@@ -39,22 +39,13 @@ func rowsOf(t *testing.T, page, id string) (rows []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := func(n *html.Node) string {
-		var b strings.Builder
-		for d := range n.Descendants() {
-			if d.Type == html.TextNode {
-				b.WriteString(d.Data + " ")
-			}
-		}
-		return strings.Join(strings.Fields(b.String()), " ")
-	}
 	for n := range doc.Descendants() {
 		if !slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == "id" && a.Val == id || a.Key == "class" && a.Val == id }) {
 			continue
 		}
 		for d := range n.Descendants() {
 			if d.Data == "tr" || d.Data == "li" || d.Data == "p" {
-				rows = append(rows, text(d))
+				rows = append(rows, wordsIn(d))
 			}
 		}
 	}

@@ -113,8 +113,8 @@ func attacked(now time.Time, text string) *telemetry.View {
 	return v
 }
 
-// plainHTML fails the test where a page has what the Content-Security-Policy refuses, or an element
-// that no template has.
+// plainHTML fails the test if a page has what the Content-Security-Policy refuses, an element that no template has, or
+// a table with rows that do not fit its heading.
 func plainHTML(t *testing.T, where, text string) {
 	t.Helper()
 	doc, err := html.Parse(strings.NewReader(text))
@@ -128,6 +128,9 @@ func plainHTML(t *testing.T, where, text string) {
 		}
 		if n.Data == "style" || n.Data == "img" || n.Data == "iframe" || n.Data == "script" && n.FirstChild != nil {
 			t.Errorf("%s: there is <%s> in the page", where, n.Data)
+		}
+		if n.Data == "table" {
+			checkTable(t, where, n)
 		}
 		for _, a := range n.Attr {
 			switch {

@@ -36,19 +36,22 @@ rules:
 }
 
 // factory is an upstream of some workers, each of which serves one request at a time. Requests wait for a worker in a
-// queue without end, and those whose clients have left are served, too, as most servers do.
+// queue without end. As in most servers, requests whose clients have left are served, too; their connections are
+// closed at once, so that the queue is not bounded by the number of open files.
 type factory struct {
 	works   func() // for a request
 	workers chan struct{}
 	closed  chan struct{} // when the test ends, with requests in the queue
 	most    atomic.Int64  // requests under way at a time
 	now     atomic.Int64
+	all     sync.WaitGroup
 }
 
 // newFactory starts a factory, and returns its URL.
 func newFactory(t testing.TB, workers int, works func()) (f *factory, url string) {
 	f = &factory{works: works, workers: make(chan struct{}, workers), closed: make(chan struct{})}
 	f.hire(workers)
+	t.Cleanup(f.all.Wait)
 	url = upstreamOf(t, f)
 	t.Cleanup(func() { close(f.closed) })
 	return f, url
@@ -60,7 +63,20 @@ func (f *factory) hire(n int) {
 	}
 }
 
-func (f *factory) ServeHTTP(http.ResponseWriter, *http.Request) {
+func (f *factory) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	served := make(chan struct{})
+	f.all.Go(func() {
+		defer close(served)
+		f.serve()
+	})
+	select {
+	case <-served:
+	case <-r.Context().Done():
+	}
+}
+
+// serve serves a request when a worker is free.
+func (f *factory) serve() {
 	n := f.now.Add(1)
 	defer f.now.Add(-1)
 	for m := f.most.Load(); n > m && !f.most.CompareAndSwap(m, n); m = f.most.Load() {

@@ -10,6 +10,9 @@ import (
 // offers are the media types of a denial, the default first.
 var offers = [...]string{"application/problem+json", "application/json", "text/plain"}
 
+// named is how exact a media range is that is a whole media type: see [weigh].
+const named = 3
+
 const (
 	problemJSON = iota
 	plainJSON
@@ -44,15 +47,22 @@ func best(accept, types []string) (best, bestWeight, bestExact int) {
 }
 
 // negotiateOwn returns the index of the policy's own body that the Accept fields prefer, or -1 if they prefer a
-// built-in body. On a tie, the policy's own body wins, unless it is HTML.
+// built-in body. On a tie, the policy's own body wins, unless it is HTML. HTML is only for clients that name it.
 func negotiateOwn(accept []string, own *policy.OwnAnswer) int {
 	if len(own.Types) == 0 {
 		return -1
 	}
-	i, weight, exact := best(accept, own.Types)
+	types := own.Types
+	i, weight, exact := best(accept, types)
+	for own.Page(i) && exact < named && len(types) > 1 {
+		types = types[:len(types)-1] // HTML is last
+		i, weight, exact = best(accept, types)
+	}
 	_, builtIn, builtInExact := best(accept, offers[:])
 	switch {
 	case weight == 0, weight < builtIn:
+		return -1
+	case own.Page(i) && exact < named:
 		return -1
 	case weight == builtIn && (exact < builtInExact || exact == builtInExact && own.Page(i)):
 		return -1
@@ -108,7 +118,7 @@ func exactness(mediaRange, offer string) int {
 	kind, _, _ := strings.Cut(offer, "/")
 	switch {
 	case strings.EqualFold(mediaRange, offer):
-		return 3
+		return named
 	case len(mediaRange) == len(kind)+2 && strings.HasSuffix(mediaRange, "/*") && strings.EqualFold(mediaRange[:len(kind)], kind):
 		return 2
 	case mediaRange == "*/*":

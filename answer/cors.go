@@ -31,6 +31,9 @@ func (a *Answer) encodeCORS(f fields, c Client, sent forms) {
 	if a.isLLM() {
 		names += ", " + exposedLLM[a.form]
 	}
+	if !allowed && a.decision.RequestID() != "" {
+		names += ", " + fieldRequestID
+	}
 	f.join("Access-Control-Expose-Headers", names)
 	if allowed {
 		return

@@ -1,9 +1,11 @@
 package answer
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,5 +129,19 @@ func TestOwnHeadersAreNoneOfOurs(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "is set by Sluice") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// Pages of other origins may read the ID of a denial.
+func TestPagesReadTheID(t *testing.T) {
+	t.Parallel()
+	p := policytest.Parse(t, refusing)
+	engine := policy.NewEngine(memory.New(), p)
+	engine.NameRefusals()
+	engine.Observe(func(context.Context, *policy.Observation) {})
+	d := engine.Decide(t.Context(), &policy.Request{Path: "/signed"})
+	_, h, _ := answered(p, &d, http.Header{"Origin": {"https://app.example.com"}})
+	if exposed := strings.Split(h.Get("Access-Control-Expose-Headers"), ", "); len(h["X-Request-Id"]) != 1 || !slices.Contains(exposed, "X-Request-Id") {
+		t.Errorf("the ID is %q, and %q are exposed", h["X-Request-Id"], exposed)
 	}
 }

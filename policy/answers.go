@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -63,10 +64,23 @@ type AnswerValues struct {
 	// Limit, Remaining and Reset are the values of the X-RateLimit fields for the rule. If a denial has no such
 	// fields, Reset is the time to retry. Reset is in UTC.
 	Limit     int64     `json:"limit,omitempty"`
-	Remaining int64     `json:"remaining,omitempty"`
+	Remaining int64     `json:"-"` // in JSON with Limit, also if it is 0
 	Reset     time.Time `json:"reset,omitzero"`
 	// Wait is RetryAfter as people read it: 1m30s.
 	Wait time.Duration `json:"-"`
+}
+
+// MarshalJSON returns the values as an object: the output of {{json .}}.
+func (v AnswerValues) MarshalJSON() ([]byte, error) {
+	type values AnswerValues
+	all := struct {
+		values
+		Remaining *int64 `json:"remaining,omitempty"`
+	}{values: values(v)}
+	if v.Limit > 0 {
+		all.Remaining = &v.Remaining
+	}
+	return json.Marshal(all)
 }
 
 // OwnAnswers are the answers of a policy. A nil OwnAnswers is empty.

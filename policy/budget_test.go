@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -141,5 +142,18 @@ func TestBudgetLockout(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A hard estimate is at least the price of a request whose whole input is written to a cache.
+func TestHardEstimateOfCacheWrites(t *testing.T) {
+	t.Parallel()
+	const text = `{"model":"claude-x","max_tokens":100}`
+	for estimate, input := range map[string]float64{"{bytes: 1}": float64(len(text)) * 3.75, "{bytes: 2}": math.Ceil(float64(len(text))/2) * 3} {
+		e := NewEngine(memory.New(), parse(t, "prices: "+somePrices+"}\nrules: [{name: a, limit: 1 USD/day, cost: {usd: prices, estimate: "+estimate+"}}]"))
+		d := e.Decide(t.Context(), &Request{Method: http.MethodPost, Path: "/", Body: body(text)})
+		if want := int64(math.Ceil(input + 100*15)); !d.Allowed || d.Results[0].Cost != want {
+			t.Errorf("%s: %d micro-USD are reserved, want %d", estimate, d.Results[0].Cost, want)
+		}
 	}
 }

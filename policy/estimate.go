@@ -139,7 +139,11 @@ func (in *input) reserve(r *rule) (a reservation) {
 	if output == wanted {
 		a.uncut = max(a.uncut, u.tokenCost(money.Tokens{Output: wanted}, a.price))
 	}
-	a.cost = u.tokenCost(money.Tokens{Input: a.input, Output: output}, a.price)
+	tokens := money.Tokens{Input: a.input, Output: output}
+	if u.estimate.bytes == 1 && a.price != nil && a.price.Written > a.price.Input {
+		tokens.Written = a.input // a hard estimate covers input that is written to a cache
+	}
+	a.cost = u.tokenCost(tokens, a.price)
 	if a.price == nil {
 		a.cost = max(a.cost, 1) // a cost of 0 passes whatever the key owes
 	}

@@ -8,9 +8,9 @@
 // Labels are names such as the rule, the door and the outcome, and never a key, a host or a path. So clients cannot
 // create series. A rule has at most 7 series. If its cost is read from the bodies of responses, it has 13 more, and up
 // to 21 for its cost by AI model: one for each of 20 models, and one for all others. A rule with "in_flight: auto" has
-// 10 more. Each door, which is the integration that a request came through, has at most 9 series and a histogram, and 3 more
-// if a rule has "in_flight: auto". At most [telemetry.MaxRules] rules have series of their own. Further rules share
-// one name, and the limits that callers send share another name. Counts are read when Prometheus scrapes, at no
+// 10 more. Each door, which is the integration that a request came through, has at most 9 series and a histogram, and
+// 3 more if a rule has "in_flight: auto". At most [telemetry.MaxRules] rules have series of their own. Further rules
+// share one name, and the limits that callers send share another name. Counts are read when Prometheus scrapes, at no
 // extra cost to a decision.
 package promlimit
 

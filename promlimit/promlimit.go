@@ -6,11 +6,11 @@
 // [Limiter] and [Semaphore] export the decisions of limiters and semaphores without a policy.
 //
 // Labels are names such as the rule, the door and the outcome, and never a key, a host or a path. So clients cannot
-// create series. A rule has at most 7 series. If responses report its cost, it has 13 more, and up to 21 for its
-// cost by AI model: one for each of 20 models, and one for all others. A rule with "in_flight: auto" has 10 more.
-// Each door, which is the integration that a request came through, has at most 9 series and a histogram, and 3 more
-// if a rule has "in_flight: auto". At most [telemetry.MaxRules] rules have series of their own. Further rules share
-// one name, and the limits that callers send share another name. Counts are read when Prometheus scrapes, at no
+// create series. A rule has at most 7 series. If its cost is read from the bodies of responses, it has 13 more, and up
+// to 21 for its cost by AI model: one for each of 20 models, and one for all others. A rule with "in_flight: auto" has
+// 10 more. Each door, which is the integration that a request came through, has at most 9 series and a histogram, and
+// 3 more if a rule has "in_flight: auto". At most [telemetry.MaxRules] rules have series of their own. Further rules
+// share one name, and the limits that callers send share another name. Counts are read when Prometheus scrapes, at no
 // extra cost to a decision.
 package promlimit
 
@@ -34,7 +34,7 @@ var (
 	requests  = desc("requests_total", "Requests decided, by door and outcome. Each request counts once, however many rules match it. Each check of a batch, and each descriptor of a request from Envoy, counts as a request of its own.", "door", "outcome")
 	malformed = desc("requests_malformed_total", "Requests denied as malformed: they lack a value that a rule requires, such as an API key, or servers may read them in several ways.", "door")
 	repeated  = desc("requests_repeated_total", "Repeated checks of a request, which are not charged again.", "door")
-	exempt    = desc("requests_exempt_total", "Requests that a rule exempts.", "door")
+	exempt    = desc("requests_exempt_total", "Requests that a rule exempts, and exempt CORS preflights.", "door")
 	reserved  = desc("cost_reserved_units_total", "Units that requests were charged before their response reported the cost, by rule and unit: tokens, micro_usd or units. A request is counted when its response has ended.", "rule", "unit")
 	settled   = desc("cost_settled_units_total", "Final cost, in units, of the same requests as in sluice_cost_reserved_units_total, by rule and unit.", "rule", "unit")
 	models    = desc("cost_model_units_total", "sluice_cost_settled_units_total by model. The first 20 models that an upstream has answered for have a series of their own; all others are counted together as *other.", "rule", "unit", "model")
@@ -64,7 +64,7 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_requests_total{door,outcome}       requests, each counted once
 //	sluice_requests_malformed_total{door}     requests denied as malformed
 //	sluice_requests_repeated_total{door}      repeated requests, which are not charged again
-//	sluice_requests_exempt_total{door}        requests that a rule exempts
+//	sluice_requests_exempt_total{door}        requests that a rule exempts, and exempt preflights
 //	sluice_decision_duration_seconds{door}    a histogram
 //
 // Rules with a cost that is read from the bodies of responses also have:

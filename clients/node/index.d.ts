@@ -43,7 +43,7 @@ export interface Answer {
   allowed: boolean;
   /** 200, or the status of the denial. */
   status: number;
-  /** Seconds until the request would be allowed. Missing if waiting does not help. */
+  /** Seconds until the request would be allowed. Missing if it is allowed, or if waiting does not help. */
   retry_after?: number;
   /** Seconds until the turn of a queued request. */
   delay: number;

@@ -8,7 +8,8 @@ const https = require("node:https");
 const maxChecks = 64;
 const maxBytes = 48 << 10;
 
-// At most this many calls with checks are under way. Further checks wait, and share the next call.
+// While this many calls with checks are under way, not counting large checks, further checks wait, and share the next
+// call.
 const maxCalls = 8;
 
 // Calls that settle a check, or that hold or release a place, need connections in addition to those of maxCalls.

@@ -8,8 +8,8 @@ const { unavailable } = require("./refusal.js");
 
 const holdEvery = 3000; // ms; a place expires 10 s after its last hold
 
-// After maxFailures failed calls in a row, no checks are sent for the time of pause. Otherwise, each request would
-// wait until its deadline.
+// After maxFailures failures in a row, no checks are sent for the time of pause. Otherwise, each request would wait
+// until its deadline. If a call with several checks fails, each of these checks is a failure.
 const maxFailures = 5;
 const pause = 1000; // ms
 
@@ -19,7 +19,7 @@ class Sluice {
   #calls;
   #onError;
   #log;
-  #failures = 0; // the number of failed calls in a row
+  #failures = 0; // the number of failures in a row
   #pausedUntil = 0;
   #unavailable = false;
   #held = new Set(); // the places that are held

@@ -1,4 +1,4 @@
-// The options of limits: options.cjs SERVICE, with the policy beside it. It asserts, and ends by itself.
+// The options of limits: options.cjs SERVICE, with the policy beside it. It exits with 0 if all assertions hold.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -10,7 +10,7 @@ const { Sluice } = require("@sluicehq/client"); // by its own name, as programs 
 
 const sluice = new Sluice({ url: `http://${process.argv[2]}/`, deadline: 10_000 });
 
-// listening resolves to a function that makes requests to a server, with the server's url and a close.
+// listening resolves to a function that makes requests to a server, with the server's URL and a function that closes the server.
 async function listening(server) {
   if (server.ready) await server.listen({ port: 0, host: "127.0.0.1" });
   else await once(server.listen(0, "127.0.0.1"), "listening");
@@ -19,7 +19,7 @@ async function listening(server) {
   const ask = (path, init) => fetch(url + path, { ...init, headers: { connection: "close", ...init?.headers } });
   ask.url = url;
   ask.close = () => {
-    server.closeAllConnections?.(); // of a Sluice, which keeps them
+    server.closeAllConnections?.(); // a Sluice keeps its connections open
     return server.close();
   };
   return ask;
@@ -92,7 +92,7 @@ async function expressLimits(express, address) {
   // The check of a mounted router has the whole path.
   assert.deepEqual(await statuses(ask, ["/api/mounted", "/api/mounted"], from), [200, 429]);
 
-  // A path is the same in other cases, as for the router.
+  // Paths that differ only in case count as one path, as for the router.
   assert.deepEqual(await statuses(ask, ["/API/Mounted"], from), [429]);
 
   // The fields list both limits of one request.
@@ -307,7 +307,7 @@ async function main() {
   await garbage();
   await largeChecks();
   await closing();
-  console.log("done"); // and its kept connections do not keep the program
+  console.log("done"); // idle connections do not keep the program running
 }
 
 main();

@@ -9,7 +9,7 @@ const { Sluice } = require("@sluicehq/client");
 const [framework, port, service, options = "{}"] = process.argv.slice(2);
 const sluice = service === "none" ? undefined : new Sluice({ url: `http://${service}`, deadline: 10_000, ...JSON.parse(options) });
 
-const held = new Map(); // by name: how to go on
+const held = new Map(); // functions that finish waiting responses, by name
 
 // routes return a status and a text.
 const routes = {

@@ -25,7 +25,7 @@ class Answer:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)  # header fields for the client
     body: str = ""  # the body of the response to a denied request
-    retry_after: Optional[int] = None  # seconds; None if waiting does not help
+    retry_after: Optional[int] = None  # seconds; None if the request is allowed, or if waiting does not help
     delay: float = 0.0  # the time in seconds until the request's turn in a queue
     over: Sequence[str] = ()  # the rules with "over: mark" that the request exceeds
     place: Optional[str] = None  # a permit in flight, or a position in a queue

@@ -13,7 +13,7 @@ from ._breaker import Breaker
 
 T = TypeVar("T")
 
-# The most calls with checks under way. Further checks wait, and share the next call.
+# The most calls with checks under way, not counting large checks. Further checks wait, and share the next call.
 CALLS = 4
 
 # The most idle connections that are kept open.
@@ -95,7 +95,7 @@ class Pool:
         return mine.result()
 
     def _hand_on(self) -> None:
-        """Lets the thread of the newest waiting check make the next call, because this check has the latest
+        """Lets the thread of the newest check in the next batch make the call, because this check has the latest
         deadline."""
         with self._lock:
             batch = _wire.next_batch(self._queue)

@@ -218,7 +218,8 @@ def with_fields(head: Head, fields: Dict[str, str]) -> Head:
 
 
 def _target(scope: Scope) -> str:
-    """Returns the path and the query as received."""
+    """Returns the path and the query as received. If the server does not provide the received path, the path is the
+    one that the application sees, escaped again."""
     raw = scope.get("raw_path")
     path = text(raw) if isinstance(raw, bytes) and raw else urllib.parse.quote(scope["path"], safe="/!$&'()*+,;=:@-._~")
     query = text(scope.get("query_string", b""))

@@ -60,7 +60,7 @@ def SluiceMiddleware(get_response: Any) -> Any:
         exchange = begin(request)
         try:
             return handle(exchange, request)
-        except BaseException:  # the server stops the thread
+        except BaseException:  # such as an error of attributes, or the server stops the thread
             exchange.abandon()
             raise
 
@@ -68,7 +68,7 @@ def SluiceMiddleware(get_response: Any) -> Any:
         exchange = begin(request)
         try:
             return await async_handle(exchange, request)
-        except BaseException:  # the request is cancelled
+        except BaseException:  # such as an error of attributes, or the request is cancelled
             exchange.abandon()
             raise
 

@@ -113,8 +113,8 @@ var yes = map[bool]float64{true: 1}
 
 var (
 	buildInfo          = prometheus.NewDesc("sluice_build_info", "Always 1; the labels contain the version of the program.", []string{"version", "goversion"}, nil)
-	openConnections    = prometheus.NewDesc("sluice_connections", "Open client connections.", nil, nil)
-	refusedConnections = prometheus.NewDesc("sluice_connections_refused_total", "Connections closed on arrival, by reason: all (too many in total) or address (too many from one address).", []string{"reason"}, nil)
+	openConnections    = prometheus.NewDesc("sluice_connections", "Open client connections of the gateway.", nil, nil)
+	refusedConnections = prometheus.NewDesc("sluice_connections_refused_total", "Connections to the gateway that were closed on arrival, by reason: all (too many in total) or address (too many from one address).", []string{"reason"}, nil)
 	queueWaiting       = prometheus.NewDesc("sluice_queue_waiting", "Requests waiting for their turn in the queue of a leaky bucket.", nil, nil)
 )
 

@@ -78,7 +78,7 @@ func storeDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	storeUnavailable = storeDesc("unavailable", "Shards of the shared store (masters of a cluster) with an open circuit breaker; above 0, on_error decides.")
+	storeUnavailable = storeDesc("unavailable", "Shards of the shared store (masters of a cluster) with an open circuit breaker. For the keys of these shards, on_error decides.")
 	storeAway        = storeDesc("away", "Deprecated: use sluice_store_unavailable.")
 	storeShards      = storeDesc("shards", "Known shards of the shared store.")
 	storeInstances   = storeDesc("instances", "Instances among which a limit is divided while the shared store is unavailable.")

@@ -45,7 +45,7 @@ test:
 
 # Runs, in short forms, what "make test" leaves out: the race detector over the packages in PLAIN, the tests named
 # TestLong, which have a build tag, and tests of the modules bench and deploy/check. Tests with databases or a proxy
-# that take long to install or build have separate targets: collations and traefik. So have overload and simulation.
+# that take long to install or build have separate targets: collations and traefik. So has overload.
 LONG = $$(grep -rl --include='*_test.go' --exclude-dir=bench '^//go:build long' . | xargs -n1 dirname | sort -u)
 test-ci:
 	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PLAIN)
@@ -162,7 +162,7 @@ SEED = 1
 mutants:
 	go run ./internal/mutants -n $(N) -seed $(SEED) $(PKG)
 
-# .errcheck lists calls whose errors may be ignored: writing to a buffer or to a client that may have left, and
+# .errcheck lists calls whose errors may be ignored, such as writing to a buffer or to a client that may have left, and
 # closing a file that was only read or is discarded.
 lint:
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted"; exit 1; }

@@ -9,8 +9,8 @@ GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 run:
 	go run ./cmd/sluice serve --upstream sample
 
-# Builds the static binary, bin/sluice, for GOOS and GOARCH. The same commit and version
-# of Go give the same bytes on every machine.
+# Builds the static binary, bin/sluice, for GOOS and GOARCH. The same commit and version of Go give the same bytes on
+# every machine.
 VERSION = $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null)
 COMMIT  = $(shell git rev-parse HEAD 2>/dev/null)
 BINARY  = bin/sluice

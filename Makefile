@@ -9,7 +9,8 @@ GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 run:
 	go run ./cmd/sluice serve --upstream sample
 
-# Builds the static binary, bin/sluice, for GOOS and GOARCH. The same commit gives the same bytes on every machine.
+# Builds the static binary, bin/sluice, for GOOS and GOARCH. The same commit and version of Go give the same bytes on
+# every machine.
 VERSION = $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null)
 COMMIT  = $(shell git rev-parse HEAD 2>/dev/null)
 BINARY  = bin/sluice
@@ -43,8 +44,8 @@ test:
 	$(call TESTSUM,raced) $(RACE) -vet=off -p 3 -timeout 20m $(RACED)
 
 # Runs, in short forms, what "make test" leaves out: the race detector over the packages in PLAIN, the tests named
-# TestLong, which have a build tag, and the tests of the other modules. Tests with databases or a proxy that take
-# long to install or build have separate targets: collations and traefik.
+# TestLong, which have a build tag, and tests of the modules bench and deploy/check. Tests with databases or a proxy
+# that take long to install or build have separate targets: collations and traefik. So has overload.
 LONG = $$(grep -rl --include='*_test.go' --exclude-dir=bench '^//go:build long' . | xargs -n1 dirname | sort -u)
 test-ci:
 	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PLAIN)
@@ -59,8 +60,8 @@ test-all: test test-ci leases collations ratelimit h2spec peers crash fleet trae
 tools:
 	@scripts/tools install
 
-# The following targets run tests in full that "make test-ci" runs in short forms. CONTRIBUTING.md has the time that
-# each takes.
+# The following targets run tests in full that "make test-ci" runs in short forms or not at all. CONTRIBUTING.md has
+# the time that each takes.
 IN_FULL = go test -tags long -count 1 -timeout 0 -v
 
 # Tests faults of the shared store under load. Run nothing else on the machine.
@@ -98,8 +99,8 @@ pictures:
 	cd bench && go run ./letpass ../docs
 	SLUICE_PICTURES=$(CURDIR)/docs $(IN_FULL) -run TestLongPictures ./cmd/e2e/console
 
-# Compares Envoy's rate limit service with envoyproxy/ratelimit, which it builds: with the same configurations and
-# histories, both must give the same answers.
+# Compares Sluice, as Envoy's rate limit service, with envoyproxy/ratelimit, which the test builds: with the same
+# configurations and histories, both must give the same answers.
 ratelimit:
 	SLUICE_RATELIMIT=1 $(IN_FULL) -race -run TestLongSameAsRatelimit ./cmd/internal/door/rls
 
@@ -112,8 +113,8 @@ STEPS = 1000000
 histories:
 	SLUICE_STEPS=$(STEPS) $(IN_FULL) -race -run 'TestLongHistories|Differential' ./redisstore ./memory
 
-# Runs the random tests with a new seed, and with POLICIES random policies. A test that fails prints its
-# SLUICE_SEED. All other targets always use the same seeds.
+# Runs random tests with a new seed, and with POLICIES random policies. A test that fails prints its SLUICE_SEED. All
+# other targets except differential always use the same seeds.
 POLICIES = 2000
 draws:
 	now=$$(date +%s%N) && SLUICE_SEED=$$now SLUICE_RANDOM_SEED=$$now SLUICE_RANDOM_POLICIES=$(POLICIES) SLUICE_TRIALS=40 \
@@ -161,7 +162,7 @@ SEED = 1
 mutants:
 	go run ./internal/mutants -n $(N) -seed $(SEED) $(PKG)
 
-# .errcheck lists calls whose errors may be ignored: writing to a buffer or to a client that may have left, and
+# .errcheck lists calls whose errors may be ignored, such as writing to a buffer or to a client that may have left, and
 # closing a file that was only read or is discarded.
 lint:
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted"; exit 1; }

@@ -116,7 +116,7 @@ func TestNote(t *testing.T) {
 	}
 }
 
-// Every figure is of a contender and a column that exist.
+// Every target is about a contender and a column that exist, and every note is about a target.
 func TestTargetsAreMeasured(t *testing.T) {
 	var rs results
 	for _, w := range append(varyingWorks(setting{}), steadyWorks()...) {
@@ -163,7 +163,7 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// The hostile lines are the same in every run, and the works count on as many.
+// The hostile lines are the same in every run, and as many as requested.
 func TestHostileLines(t *testing.T) {
 	var first, second bytes.Buffer
 	if err := errors.Join(hostileLines(&first, 25_000), hostileLines(&second, 25_000)); err != nil {

@@ -1,5 +1,5 @@
 // Command bench runs Sluice and its rivals on the same works, each in a separate process and interleaved over
-// several rounds, and writes RESULTS.md with its pictures.
+// several rounds, and prints a report. With -out it also writes the report to a file, with pictures.
 //
 //	go run . [-quick] [-rounds N] [-within TIME] [-only REGEXP] [-profile DIR] [-out FILE]
 package main
@@ -36,7 +36,7 @@ func main() {
 	var beConstant, beOK bool
 	flag.BoolVar(&beConstant, "constant", false, "be a net/http server that answers with a constant: LISTEN")
 	flag.BoolVar(&beOK, "grpc-ok", false, "be a grpc-go server that answers OK: LISTEN")
-	flag.BoolVar(&s.quick, "quick", false, "run one round of the most important works, and without Caddy")
+	flag.BoolVar(&s.quick, "quick", false, "run one round of the most important works, without Caddy and envoyproxy/ratelimit")
 	flag.StringVar(&s.profile, "profile", "", "write CPU profiles of the contenders to this `directory`")
 	flag.Parse()
 	switch {

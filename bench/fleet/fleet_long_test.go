@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestLongSimulation writes the tables and pictures with SLUICE_SIMULATION=write; else it tries a few, and
-// holds them to the limit.
+// TestLongSimulation writes the tables and pictures if SLUICE_SIMULATION is "write". Otherwise, it simulates a few
+// fleets. In both cases, it fails if a fleet exceeds the limit.
 func TestLongSimulation(t *testing.T) {
 	nodes, horizons := []int{2, 4}, []time.Duration{100 * time.Millisecond}
 	write := os.Getenv("SLUICE_SIMULATION") == "write"
@@ -35,11 +35,11 @@ func TestLongSimulation(t *testing.T) {
 				calls.values[i][j], under.values[i][j] = o.callsADecision(), o.under()
 			}
 		}
-		fmt.Fprintf(&text, "\n## Asked for %g times as often as the limit\n\n%s\n%s", demand, calls, under)
+		fmt.Fprintf(&text, "\n## Demand of %g times the limit\n\n%s\n%s", demand, calls, under)
 		if write {
 			for _, err := range []error{
-				calls.draw(fmt.Sprintf("../fleet-calls-%g.svg", demand), fmt.Sprintf("Calls of the shared store a decision, asked %g times the limit", demand)),
-				under.draw(fmt.Sprintf("../fleet-under-%g.svg", demand), fmt.Sprintf("Not admitted that one bucket would admit, asked %g times the limit", demand)),
+				calls.draw(fmt.Sprintf("../fleet-calls-%g.svg", demand), fmt.Sprintf("Calls to the shared store per decision, demand of %g times the limit", demand)),
+				under.draw(fmt.Sprintf("../fleet-under-%g.svg", demand), fmt.Sprintf("Denied although one bucket would admit it, demand of %g times the limit", demand)),
 			} {
 				if err != nil {
 					t.Fatal(err)
@@ -51,10 +51,10 @@ func TestLongSimulation(t *testing.T) {
 	text.WriteString(besideReal(t, write))
 	t.Log(text.String())
 	if write && !t.Failed() {
-		head := "# Fleets in virtual time\n\nMade by `make simulation`: the code of package lease itself, in so many processes, before one shared store that is " + trip.String() +
-			" away, in the virtual time of testing/synctest. One key of " + fmt.Sprint(rate) + " units a second is asked for at random times, each time in a random process. The horizon is a quarter of the time in which the burst drains. " +
-			"What is shown is of the " + lasts.String() + " after the first " + lasts.String() + ", in which the burst is used up. " +
-			"In none of them is anything over: the exact bucket admits everything that the fleet has admitted, at the times at which it did.\n"
+		head := "# Fleets in virtual time\n\nMade by `make simulation`: the code of package lease, in several processes that share one store, in the virtual time of testing/synctest. A call to the store takes " + trip.String() +
+			". The requests are for one key with a limit of " + fmt.Sprint(rate) + " units a second. They come at random times, each in a random process. The horizon is a quarter of the time in which the burst drains. " +
+			"The numbers are for " + lasts.String() + ", after a warm-up of " + lasts.String() + " that uses up the burst if the demand is above the limit. " +
+			"No fleet exceeds the limit: one exact bucket would admit every request that the fleet has admitted, at the same times.\n"
 		if err := os.WriteFile("../RESULTS-fleet.md", []byte(head+text.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ func (f fleet) simulate(t *testing.T) (o outcome) {
 	}, shared.calls.Load)
 }
 
-// Processes that lease let nothing pass that one bucket would not, and hardly less, with few calls.
+// Processes with leases admit no more than one exact bucket, not much less, and make few calls.
 func TestFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := fleet{3, 2_000, 100 * time.Millisecond, 2, time.Second}.simulate(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// besideReal asks gateways over one Redis for what it asks of simulated processes, and says how far what
-// they do lies apart: in full, or one of them in short.
+// besideReal sends the same requests to real gateways over one Redis and to simulated processes, and returns a text
+// about the differences. Without full, it runs only one of the combinations, for a short time.
 func besideReal(t *testing.T, full bool) string {
 	const rate = 1_000
 	nodes, horizons, demands, lasts := []int{2}, []time.Duration{250 * time.Millisecond}, []float64{2}, time.Second
@@ -28,8 +28,8 @@ func besideReal(t *testing.T, full bool) string {
 		nodes, horizons, demands, lasts = []int{2, 4}, []time.Duration{25 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond}, []float64{1, 2}, 8*time.Second
 	}
 	var rows strings.Builder
-	fewest, most := math.Inf(1), math.Inf(-1) // calls of gateways for one that is simulated
-	var apart float64                         // under, at most
+	fewest, most := math.Inf(1), math.Inf(-1) // calls of the gateways per simulated call
+	var apart float64                         // the largest difference of under, in percentage points
 	for _, demand := range demands {
 		for _, n := range nodes {
 			for _, h := range horizons {
@@ -48,11 +48,11 @@ func besideReal(t *testing.T, full bool) string {
 			}
 		}
 	}
-	return fmt.Sprintf("\n## Beside gateways\n\n"+
-		"The same of `sluice serve`, in so many processes before one Redis, asked by HTTP at the times at which simulated processes are asked, on a machine of %d cores that has the client, too. "+
-		"One key of %d units a second, watched for %v after the first %v. Calls are those of the script that takes, as Redis has counted them.\n\n"+
-		"| processes | horizon | asked a second | calls a decision, simulated | gateways | under, %%, simulated | gateways |\n|---|---|---|---|---|---|---|\n%s\n"+
-		"For each call that is simulated, gateways make between %.2f and %.2f. What is not admitted lies at most %.2g %% of what one bucket admits apart.\n", runtime.NumCPU(), rate, lasts, lasts, &rows, fewest, most, apart)
+	return fmt.Sprintf("\n## Compared with real gateways\n\n"+
+		"The same with `sluice serve`, in several processes over one Redis. The gateways get HTTP requests at the times of the simulated requests, on a machine with %d cores on which the client runs, too. "+
+		"The requests are for one key with a limit of %d units a second, for %v after a warm-up of %v. Calls are runs of the script that takes units, as counted by Redis.\n\n"+
+		"| processes | horizon | requests a second | calls a decision, simulated | gateways | under, %%, simulated | gateways |\n|---|---|---|---|---|---|---|\n%s\n"+
+		"For each simulated call, the gateways make between %.2f and %.2f calls. The values of \"under\" differ by at most %.2g percentage points.\n", runtime.NumCPU(), rate, lasts, lasts, &rows, fewest, most, apart)
 }
 
 var scripts = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)

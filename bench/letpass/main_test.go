@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What the document shows is what the algorithms do.
+// The table and the pictures in docs are those that the algorithms produce now.
 func TestUpToDate(t *testing.T) {
 	const docs = "../../docs"
 	dir := t.TempDir()

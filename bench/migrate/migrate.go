@@ -1,4 +1,4 @@
-// Package migrate has the code of its README.md, before and after each migration, so that it is compiled and
+// Package migrate has the code of docs/migrating.md, before and after each migration, so that it is compiled and
 // tested.
 package migrate
 

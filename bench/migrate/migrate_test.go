@@ -36,8 +36,8 @@ func passed(t *testing.T, make func(http.Handler) (http.Handler, error)) (n int)
 	return n
 }
 
-// Of eight requests five pass, before and after. The others' windows may end while they are
-// counted, which ours do not on the clock of a bubble.
+// With Sluice, exactly five of eight requests pass. With the other limiters, at least five pass, because a window may
+// end during the test; Sluice runs in a bubble, whose clock stands still.
 func TestHandlers(t *testing.T) {
 	for name, pair := range map[string][2]func(http.Handler) (http.Handler, error){
 		"x/time/rate": {fromTimeRate, insteadOfTimeRate},
@@ -86,7 +86,7 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-// The code of docs/migrating.md is that of this package, whatever its indentation.
+// The code in docs/migrating.md is in this package. Its indentation may differ.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/migrating.md")
 	if err != nil {

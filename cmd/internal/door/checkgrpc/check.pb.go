@@ -286,7 +286,8 @@ type HttpRequest struct {
 	Host    string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	Path    string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"` // path and query, escaped as the client sent them
 	Headers []*Header              `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty"`
-	// The address of the connection. If it is a trusted proxy of the policy, the client's address is read from headers.
+	// The address of the connection, without a port. If it is a trusted proxy of the policy, the client's address is
+	// read from headers.
 	Client        string            `protobuf:"bytes,5,opt,name=client,proto3" json:"client,omitempty"`
 	Attributes    map[string]string `protobuf:"bytes,6,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // values for key parts attr:NAME
 	Body          []byte            `protobuf:"bytes,7,opt,name=body,proto3" json:"body,omitempty"`                                                                                       // for rules that read the body

@@ -36,8 +36,8 @@ const (
 type ChecksClient interface {
 	// Decide one check. An invalid check is not charged, and the call fails with INVALID_ARGUMENT and a reason.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
-	// Decide batches of independent checks. Each batch is one call to the store, and gets one response; the responses
-	// come in the order of the batches. You can send more batches before the first response arrives.
+	// Decide batches of independent checks. If possible, a batch is one call to the store. Each batch gets one response;
+	// the responses come in the order of the batches. You can send more batches before the first response arrives.
 	CheckStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CheckBatch, CheckBatchResponse], error)
 	// Report that a request is still running, so that it keeps its permit of a rule with in_flight. Call Hold every few
 	// seconds: a permit expires 10 s after it was taken or last held. So the permit of a crashed caller blocks other
@@ -50,7 +50,8 @@ type ChecksClient interface {
 	// Report the outcome of a request that a check allowed, for rules whose count or cost depends on the outcome. The
 	// units of a request that does not count are refunded. If the outcome contains the cost, the difference from the
 	// estimate is charged or refunded. Call Settle only once for a request. The call fails with INVALID_ARGUMENT if the
-	// request was not charged, and with UNAVAILABLE if the store is unavailable.
+	// policy cannot have charged the request, for example because a rule blocks it, and with UNAVAILABLE if the store is
+	// unavailable. Settle cannot tell whether a limit denied the request: do not settle a denied one.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
 }
 
@@ -121,8 +122,8 @@ func (c *checksClient) Settle(ctx context.Context, in *SettleRequest, opts ...gr
 type ChecksServer interface {
 	// Decide one check. An invalid check is not charged, and the call fails with INVALID_ARGUMENT and a reason.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
-	// Decide batches of independent checks. Each batch is one call to the store, and gets one response; the responses
-	// come in the order of the batches. You can send more batches before the first response arrives.
+	// Decide batches of independent checks. If possible, a batch is one call to the store. Each batch gets one response;
+	// the responses come in the order of the batches. You can send more batches before the first response arrives.
 	CheckStream(grpc.BidiStreamingServer[CheckBatch, CheckBatchResponse]) error
 	// Report that a request is still running, so that it keeps its permit of a rule with in_flight. Call Hold every few
 	// seconds: a permit expires 10 s after it was taken or last held. So the permit of a crashed caller blocks other
@@ -135,7 +136,8 @@ type ChecksServer interface {
 	// Report the outcome of a request that a check allowed, for rules whose count or cost depends on the outcome. The
 	// units of a request that does not count are refunded. If the outcome contains the cost, the difference from the
 	// estimate is charged or refunded. Call Settle only once for a request. The call fails with INVALID_ARGUMENT if the
-	// request was not charged, and with UNAVAILABLE if the store is unavailable.
+	// policy cannot have charged the request, for example because a rule blocks it, and with UNAVAILABLE if the store is
+	// unavailable. Settle cannot tell whether a limit denied the request: do not settle a denied one.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
 	mustEmbedUnimplementedChecksServer()
 }

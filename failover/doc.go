@@ -19,7 +19,7 @@
 //
 // A shared store that answers is healthy, even if it cannot read the value of a key: see [Unreadable]. The charges
 // of that key are decided by their OnError, as in an outage. The store decides the other charges of the Take. No
-// circuit breaker opens. The log names at most ten such keys a minute.
+// circuit breaker opens. The log gets at most ten lines a minute about such keys.
 //
 // During an outage, charges that give back are always allowed, and go to the fallback. Units taken before the outage are
 // not given back in the shared store.

@@ -2,8 +2,8 @@
 // fallback. It imports package sluice.
 //
 // A [Store] keeps a bucket or a window in 16 bytes a key, in tables without pointers. It starts small and grows
-// with the keys in use, up to its bound. When a sixteenth of the memory is in use, new keys replace states that
-// have drained. So a Store needs no background work, and need not be closed.
+// with the keys in use, up to its bound. Once the tables have a sixteenth of their largest size, new keys replace
+// states that have drained. So a Store needs no background work, and need not be closed.
 //
 // At the bound, a new key evicts another one: a key that has used about the smallest fraction of its limit. Keys
 // may count as equal if their fractions differ by less than a factor of two. Of equal keys, the one that was least

@@ -175,7 +175,7 @@ const maxTime = 1 << 52
 
 var (
 	errTime = errors.New("memory: the time is not between 1970 and 2112, in microseconds since the Unix epoch")
-	errPlan = errors.New("memory: a charge has no plan, or one that was not made by sluice.NewPlan")
+	errPlan = errors.New("memory: a charge has no plan, or one that no function of package sluice has made")
 )
 
 // own stands for the time of the store's own clock. The clock is read after the states: if it were read before,

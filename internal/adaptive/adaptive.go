@@ -56,7 +56,7 @@ type Outcome uint8
 
 const (
 	OK        Outcome = iota
-	Failed            // status 502, 503, 504 or 529, or no answer; the time of a failure is not a latency
+	Failed            // status 502, 503, 504 or 529, or no answer; a fast failure is not a sample of the latency
 	Abandoned         // the client left before the head came: the latency would have been longer
 )
 

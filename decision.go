@@ -7,7 +7,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Never is the RetryAfter of a cost that can never fit, because the cost is above the plan's capacity.
+// Never is the RetryAfter of a cost that can never fit: a cost above the plan's capacity or, for permits and distinct
+// values, above 1.
 const Never time.Duration = math.MaxInt64
 
 // Decision is the answer to a charge, as [Plan.Decide] derives it from the store's [Receipt].

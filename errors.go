@@ -8,8 +8,8 @@ import (
 
 var (
 	// ErrUsage is matched by the errors of calls that are wrong in themselves, whatever the store has counted: a
-	// cost below 1, an invalid limit, or charges that break the contract of [Store.Take]. Retrying such a call does
-	// not help.
+	// cost below 1, an invalid limit of a [Limiter], or charges that break the contract of [Store.Take]. Retrying
+	// such a call does not help.
 	ErrUsage = errors.New("sluice: the call is wrong")
 
 	// ErrDuplicateCharge is returned for a Take that charges the same state twice. It matches ErrUsage.
@@ -18,8 +18,8 @@ var (
 	// ErrNever is returned by [Limiter.Wait] for a cost above the capacity of the limit.
 	ErrNever = errors.New("sluice: the cost is above the limit's capacity and can never fit")
 
-	// ErrTooLong is returned by [Limiter.Wait] when the context would end before the units fit. It
-	// matches [context.DeadlineExceeded] too.
+	// ErrTooLong is returned by [Limiter.Wait] when the context would end before the units fit or, in a
+	// [LeakyBucket], before their turn. It matches [context.DeadlineExceeded] too.
 	ErrTooLong = fmt.Errorf("sluice: the context ends before the units would fit: %w", context.DeadlineExceeded)
 )
 

@@ -21,8 +21,9 @@ type Limiter struct {
 	// Consistency is how exactly the limiter counts across the processes that share the store. Stores from
 	// stores.Open and of packages lease and synced use it; all others count exactly. Set it before the first use.
 	Consistency Consistency
-	// Lock, from [Penalty.Plan], locks out a key that exceeds a limit: each Take that does not fit,
-	// including those that Wait makes, is an offence, and Reset lifts the penalty. Set it before the first use.
+	// Lock, from [Penalty.Plan], locks out a key that exceeds a limit: each Take that does not fit, including those
+	// that Wait makes, is an offence, unless a penalty of the key is already in force. Reset lifts the penalty. Set
+	// Lock before the first use.
 	Lock *Plan
 
 	store  Store

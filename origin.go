@@ -24,5 +24,6 @@ var originNames = [...]string{ByStore: "store", ByDenyCache: "deny_cache", ByLea
 // String returns a word for logs: "store", "deny_cache", "lease", "sync", "local_share" or "on_error".
 func (o Origin) String() string { return originNames[min(o, ByOnError)] }
 
-// Degraded reports whether the decision was made without the shared store.
+// Degraded reports whether the decision was made without the shared store because the store does not answer. It is
+// false for decisions from a deny cache, a lease or synced counts.
 func (o Origin) Degraded() bool { return o >= ByLocalShare }

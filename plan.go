@@ -62,9 +62,10 @@ func NewDistinct(l Limit) (*Plan, error) {
 // NewOnce returns a plan that charges a repeated request only once. To use it, add a charge of this plan to the
 // Take: its Cost is 1, its Key identifies the request, and it stands before the charges of penalties. The plan has
 // room for one unit within the given time. If the charge does not fit, the Take is a repeat: an earlier Take with
-// the same Key has committed its charges. A repeat changes nothing, and is not an offence (see [Offends]). A store
-// that runs out of memory evicts such a charge before any limit. While a shared store is unavailable, only the
-// instance that allowed a request recognizes a repeat of it.
+// the same Key has committed its charges. A repeat changes nothing, and is not an offence (see [Offends]). If a
+// memory store is full, it evicts such a charge like the count of a limit that is hardly used. While a shared store
+// is unavailable, only the instance that allowed a request recognizes a repeat of it, and only if the charge has the
+// OnError [Local].
 func NewOnce(within time.Duration) (*Plan, error) {
 	p, err := NewPlan(Limit{Count: 1, Period: within})
 	if err != nil {

@@ -22,7 +22,8 @@ type Charge struct {
 	// has passed. Its Cost is above 0. Receipt.Fits reports whether the charge fits, as for any other charge. If it
 	// does not fit, only as many units are committed as the plan's Most has room for; Most may include a debt (see
 	// [Plan.WithMost]). Receipt.Cut is the number of units that were not committed. The charge never refuses its
-	// Take, but if another charge does, it is not committed. Penalties and permits ignore Owe.
+	// Take, but if another charge does, it is not committed. Charges of penalties, permits and distinct values that
+	// do not fit are not committed even with Owe.
 	Owe bool
 	// OnError decides this charge if the shared store is unavailable. Stores that cannot fail over ignore it.
 	OnError OnError

@@ -116,7 +116,7 @@ func (t *Turns) settle(ctx context.Context, store Store, charges []Charge, recei
 		}
 		return err
 	}
-	var late []int // indexes of charges with a turn in the past
+	var late []int // indexes of charges without a turn that is still valid
 	for i := range all {
 		if at := all[i].charge; !t.confirm(all[i].turn, &charges[at], &receipts[at]) {
 			late = append(late, at)
@@ -150,7 +150,7 @@ func (t *Turns) confirm(turn turns.Turn, c *Charge, r *Receipt) bool {
 }
 
 // retake takes the charges at the indexes late, for which an admitted Take has only peeked, together with the
-// penalties of their keys. If they do not fit, it undoes the other charges.
+// penalties of their keys. If they do not fit, or the store fails, it undoes the other charges.
 func (t *Turns) retake(ctx context.Context, store Store, charges []Charge, receipts []Receipt, late []int) error {
 	indexes := late
 	for i := range charges {

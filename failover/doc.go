@@ -19,7 +19,7 @@
 //
 // A shared store that answers is healthy, even if it cannot read the value of a key: see [Unreadable]. The charges
 // of that key are decided by their OnError, as in an outage. The store decides the other charges of the Take. No
-// circuit breaker opens. The log names at most ten such keys a minute.
+// circuit breaker opens. The log gets at most ten lines a minute about such keys.
 //
 // During an outage, charges that give back are always allowed, and go to the fallback. Units taken before the outage are
 // not given back in the shared store.
@@ -51,9 +51,9 @@
 //
 // Charges in several slots of a cluster are taken slot by slot within one deadline: charges in three slots take
 // three round trips. If the masters are far away, keep the keys of a decision together by a common hash tag
-// ("together" in a policy), or set a longer deadline. Decisions that reach the deadline in this way do not open a
-// circuit, because each master answers in time. So every such decision waits for the whole deadline, and is then
-// made locally.
+// ("together" in a policy), or set a longer deadline. If the slots belong to several masters, decisions that reach the
+// deadline in this way do not open a circuit, because each master answers in time. So every such decision waits for
+// the whole deadline, and is then made locally.
 //
 // # The local allowance
 //
@@ -79,9 +79,9 @@
 // anything given back for a request that Deny denied after a lost or late answer, although the shared store may
 // have counted the request. Normally, each outage starts a new allowance. But if every answer for a key is lost, the
 // key keeps its allowance until the shared store has answered for it, because each new allowance would allow another
-// burst. A debt is not sent again if the answer to it was lost. At most 65,536 keys are kept. Further keys
-// are limited, too, but start with a full allowance and are not written back. Allowances and debts are lost when
-// the process ends.
+// burst. A debt is not sent again if the answer to it was lost. At most 65,536 keys of up to 1,024 bytes are kept. All
+// other keys are limited, too, but start with a full allowance and are not written back. Allowances and debts are lost
+// when the process ends.
 //
 // A penalty ([kernel.Lock]) cannot be divided: during an outage, each instance imposes penalties for offences
 // against its own allowance, and does not exchange them with the shared store. So a key that is locked in the

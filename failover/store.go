@@ -29,7 +29,8 @@ type Config struct {
 	// Local is the fallback. Its Take is called under a lock and has to return at once. Do not charge this store in
 	// any other way. Nil means a new memory store.
 	Local sluice.Store
-	// Logger gets one line for each change of state. Nil means [slog.Default].
+	// Logger gets one line for each change of state, and warnings about unreadable keys and failed heartbeats. Nil means
+	// [slog.Default].
 	Logger *slog.Logger
 	// OnCall, if not nil, is called after each call to the shared store with the duration and the error of the
 	// call, on the goroutine of the caller, which waits for OnCall to return. It is not called for decisions from
@@ -252,8 +253,8 @@ func (s *Store) failed(shards []*shard, err error) {
 	}
 }
 
-// usable reports whether to call the shared store. It returns true if every shard is in use, and no key has a debt
-// that must be written back first.
+// usable reports whether to call the shared store. It returns true if every shard is in use and, while one of them is
+// settling, no key has a debt that must be written back first.
 func (s *Store) usable(shards []*shard, charges []sluice.Charge) bool {
 	settling := false
 	for _, h := range shards {

@@ -120,8 +120,8 @@ const (
 	maxComplaints = 10 // in that time
 )
 
-// complaints limits the log lines about unreadable keys to one for each key, and to maxComplaints, in each
-// complainEvery.
+// complaints limits the log lines about unreadable keys: in each complainEvery, it lets a line pass only once, and at
+// most maxComplaints lines.
 type complaints struct {
 	mu      sync.Mutex
 	began   time.Time

@@ -32,8 +32,8 @@ func (e MissingError) Error() string { return "the request lacks " + string(e) }
 // and not for each request, or use [sluice.Limiter.With].
 //
 // If choose returns a [MissingError], the request is answered with 400 and a body that names what is missing. After
-// any other error, the request is answered with 503 and the error is logged. To let such requests pass, return an
-// empty Choice and no error.
+// any other error, the request is answered with 503, and the error is logged, at most once a second. To let such
+// requests pass, return an empty Choice and no error.
 func LimitBy(choose func(*http.Request) (Choice, error)) func(http.Handler) http.Handler {
 	return Config{}.LimitBy(choose)
 }

@@ -15,9 +15,9 @@
 //
 // # Responses
 //
-// By default, every response to a counted request has the fields RateLimit-Policy, RateLimit and three X-RateLimit
-// fields. They are set before the handler runs. Denied requests are answered with one of these statuses, with a
-// body in JSON or text, and with Retry-After if the request may succeed later:
+// By default, every response to a request that an enforced limit has counted has the fields RateLimit-Policy,
+// RateLimit and three X-RateLimit fields. They are set before the handler runs. Denied requests are answered with one
+// of these statuses, with a body in JSON or text, and with Retry-After if the request may succeed later:
 //
 //   - 429: a limit is exceeded.
 //   - 503: the store does not answer and on_error is deny, the upstream is overloaded, or the process has no memory

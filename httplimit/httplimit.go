@@ -62,8 +62,8 @@ type Config struct {
 	// it also has the limits that apply to such a request. Rules that use the query or the body are left out. A
 	// blocked client gets 403. If QuotaPath is empty, no path is answered like this.
 	QuotaPath string
-	// Logger gets a line when the store becomes unavailable, when it is available again, and for other warnings.
-	// Nil means slog.Default().
+	// Logger gets a line when the store becomes unavailable, when it is available again (unless the store is a
+	// failover.Store, which logs this itself), and for other warnings. Nil means slog.Default().
 	Logger *slog.Logger
 }
 

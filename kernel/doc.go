@@ -16,7 +16,7 @@
 //
 // [Log] and [Permits] have Step methods of their own. Package storetest tests the rest of a store's contract.
 //
-// Time is an argument, in microseconds since the Unix epoch. Every quantity of a plan stays below 2^51, so that
+// Time is an argument, in microseconds since the Unix epoch. Every quantity of a plan is at most 2^51, so that
 // sums and differences stay below 2^53. Integers below 2^53 are exact in doubles, too, so scripts can use them, for
 // example the Lua script of package redisstore. This package uses no floats, and reads no clock. Of its types that
 // change, only [Siblings] is safe for concurrent use.

@@ -20,7 +20,7 @@ func NewLock(l Lockout) Plan {
 
 // stepLock is the step of the lock kernel. In a state, Tick is the end of the penalty, Used is the number of
 // penalties in a row, and Prev is the time when the penalties are forgotten. stepLock changes the state only for a
-// negative cost, or if the clock has stepped back. [Plan.Offend] changes it for offences.
+// negative cost, or if the end of the penalty is too far ahead: see locked. [Plan.Offend] changes it for offences.
 func (p *Plan) stepLock(s State, now, cost int64, r *Receipt) State {
 	if cost < 0 {
 		*r = Receipt{Now: now, Fits: true}
@@ -51,9 +51,9 @@ func (p *Plan) Offend(s State, now int64, r *Receipt) State {
 	return s
 }
 
-// locked returns s as of the time now: the empty state if the penalties are forgotten. If the clock has stepped
-// back so far that the end is more than twice the penalty's length ahead, locked moves the end back as well, and
-// the result moved is true.
+// locked returns s as of the time now: the empty state if the penalties are forgotten. If the end is more than twice
+// the penalty's length ahead, because the clock has stepped back or the plan now has shorter penalties, locked moves
+// the end back, and the result moved is true.
 func (p *Plan) locked(s State, now int64) (_ State, moved bool) {
 	if s.Used == 0 || now >= s.Prev {
 		return State{}, false

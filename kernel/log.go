@@ -125,8 +125,8 @@ type view struct {
 	used   int64
 }
 
-// at returns the log at a moment. If the clock has stepped back by less than a span, time stands still at the
-// newest unit.
+// at returns the log at a moment. If the clock has stepped back by at most a span, time stands still at the newest
+// unit.
 func (l *Log) at(p *Plan, micros int64) view {
 	v := view{Log: l, p: p, micros: micros, now: p.Ticks(micros)}
 	newest, any := l.newest()

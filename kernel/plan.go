@@ -49,7 +49,7 @@ const (
 	maxCoarse   = 1<<32 - 1 // the largest count in four bytes
 )
 
-// Every quantity of a plan stays below maxExact, so that sums and differences stay below 2^53, and Lua's numbers hold
+// Every quantity of a plan is at most maxExact, so that sums and differences stay below 2^53, and Lua's numbers hold
 // them as exactly as int64 does. The exception is the largest level of a plan that [Plan.Raised] has raised: see
 // maxLevel.
 const maxExact = 1 << 51
@@ -102,9 +102,9 @@ type Plan struct {
 	MonthDay int
 	// Queue means that a meter gives turns: an admitted charge waits until the level beneath its units has drained.
 	Queue bool
-	// Once marks a plan of NewOnce in package sluice. Of all Takes within a Span that charge such a plan for the
-	// same key, only one is committed. Later ones are repeats: they change nothing, and do not count as offences
-	// that start a penalty.
+	// Once marks a plan of NewOnce in package sluice, a meter with room for one unit. Until this unit has drained,
+	// further Takes that charge the plan for the same key are repeats: they change nothing, and do not count as
+	// offences that start a penalty.
 	Once bool
 	// Lockout has the settings of a [Lock]. All locks share a fingerprint, because their states have the same
 	// meaning.

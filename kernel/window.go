@@ -37,9 +37,9 @@ func (p *Plan) windowTick(now int64) int64 {
 	return p.Ticks(now)
 }
 
-// rolled returns s as of the given tick. If the clock has stepped back by less than a window, time stands still at
-// the beginning of the window of s. If it has stepped back further, the counts move to the clock's window, and the
-// result moved is true. If they did not, a key would wait for as long as the clock has jumped.
+// rolled returns s as of the given tick. If the clock has stepped back to the window before the window of s, time
+// stands still at the beginning of the window of s. If it has stepped back further, the counts move to the clock's
+// window, and the result moved is true. If they did not, a key would wait for as long as the clock has jumped.
 func (p *Plan) rolled(s State, tick int64) (w State, moved bool) {
 	n := tick / p.Span
 	empty := s.Used == 0 && s.Prev == 0

@@ -101,9 +101,10 @@
 // A lease starts when a process has requested 8 units of a key in a quarter of a second, and at a rate of at least
 // three units in a horizon. The limit must allow at least four units in a horizon. With a small burst, the horizon
 // is short. If many processes share such a limit, each requests too few units in a horizon for a lease. A larger
-// burst makes the horizon longer. The lease ends when the process requests fewer than 8 units of a bucket in a
-// horizon, or fewer than 4 while the bucket is less than half full. A charge of more than a quarter of the units
-// that pass in a horizon goes to the store. A process leases at most 4,096 keys at a time. A charge that gives back,
+// burst makes the horizon longer. No further units of a bucket are reserved while the process requests fewer than 8 of
+// them in a horizon, or fewer than 4 if the bucket is less than half full. The lease ends when the process requests
+// nothing for a second, or fewer than 2 units in a horizon. A charge of more than a quarter of the units that pass in a
+// horizon goes to the store. A process leases at most 4,096 keys at a time. A charge that gives back,
 // or resets, ends the lease of its key in this process, and the reserved units of the lease are lost. So do not
 // lease keys with frequent refunds; a policy that does so is rejected.
 //

@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// takeFast takes one charge from a state in a cell, without the lock. It does nothing and reports false if the
-// state is missing, if the cost depends on the time, or if the cost is owed.
+// takeFast takes one charge from a state in a cell, without the lock. It does nothing and reports false if no cell has
+// the state, if the next state does not fit in a cell, if the cost depends on the time, or if the cost is owed.
 func (s *Store) takeFast(now int64, hash uint64, c *sluice.Charge, r *sluice.Receipt) bool {
 	cost := c.Cost
 	l := s.plans.find(c.Plan)

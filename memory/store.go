@@ -2,8 +2,8 @@
 // fallback. It imports package sluice.
 //
 // A [Store] keeps a bucket or a window in 16 bytes a key, in tables without pointers. It starts small and grows
-// with the keys in use, up to its bound. When a sixteenth of the memory is in use, new keys replace states that
-// have drained. So a Store needs no background work, and need not be closed.
+// with the keys in use, up to its bound. Once the tables have a sixteenth of their largest size, new keys replace
+// states that have drained. So a Store needs no background work, and need not be closed.
 //
 // At the bound, a new key evicts another one: a key that has used about the smallest fraction of its limit. Keys
 // may count as equal if their fractions differ by less than a factor of two. Of equal keys, the one that was least
@@ -175,7 +175,7 @@ const maxTime = 1 << 52
 
 var (
 	errTime = errors.New("memory: the time is not between 1970 and 2112, in microseconds since the Unix epoch")
-	errPlan = errors.New("memory: a charge has no plan, or one that was not made by sluice.NewPlan")
+	errPlan = errors.New("memory: a charge has no plan, or one that no function of package sluice has made")
 )
 
 // own stands for the time of the store's own clock. The clock is read after the states: if it were read before,

@@ -14,7 +14,7 @@ type stripe struct {
 	tables   *tables // contain the buckets
 	overflow *overflowTable
 	number   uint32
-	stuck    bool // displace found no free cell, and will find none until the table grows
+	stuck    bool // displace found no free cell, and does not search again until the table grows
 }
 
 func (st *stripe) size() uint32 { return st.tables.size(uint64(st.number)).buckets() }

@@ -59,8 +59,8 @@ func (c Config) prefix() string {
 //
 // The schemes rediss, rediss-cluster and rediss-sentinel use TLS. Their parameters are ca, cert and key (PEM files
 // with the trusted certificates, a client certificate, and its private key), and server_name (the name in the
-// server's certificate, if it differs from the host). All schemes have the parameters prefix, hash_key (a file with
-// the HashKey), sentinel_user and sentinel_password.
+// server's certificate, if it differs from the host). All schemes have the parameters db (the database), prefix,
+// hash_key (a file with the HashKey), sentinel_user and sentinel_password.
 //
 // Escape special characters, such as "@" as %40 and "/" as %2F. Errors contain no part of the URL, because it may
 // have secrets in unexpected places.

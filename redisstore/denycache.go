@@ -157,8 +157,8 @@ func worthCaching(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return givesBack(charges) || !sluice.Admitted(charges, receipts)
 }
 
-// forget makes the states of charges that give units back unknown for a second. It is called before the request is
-// sent and again after its answer, because older answers may arrive in between.
+// forget makes the states of all charges unknown for a second if any of them gives units back. It is called before the
+// request is sent and again after its answer, because older answers may arrive in between.
 func (d *denyCache) forget(charges []sluice.Charge) {
 	if !givesBack(charges) {
 		return
@@ -191,8 +191,8 @@ func (d *denyCache) makeTable() {
 	}
 }
 
-// givesBack reports whether charges give units back to a state that may deny from memory. Permits in flight never
-// do.
+// givesBack reports whether charges give units back to a state that may deny from memory. Permits in flight and
+// distinct values never do.
 func givesBack(charges []sluice.Charge) bool {
 	for i := range charges {
 		if charges[i].Cost < 0 && !charges[i].Plan.Kernel.Permits() {

@@ -25,9 +25,10 @@ func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 	return false, failed
 }
 
-// Kept returns the longest times for which the server keeps a key of p: whenNew is for a key that has used one
-// unit, and whenUsedUp is for a key that has used all of its units. On a full server with volatile-ttl,
-// new keys of a plan A evict used-up keys of a plan B if whenNew of A is longer than whenUsedUp of B.
+// Kept returns the longest times for which the server keeps a key of p, without the rounding of expiries (see "Keys"
+// in the package's documentation): whenNew is for a key that has used one unit, and whenUsedUp is for a key that has
+// used all of its units. On a full server with volatile-ttl, new keys of a plan A evict used-up keys of a plan B if
+// whenNew of A is longer than whenUsedUp of B. For a penalty, both are 0.
 func Kept(p *sluice.Plan) (whenNew, whenUsedUp time.Duration) {
 	switch {
 	case p.Kernel == kernel.Meter:

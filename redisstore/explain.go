@@ -49,10 +49,10 @@ func (c Config) hint(e *Error, probe bool) string {
 	return ""
 }
 
-// These are the permissions that the user needs: for the script, for the heartbeat, and to inspect the server. INFO
-// and CONFIG GET are only for [Store.Dangers]; ZCOUNT, ZSCORE and ZRANGEBYSCORE are for permits. Without PUBLISH
-// and SUBSCRIBE, resets are noticed later. The commands in the last line are for [Store.Post] and [Store.Posted],
-// and ZREM also for permits.
+// These are the permissions that the user needs: for the script, for the heartbeat, and to inspect the server. CONFIG
+// GET is only for [Store.Dangers], and INFO also for [Store.EvictsByExpiry]. ZCOUNT and ZSCORE are for permits,
+// ZRANGEBYSCORE for permits and posts. Without PUBLISH and SUBSCRIBE, resets are noticed later. The commands in the
+// last line are for [Store.Post] and [Store.Posted], and ZREM also for permits.
 const (
 	commands = "+eval +evalsha +script|load +ping +hello +info +config|get +time " +
 		"+get +mget +set +del +incrby +getrange +setrange +strlen +append +pexpireat " +

@@ -19,8 +19,8 @@ const (
 	callFor = 5 * time.Second
 )
 
-// Open connects to the server at a URL (see [ParseURL] for the forms). It takes at most five seconds, and its
-// errors name the setting to change.
+// Open connects to the server at a URL (see [ParseURL] for the forms). It takes about five seconds at most. If the
+// settings are wrong, its error names the one to change.
 func Open(ctx context.Context, url string) (*Store, error) {
 	c, err := ParseURL(url)
 	if err != nil {
@@ -29,8 +29,8 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	return c.Open(ctx)
 }
 
-// Open connects to the server. It takes at most five seconds. The error is an [*Error]. Its kind is Misconfigured
-// if another attempt with the same settings would fail, too.
+// Open connects to the server. It takes about five seconds at most. The error is an [*Error]. Its kind is
+// Misconfigured if another attempt with the same settings would fail, too.
 func (c Config) Open(ctx context.Context) (*Store, error) {
 	if err := c.check(); err != nil {
 		return nil, err

@@ -20,7 +20,8 @@ const (
 	publishTryFor = publishFor / 4
 	// subscribeFor is the timeout for the server's confirmation of a subscription.
 	subscribeFor = 2 * time.Second
-	// After a subscription was lost or refused, listen tries again after a pause, which doubles.
+	// After a subscription was lost or refused, listen tries again after a random time, from half to one and a half of a
+	// pause, which doubles up to longestPause.
 	shortestPause = 50 * time.Millisecond
 	longestPause  = 30 * time.Second
 	// Refunds are gathered before they are published, so that a process sends at most 20 messages a second, and

@@ -68,11 +68,12 @@
 --   lock    "end:count:forgotten"
 --   in flight, distinct  a sorted set: the number of each permit, with the time when it expires
 --
--- A key expires when its state has become empty, rounded up to the grid, so that most writes leave
--- the expiry unchanged. The state of a window or log stays longer if more than half of the limit is
--- used, so that volatile-ttl evicts it after the others: a window by its grid, a log by its span. (A
--- fuller bucket drains later in any case.) The grid of a meter depends on its burst, which can
--- change. So a minus before t shows that the grid is the coarse one.
+-- A key expires when its state has become empty. For a meter or a log, this time is rounded up to
+-- the grid, so that most writes leave the expiry unchanged. A sorted set expires a span after its last
+-- permit. The state of a window or log stays longer if more than half of the limit is used, so that
+-- volatile-ttl evicts it after the others: a window by its grid, a log by its span. (A fuller bucket
+-- drains later in any case.) The grid of a meter depends on its burst, which can change. So a minus
+-- before t shows that the grid is the coarse one.
 --
 -- All numbers are integers below 2^53, for which a - a % b and a / b are exact. A product that is not
 -- exact is only compared: it is too large with or without the rounding.

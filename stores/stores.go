@@ -68,9 +68,9 @@ type Store struct {
 }
 
 // Open opens the store that a URL names (see [redisstore.ParseURL] for the forms), or, with the word [Memory], a
-// memory store. It takes at most five seconds. If a shared store cannot be reached, Open returns an error only with
-// Required; otherwise, the Store tries again in the background. For settings that can never work, the error suggests
-// a change. Close the store when done.
+// memory store. It takes about five seconds at most. If a shared store cannot be reached, Open returns an error only
+// with Required; otherwise, the Store tries again in the background. For settings that can never work, the error
+// suggests a change. Close the store when done.
 func Open(ctx context.Context, url string, c Config) (*Store, error) {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	local := c.Memory.New()

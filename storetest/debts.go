@@ -216,8 +216,8 @@ func testManyBursts(t *testing.T, store TimedStore) {
 	}
 }
 
-// testDebts makes requests for an hour. Each request costs more than its first charge, and the rest of the cost is
-// charged afterwards.
+// testDebts makes requests for an hour. Three of four requests cost more than their first charge, and the rest of the
+// cost is charged afterwards.
 func testDebts(t *testing.T, store TimedStore) {
 	for _, count := range []int64{500, 5000} {
 		each(t, sluice.Limit{Count: count, Period: time.Minute}, func(t *testing.T, p *sluice.Plan) {

@@ -12,10 +12,10 @@ import (
 
 // Differential makes the same random history in two stores; the parameter steps is the number of its Takes. It
 // fails at the first receipt that differs between the stores, and prints the history of that receipt's key. The
-// same seed gives the same history. The history has Takes of one to eight charges with all algorithms, refunds,
-// shadows and peeks, clocks that step and jump both ways, periods from a microsecond to thirty days, calendar
-// months, penalties, permits in flight, distinct values, refunds that come too late, and limits that change while
-// they are in use. A store may forget a state that has drained. If the clock then steps back, Differential accepts
+// same seed gives the same history. The history has Takes of up to eight limits with all algorithms, refunds,
+// shadows, owed costs and peeks, clocks that step and jump both ways, periods from a microsecond to thirty days,
+// calendar months, penalties, permits in flight, distinct values, refunds that come too late, and limits that change
+// while they are in use. A store may forget a state that has drained. If the clock then steps back, Differential accepts
 // that the state is empty in one store and unchanged in the other. Both stores must be fresh. With 10,000 steps or
 // more, Differential also fails if one of these things does not occur often enough in the history.
 func Differential(t testing.TB, a, b TimedStore, steps int, seed uint64) {

@@ -13,7 +13,7 @@ import (
 )
 
 // Model is a [sluice.Store] written from the definitions of the algorithms in rational numbers, without any of the
-// arithmetic that it checks. From a plan, it reads only the Limit and Most, or the number of permits, and the Tick,
+// arithmetic that it checks. Of the numbers that a plan derives from its settings, a Take reads only Most, and Tick,
 // which is the precision of the numbers. A Model forgets nothing, is slow, and is meant for tests. The zero value
 // is ready for use.
 type Model struct {

@@ -53,8 +53,8 @@ func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 	}
 }
 
-// still returns a limit with a period so long that states do not change by themselves while a test runs. No window
-// of that length begins before the year 2052.
+// still returns a limit with a period so long that states do not change by themselves while a test runs. The next
+// window of that length begins in the year 2052.
 func still(count int64) sluice.Limit {
 	return sluice.Limit{Count: count, Period: 10_000 * 24 * time.Hour}
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// TimedStore is a store with a clock that a test sets. Production code must not be able to call TakeAt.
+// TimedStore is a store with a clock that a test sets. Programs that count real requests must not call TakeAt.
 type TimedStore interface {
 	sluice.Store
 	// TakeAt is a Take with the given time, in microseconds since the Unix epoch. The clock may step back between
-	// calls, to a time at which a state that is empty now counts again. So in a test, a store needs room for every
-	// state, and must not forget states that are empty.
+	// calls. So in a test, a store needs room for every state, and must not let states expire by the clock of the
+	// machine.
 	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 

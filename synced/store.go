@@ -74,8 +74,9 @@ func New(shared Shared) *Store {
 	return s
 }
 
-// Close stops the background work and reports all unreported units to the shared store, within a second. It does
-// not close the shared store, to which later Takes are passed on. Call Close when no Take is running.
+// Close waits for reports that are under way, and then reports all unreported units to the shared store. Each report
+// takes at most a second. Close does not close the shared store, to which later Takes are passed on. Call Close when
+// no Take is running.
 func (s *Store) Close() {
 	if s.closed.Swap(true) {
 		return

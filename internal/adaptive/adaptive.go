@@ -13,12 +13,12 @@
 // works on, plus √limit. The limit does not change while all requests fit.
 //
 // The first base is the latency of the first requests. While all requests fit, the base follows the latency slowly.
-// In an overload the base rises only on evidence: if the latency does not fall when the number of requests under
-// way is halved, there was no queue. A probe finds this out. When an overload starts, and every 20 s, a probe
-// halves the limit of normal and sheddable requests for 500 ms, or for at least 4 times the latency. If requests
-// queue under half the limit, too, the probe halves the limit again. If only one of many limiters probed, the upstream's
-// latency would hardly change. So probes start at multiples of their length, and all limiters of an upstream probe
-// together.
+// In an overload the base rises only on evidence: if the latency does not fall when the number of requests under way
+// is halved, there was no queue. A probe finds this out. When an overload starts, and then every 20 s (less often if
+// the latency is above 125 ms), a probe halves the limit of normal and sheddable requests for 500 ms, or for at least
+// 4 times the latency. If requests queue under half the limit, too, the probe halves the limit again. If only one of
+// many limiters probed, the upstream's latency would hardly change. So probes start at multiples of their length, and
+// all limiters of an upstream probe together.
 //
 // The limit stays above the number of requests that were recently served without a queue. Failures lower the limit
 // only if they are more than the usual fraction. A higher fraction becomes the usual one if it does not fall by
@@ -56,7 +56,7 @@ type Outcome uint8
 
 const (
 	OK        Outcome = iota
-	Failed            // status 502, 503, 504 or 529, or no answer; the time of a failure is not a latency
+	Failed            // status 502, 503, 504 or 529, or no answer; a fast failure is not a sample of the latency
 	Abandoned         // the client left before the head came: the latency would have been longer
 )
 

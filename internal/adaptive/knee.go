@@ -7,7 +7,7 @@ const (
 	probeEvery = 20_000_000 // µs
 	checkAfter = 2_000_000  // µs
 	patience   = 4          // a probe without a result ends after this number of slots
-	tolerated  = 50         // failures above the usual fraction that do not lower the limit, in thousandths of the answers
+	tolerated  = 50         // failures above 3/2 of the usual fraction that do not lower the limit, in thousandths of the answers
 	deep       = 3          // the limit falls fast if requests wait longer than this multiple of the base
 )
 

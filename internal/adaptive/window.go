@@ -33,7 +33,7 @@ type window struct {
 	exact    bool  // whether the window ends at the time of the field end, even with few samples
 	answers  int64
 	failed   int64
-	lost     int64 // samples of requests that were abandoned: the latency would have been longer
+	lost     int64 // samples of requests that were abandoned or failed: the latency would have been longer
 	late     int64 // samples that show a long queue
 	inFlight int64 // the sum over the answers
 	n        int64 // the number of samples of latency

@@ -2,8 +2,8 @@ package pace
 
 import "time"
 
-// These constants bound the number of servers, and of the routes and limits of a server. At the bound, a
-// new one replaces one that has not been used for a long time.
+// These constants bound the number of servers, and of the routes and limits of a server. At the bound, a new one
+// replaces another one: see forget.
 const (
 	maxPeers  = 256
 	maxRoutes = 256

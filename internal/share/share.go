@@ -1,5 +1,5 @@
 // Package share divides a limit among instances that cannot count together. Package failover imports it for
-// outages, and package policy for allocations. It imports package sluice.
+// outages. It imports packages sluice and kernel.
 package share
 
 import (

@@ -61,8 +61,8 @@ type matcher struct {
 	engine     *policy.Engine
 	names      []string
 	hosts      []string        // the hosts in rules, and ""
-	everywhere bool            // a rule applies to all requests
-	firmly     bool            // a rule that applies to all requests is firm
+	everywhere bool            // a rule has neither patterns nor hosts
+	firmly     bool            // such a rule is firm
 	firm       map[string]bool // the rules that can deny any request that matches their patterns and hosts, by name
 }
 

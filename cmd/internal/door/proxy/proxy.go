@@ -64,8 +64,8 @@ type Upstream struct {
 //
 // X-Forwarded-For, -Host and -Proto describe the client to the upstream. X-Forwarded-For has the client's address and,
 // if a proxy sent the request, that of the last proxy. Handler passes on the other two from a trusted peer that sends
-// exactly one value, and replaces them otherwise. The Host for an http or h2c upstream is the client's Host; for an https
-// upstream, it is the upstream's own name.
+// exactly one value, and replaces them otherwise. The Host for an http or h2c upstream is the client's Host; for an
+// https upstream, it is the upstream's own name.
 //
 // The target of the request is passed on unchanged, after the path of the upstream's URL. Handler answers "OPTIONS *"
 // itself, because that request has no path.

@@ -22,8 +22,8 @@ type Config struct {
 	// permission.
 	Authorize     func(from, token string) error
 	DegradedField bool // see [answer.Encoder]
-	// Logger is slog.Default() if it is nil, but only for the packages checkapi and checkgrpc. The other integrations
-	// need one.
+	// Logger is slog.Default() if it is nil, but only for the packages checkapi and checkgrpc. The packages
+	// authrequest, resp and spoe need one.
 	Logger *slog.Logger
 }
 

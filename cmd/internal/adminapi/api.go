@@ -31,8 +31,8 @@ type Config struct {
 const (
 	// maxBody is the maximum size of a request body in bytes.
 	maxBody = 1 << 20
-	// callTimeout bounds the time of an operation. The listener bounds the time in which the client reads the
-	// answer.
+	// callTimeout bounds the time of an operation, in addition to bodyTimeout. The listener bounds the time in which
+	// the client reads the answer.
 	callTimeout = 15 * time.Second
 )
 

@@ -10,7 +10,8 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// operation answers a call. Its result becomes the body of a 200, unless it is a *reply.
+// operation answers a call. Its result becomes the body of a 200, unless it is a *reply or the operation has already
+// written the answer.
 type operation func(*API, *call) (any, error)
 
 // route is an operation: its path, the role that the caller needs, and the parameters of its query, separated by

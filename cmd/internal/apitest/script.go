@@ -217,7 +217,7 @@ func (p *Player) Do(method, path, body string, fields ...string) *Answer {
 	return p.Send(r, body)
 }
 
-// Send does what Do does for the request r. The parameter body is the body of r.
+// Send sends the request r, and checks the exchange as Do does. The parameter body is the body of r.
 func (p *Player) Send(r *http.Request, body string) *Answer {
 	p.T.Helper()
 	client := p.Client

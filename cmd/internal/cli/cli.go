@@ -1,6 +1,6 @@
 // Package cli is the command line of sluice, with the commands for policies, access logs and databases of rules. It
-// imports package server with the command serve, package remote with the commands that call the admin API of a
-// running gateway, and package command with the parts that all commands share.
+// imports package server with the command serve, package remote with most commands that call the admin API of
+// a running gateway, and package command with the parts that all commands share.
 package cli
 
 import (

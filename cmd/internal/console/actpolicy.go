@@ -116,7 +116,7 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 	e.Rows = []effectRow{{"Requests beyond a limit", shadowWords(now), shadowWords(&would.After)}}
 	switch e.notice = "The policy is enforced again."; {
 	case until == "" && would.After.On:
-		e.Warnings = append(e.Warnings, "The policy file sets shadow mode, too: the policy stays in shadow mode until the file is changed.")
+		e.Warnings = append(e.Warnings, "The policy file sets shadow mode, too: the policy stays in shadow mode until that ends or the file is changed.")
 		e.notice = fmt.Sprintf("The policy file keeps the whole policy in shadow mode: requests beyond a limit are %s.", shadowWords(&would.After))
 	case until != "":
 		e.notice = fmt.Sprintf("The whole policy is in shadow mode now: requests beyond a limit are %s.", shadowWords(&would.After))

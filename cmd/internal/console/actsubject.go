@@ -362,7 +362,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	if would == nil {
 		return e, err
 	}
-	after := "the limit of the tier or rule"
+	after := "the limit of the rule, the tier or another override"
 	if below, is := would.Difference.After.(*policy.Override); is {
 		after = overrideWords(below) + ", from the policy file"
 	}

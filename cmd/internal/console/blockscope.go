@@ -65,7 +65,7 @@ func (b *blockScope) everywhere(f url.Values) bool {
 // reasons why other rules cannot block the subject, by rule.
 func (b *blockScope) notes(blocked []string, why map[string]string) (notes []string) {
 	if slices.ContainsFunc(blocked, b.whole) {
-		return []string{"One of these rules applies to every request, so no request with this key is allowed."}
+		return []string{"One of these rules applies to every request, so no request with this key is allowed, unless a rule exempts it."}
 	}
 	notes = append(notes, "Requests to which "+listWords(blocked)+" does not apply are not blocked.")
 	if len(blocked) > 1 {

@@ -342,7 +342,7 @@ func sparkOf(values []float64) (s spark) {
 }
 
 // minutes returns a rate per second for each of the last 60 minutes of a series, or -1 for a minute in which
-// nothing was counted.
+// requests were not counted.
 func minutes(v *telemetry.View, s *telemetry.Series, of func(*telemetry.Counts) uint64) []float64 {
 	const n = 60
 	all := make([]float64, n)

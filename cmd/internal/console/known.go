@@ -13,10 +13,11 @@ import (
 
 // known caches the values that the first page shows, except counts.
 type known struct {
-	// These caches have one value for callers that may see whole keys, and one for others.
+	// These two caches have one value for callers that may see whole keys, and one for others.
 	audits    cache[bool, []source.Entry]
 	overrides cache[bool, []overrideRow]
-	subjects  cache[string, *looked]
+
+	subjects cache[string, *looked] // by ID
 }
 
 // rulesInForce returns the rules in force by name. If the whole policy is in shadow mode, all rules have Shadow

@@ -68,7 +68,7 @@ type update struct {
 	Say string `json:"say,omitempty"`
 }
 
-// stream keeps a page up to date until the page is closed or the server stops.
+// stream keeps a page up to date until the page is closed, the server stops, or the caller may no longer see the page.
 func (s *server) stream(c *call) error {
 	if site := c.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
 		return control.Problemf(http.StatusForbidden, "Only pages of this server can use this stream.")

@@ -176,8 +176,8 @@ func (c *call) veilKey(row fields, rule string) string {
 	return rule
 }
 
-// changesItem reports whether an action changes an item in the database. Other actions, such as a reset, have a
-// rule as their target.
+// changesItem reports whether an action changes an item in the database. Other actions on subjects, such as a
+// reset, have a rule as their target.
 func changesItem(action string) bool {
 	return action == "create" || action == "replace" || action == "delete"
 }

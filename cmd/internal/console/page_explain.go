@@ -235,8 +235,7 @@ func (s *server) explainRequest(c *call, d *explainShown) error {
 	return s.showExplain(c, d.Problem.Status, d)
 }
 
-// explain returns the decision that a request would get, with the keys of subjects shortened where the caller may
-// not see them.
+// explain returns the decision that a request would get, with the keys of subjects as show_key of their rules allows.
 func (c *call) explain(r control.CheckRequest) (*explanation, error) {
 	e, err := c.s.Control.Explain(c.Context(), c.caller, r)
 	if err != nil {

@@ -39,7 +39,7 @@ func (s *server) readForm(c *call) error {
 	h := c.Header
 	silent := h.Get("Sec-Fetch-Site") == "" && h.Get("Origin") == "" && h.Get("Authorization") == ""
 	if err := s.origin.Check(c.Request); err != nil || silent {
-		return control.Problemf(http.StatusForbidden, "This request came from a page of another origin. Nothing was changed.")
+		return control.Problemf(http.StatusForbidden, "This request may have come from a page of another origin. Nothing was changed.")
 	}
 	most := int64(maxForm)
 	if c.caller.Role == source.Nobody {

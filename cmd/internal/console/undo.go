@@ -2,7 +2,8 @@ package console
 
 import "github.com/sluicehq/sluice/cmd/internal/control"
 
-// undo undoes an act for its caller. It fails if another caller has changed the item since the act.
+// undo undoes an act for its caller. If the act changed the database, it fails if another caller has changed the item
+// since.
 type undo func(*call) error
 
 // putBack restores the state of an item before an act. It fails if the item no longer has the ETag that the act

@@ -88,8 +88,8 @@ func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusal
 	return out, nil
 }
 
-// hidesAddresses reports whether a rule hides the addresses of clients. If one does, no recorded denial shows an
-// address, because several rules may have denied the same request.
+// hidesAddresses reports whether a rule hides the addresses of clients. If one does, no recorded denial shows a viewer
+// an address, because several rules may have denied the same request.
 func (c *Control) hidesAddresses() bool {
 	return slices.ContainsFunc(c.policy.now().document.Rules, func(r policy.Rule) bool {
 		return r.ShowKey != "" && r.ShowKey != "whole" && slices.Contains(r.Key, "client_ip")

@@ -141,7 +141,7 @@ func (s *SubjectState) unblock() {
 	}
 }
 
-// SubjectLimits has the states of a subject under all rules that count by its key.
+// SubjectLimits has the states of a subject under one rule, or under all rules that count by its key.
 type SubjectLimits struct {
 	Key   map[string]string `json:"key"`
 	Rules []SubjectState    `json:"rules"`

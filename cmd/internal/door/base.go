@@ -21,8 +21,10 @@ type Config struct {
 	// error may have a method RetrySeconds, which returns the time to wait. If Authorize is nil, all callers have
 	// permission.
 	Authorize     func(from, token string) error
-	DegradedField bool         // see [answer.Encoder]
-	Logger        *slog.Logger // slog.Default() if nil
+	DegradedField bool // see [answer.Encoder]
+	// Logger is slog.Default() if it is nil, but only for the packages checkapi and checkgrpc. The packages
+	// authrequest, resp and spoe need one.
+	Logger *slog.Logger
 }
 
 // Bounds for checks.

@@ -51,7 +51,7 @@ const (
 
 	// While logins are attacked, a password of each name in Attacked is guessed LoginRate times per second, from
 	// some two thousand addresses. This is a hundred times the limit. Each of the five names in Mistyped enters a
-	// wrong password eight times within a minute.
+	// wrong password eight times within eight seconds.
 	LoginBegins, LoginEnds = 10 * time.Minute, 25 * time.Minute
 	LoginRate              = 10
 
@@ -59,7 +59,7 @@ const (
 	SlowBegins, SlowEnds = 33 * time.Minute, 38 * time.Minute
 	SlowFor              = 8 * time.Second
 
-	// The shared store is available for FlapEvery, then unavailable for FlapEvery, and so on.
+	// The shared store is unavailable for FlapEvery, then available for FlapEvery, and so on.
 	FlapBegins, FlapEnds = 44 * time.Minute, 48 * time.Minute
 	FlapEvery            = 20 * time.Second
 

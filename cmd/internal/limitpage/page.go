@@ -103,8 +103,8 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	return page, nil
 }
 
-// guards reports whether a rule protects against guessing and abuse. Such a rule counts by status, or it has a body
-// field or the TLS fingerprint in its key, but it is not a budget of tokens or money.
+// guards reports whether a rule protects against guessing and abuse. Such a rule counts by status, or it counts by,
+// or counts values of, a body field or the TLS fingerprint, but it is not a budget of tokens or money.
 func guards(r *policy.Rule) bool {
 	if r.Cost.Tokens != "" || r.Cost.USD != "" {
 		return false // a budget
@@ -235,8 +235,8 @@ func counted(doc *policy.Document, r *policy.Rule) (t Text) {
 	return t
 }
 
-// partWords describes key parts. A request always has a part without a name, such as client_ip, but may lack a part
-// with a name, such as header:NAME.
+// partWords describes key parts. A request may lack api_key and parts with a name, such as header:NAME. It always has
+// the others, such as client_ip.
 var partWords = map[string]string{
 	"client_ip": "per address (IPv6: per /%d network)", "route": "per route", "host": "per host", "method": "per method",
 	"api_key": "per API key (header %s, or the bearer token)", "attr": "per caller, as the service identifies them",
@@ -251,7 +251,7 @@ func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 		format, known := partWords[kind]
 		switch {
 		case !known:
-			continue // a constant
+			continue // a constant, or a part that the page does not describe
 		case kind == "client_ip":
 			format = fmt.Sprintf(format, cmp.Or(doc.IPv6Prefix, 64))
 		case kind == "api_key":

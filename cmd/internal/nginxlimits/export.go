@@ -31,7 +31,7 @@ const intro = `# Made by "sluice export nginx", for the http block of nginx. Slu
 # nginx rounds rates to thousandths of a request a second.
 `
 
-// zoneSize is enough for some 160,000 IPv4 addresses.
+// zoneSize is enough for some 80,000 addresses: nginx needs 128 bytes for each, on 64-bit machines.
 const zoneSize = "10m"
 
 // Write returns a configuration for the http block, with a comment for each rule that it omits. The document must

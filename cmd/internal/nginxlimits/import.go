@@ -94,7 +94,7 @@ func (im *Imported) status(all []importedRule) {
 	default:
 		for i := range all {
 			if all[i].status != tooMany {
-				all[i].notes = append(all[i].notes, fmt.Sprintf("nginx denies with %d; here it is 429, because all rules have the same status", all[i].status))
+				all[i].notes = append(all[i].notes, fmt.Sprintf("nginx denies with %d; here it is 429, the status of all rules", all[i].status))
 			}
 		}
 	}

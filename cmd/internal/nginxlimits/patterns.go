@@ -26,8 +26,8 @@ func hasCase(text string) bool { return strings.ToUpper(text) != strings.ToLower
 // everyPath is the pattern of all paths.
 const everyPath = "/"
 
-// prefixPaths returns the paths of a location that is a prefix. The set is approximate: a policy matches whole
-// segments of a path, but nginx matches any characters.
+// prefixPaths returns the paths of a location that is a prefix. Unless the prefix ends in a slash, the set is
+// approximate: a policy matches whole segments of a path, but nginx matches any characters.
 func prefixPaths(prefix string) pathSet {
 	if prefix == everyPath {
 		return pathSet{patterns: []string{everyPath}}

@@ -59,7 +59,7 @@ func (r *reader) read(all []*conf.Directive) error {
 	return nil
 }
 
-// httpBlock returns the directives in the http block and those outside of blocks.
+// httpBlock returns the directives in the http block, and those outside of it except stream and mail.
 func (r *reader) httpBlock(all []*conf.Directive) (http []*conf.Directive) {
 	for _, d := range all {
 		switch d.Name {

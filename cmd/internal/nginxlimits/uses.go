@@ -121,7 +121,7 @@ func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
 				return nil, d.Errorf("%w", err)
 			}
 			z.rate = rate
-		case name == "sync": // shares counts between instances, as Sluice always does
+		case name == "sync": // shares counts between instances, as Sluice does with a shared store
 		default:
 			return nil, d.Errorf("unknown parameter %q of %s", arg, d.Name)
 		}
@@ -135,7 +135,7 @@ func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
 	return z, nil
 }
 
-// maxRate is the largest number that is accepted in a rate.
+// maxRate is the largest number that is accepted in a rate, a burst or a delay.
 const maxRate = 1 << 31
 
 // rateOfText converts a rate of nginx to the form of a policy's limit.

@@ -61,9 +61,9 @@ type matcher struct {
 	engine     *policy.Engine
 	names      []string
 	hosts      []string        // the hosts in rules, and ""
-	everywhere bool            // a rule applies to all requests
-	firmly     bool            // a rule that applies to all requests is firm
-	firm       map[string]bool // the rules that can deny any request that matches their patterns and hosts, by name
+	everywhere bool            // a rule has neither patterns nor hosts
+	firmly     bool            // such a rule is firm
+	firm       map[string]bool // the rules that are not weak, by name
 }
 
 func newMatcher(doc *policy.Document, d *Document) (*matcher, error) {
@@ -88,7 +88,7 @@ func newMatcher(doc *policy.Document, d *Document) (*matcher, error) {
 	return m, nil
 }
 
-// isFirm reports whether a rule can deny any request that matches its patterns and hosts.
+// isFirm reports whether a rule is not weak.
 func isFirm(r *policy.Rule) bool {
 	return !r.Shadow && !r.Exempt && len(r.Headers)+len(r.Attributes)+len(r.Body)+len(r.Clients)+len(r.NotClients) == 0
 }

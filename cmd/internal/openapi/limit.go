@@ -20,7 +20,7 @@ type limit struct {
 	by        countBy
 	key       []string // the key parts, if the field by is byKey
 	algorithm string
-	shadow    bool // the rule would deny more than the extension
+	shadow    bool // the rule is in shadow mode, for example because it would deny more than the extension
 	notes     []string
 }
 

@@ -32,8 +32,8 @@ type Policy struct {
 	comments  [][]string // one list for each rule
 }
 
-// Policy returns a policy with rules for each operation. A rule has the limit of an extension, or a proposed limit
-// in shadow mode.
+// Policy returns a policy with rules for all operations, except those for which extensions switch limits off. A rule
+// has the limit of an extension, or a proposed limit in shadow mode.
 func (d *Document) Policy() (*Policy, error) {
 	b := builder{d: d, quotas: d.quotas(), tyk: d.tykLimits(), own: map[string][]*Operation{}}
 	b.Left = slices.Clone(d.Left)

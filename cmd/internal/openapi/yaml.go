@@ -17,7 +17,7 @@ func (b *builder) summarize() {
 	}
 	b.head = append(b.head, fmt.Sprintf("Made of %s: %s.", from, words.Counted(len(b.d.Operations), "operation")))
 	if b.proposed > 0 {
-		b.head = append(b.head, fmt.Sprintf("%s without a limit in the document: the rules marked \"Proposed\" are in shadow mode. They deny nothing until you remove \"shadow: true\". \"sluice recommend\" proposes limits from access logs.", words.Counted(b.proposed, "operation")))
+		b.head = append(b.head, fmt.Sprintf("%s without a readable limit: the rules marked \"Proposed\" are in shadow mode. They deny nothing until you remove \"shadow: true\". \"sluice recommend\" proposes limits from access logs.", words.Counted(b.proposed, "operation")))
 	}
 	if len(b.unlimited) > 0 {
 		b.head = append(b.head, "Extensions switch limits off for "+list(b.unlimited)+".")

@@ -25,7 +25,7 @@ func (u *upstreams) Type() string   { return "[host=]URL" }
 func (u *upstreams) any() bool      { return u.others.url != nil || len(u.hosts) > 0 }
 func (u *upstreams) isSample() bool { return slices.ContainsFunc(u.all(), upstream.isSample) }
 
-// all returns all upstreams without duplicates.
+// all returns all upstreams. Several may have the same URL.
 func (u *upstreams) all() (all []upstream) {
 	if u.others.url != nil {
 		all = append(all, u.others)

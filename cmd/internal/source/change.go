@@ -58,7 +58,7 @@ type Tx struct {
 func (tx *Tx) Contents() *Contents { return tx.before }
 
 // Change runs fn in a transaction, and commits it with an entry in the audit log for each changed row, under the
-// name of actor. It returns the new version of the database.
+// name of actor. The rows of one [Tx.ChangeRules] share an entry. Change returns the new version of the database.
 //
 // Changes by all instances run one after the other: fn sees all earlier commits. fn should be quick, and call no
 // other service. If ctx has no deadline, a change may take 30 s.

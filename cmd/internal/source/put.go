@@ -60,8 +60,8 @@ func checkFiles(doc *policy.Document) error {
 	return nil
 }
 
-// PutShadow puts the whole policy into shadow mode until a time, or "always" (see [policy.Document]). It keeps the
-// other settings.
+// PutShadow puts the whole policy into shadow mode until a time, or "always" (see [policy.Document]). An empty until
+// ends the shadow mode of the database. PutShadow keeps the other settings.
 func (tx *Tx) PutShadow(until string, match Match) error {
 	now := &tx.before.Settings
 	if match != Any && int64(match) != now.Version {

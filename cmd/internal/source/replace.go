@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Replace makes the database equal to a document, and deletes everything else. Afterwards, the rules contain the
-// limits of the tiers, and the separate table of tiers is empty. Equal rows are not written.
+// Replace makes the database equal to a document, and deletes everything else except tokens. Afterwards, the
+// rules contain the limits of the tiers, and the separate table of tiers is empty. Equal rows are not written.
 func (tx *Tx) Replace(doc *policy.Document) error {
 	settings := Inlined(*doc)
 	settings.Rules, settings.Overrides, settings.Subjects = nil, nil, nil

@@ -142,10 +142,10 @@ type Entry struct {
 	At     time.Time `json:"at"`
 	Actor  string    `json:"actor"`
 	Action string    `json:"action"` // "create", "replace" or "delete", or an action of [Database.Record]
-	Kind   string    `json:"kind"`   // "settings", "rule", "tier", "subject", "override" or "token", or a kind of [Database.Record]
-	// Target identifies the row: a name, or the rule of an override and its key as JSON.
+	Kind   string    `json:"kind"`   // "settings", "rule", "rules", "tier", "subject", "override" or "token", or a kind of [Database.Record]
+	// Target identifies the row: a name, or the rule of an override and its key as JSON. For "rules", it has the names.
 	Target string `json:"target"`
-	// Before and After are the row before and after the change. A missing row is empty.
+	// Before and After are the row before and after the change. A missing row is empty. For "rules", they are lists.
 	Before Row `json:"before,omitempty"`
 	After  Row `json:"after,omitempty"`
 }

@@ -9,8 +9,8 @@
 //	go db.Watch(ctx, func(c *source.Contents) { err := stack.Contents(c); … })
 //
 // The database has rules, tiers, subjects, overrides, settings (the rest of a document) and the tokens of the admin
-// API. [Database.Change] changes rows in one transaction, with an entry in the audit log for each row, and rejects
-// an invalid policy. Every row has the version of its last change. With this version as a [Match], a caller cannot
+// API. [Database.Change] changes rows in one transaction, with entries in the audit log, and rejects an invalid
+// policy. Every row has the version of its last change. With this version as a [Match], a caller cannot
 // overwrite a change that it has not seen. Instances also follow changes by SQL, but the audit log has no entries
 // for these.
 //
@@ -145,7 +145,7 @@ func (d *Database) Migrate(ctx context.Context) (steps int, err error) {
 	return steps, d.unavailable(err)
 }
 
-// unavailable converts an error of the database to one that matches [ErrUnavailable].
+// unavailable converts an error of the database to one that matches [ErrUnavailable], [ErrNotMigrated] or [ErrFull].
 func (d *Database) unavailable(err error) error {
 	switch {
 	case err == nil:

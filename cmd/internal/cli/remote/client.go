@@ -1,5 +1,5 @@
-// Package remote has the commands that call the admin API of a running gateway. Package cli adds them to the other
-// commands.
+// Package remote has a client of the admin API of a running gateway, and most commands that use it. Package cli adds
+// them to the other commands.
 package remote
 
 import (
@@ -39,7 +39,7 @@ type Client struct {
 	dryRun, writing bool
 }
 
-// Help is the end of the help text of every command that calls the admin API.
+// Help is the end of the help texts of commands that always call the admin API.
 const Help = "\n\n" +
 	"The command calls a running gateway at --admin-url or SLUICE_ADMIN_URL. If the gateway requires a\n" +
 	"token, set SLUICE_TOKEN."

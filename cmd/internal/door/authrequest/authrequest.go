@@ -3,7 +3,8 @@
 // and decides about that request with httplimit, as the gateway does.
 //
 // Clients can send any field that their proxy does not overwrite. So each kind of proxy has a path of its own. For
-// requests to this path, the package uses only the fields that this kind of proxy sets.
+// requests to this path, the client's address and the method, target and host of its request come only from what
+// this kind of proxy sets.
 package authrequest
 
 import (

@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Fields that are not part of the client's request.
+// Fields that proxies add to the client's request.
 const (
 	tokenField   = "X-Sluice-Token"
 	accelField   = "X-Accel-Location"

@@ -13,8 +13,8 @@ import (
 const (
 	// maxBody is the maximum size of a body in bytes.
 	maxBody = 2 << 20
-	// Calls with up to smallBody bytes and smallBatch checks are handled immediately. Of larger calls, at most
-	// maxLarge are handled at a time.
+	// Calls with up to about smallBody bytes and up to smallBatch checks are handled immediately. Of larger calls, at
+	// most maxLarge are handled at a time.
 	smallBody  = 64 << 10
 	smallBatch = 64
 	maxLarge   = 16

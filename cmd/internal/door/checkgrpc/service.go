@@ -65,7 +65,7 @@ func (s *service) CheckStream(stream grpc.BidiStreamingServer[CheckBatch, CheckB
 }
 
 // Hold renews the permits of a place. A place comes from the answer to a check, and identifies the permits of the
-// request.
+// request and its turns in queues.
 func (s *service) Hold(ctx context.Context, in *Place) (_ *HoldResponse, err error) {
 	defer door.Rescue(s.Logger, &err)
 	if err := s.admit(ctx); err != nil {
@@ -75,7 +75,7 @@ func (s *service) Hold(ctx context.Context, in *Place) (_ *HoldResponse, err err
 	return &HoldResponse{Held: held}, placeError(err)
 }
 
-// Release gives back the permits of a place.
+// Release gives back the permits of a place, and its turns in queues.
 func (s *service) Release(ctx context.Context, in *Place) (_ *ReleaseResponse, err error) {
 	defer door.Rescue(s.Logger, &err)
 	if err := s.admit(ctx); err != nil {
@@ -127,7 +127,7 @@ func (s *service) admit(ctx context.Context) error {
 	return door.AdmitCall(ctx, s.Authorize, errRefused)
 }
 
-// decide answers all checks in one call of the store.
+// decide answers all checks, if possible in one call of the store.
 func (s *service) decide(ctx context.Context, in []*CheckRequest) []*CheckResponse {
 	checks := make([]check, len(in))
 	asked := make([]*policy.Request, 0, len(in))

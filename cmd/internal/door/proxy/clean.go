@@ -14,8 +14,8 @@ import (
 // Clean changes each request to the form that the upstream gets, and passes it to the handler next. So next decides
 // about the request that the upstream gets.
 //
-//   - Fields that change the path, the method or the host are dropped, except those of u.Keep. Trusted proxies may also
-//     send X-Forwarded-Prefix and similar fields.
+//   - Fields that change the path, the method or the host are dropped, except those of u.Keep. X-Forwarded-Prefix and
+//     similar fields pass only if a trusted proxy sends them, even if u.Keep names them.
 //   - Fields whose names have characters other than letters, digits and hyphens are dropped, except those of u.Keep,
 //     because CGI and similar interfaces do not distinguish such characters from a hyphen.
 //   - Upgrades are dropped, except the upgrade to a WebSocket. Any other upgrade would open a tunnel for requests that
@@ -74,8 +74,8 @@ var proxyFields = []string{
 	"X-Forwarded-Script-Name",
 }
 
-// PathFields returns the names of fields that some servers use in place of the path, the method or the host. They
-// are dropped unless a trusted proxy may send them. The examples in deploy/ make proxies drop the same fields.
+// PathFields returns the names of fields that some servers use in place of the path, the method or the host. [Clean]
+// drops them, with the exceptions that it describes. The examples in deploy/ make proxies drop the same fields.
 func PathFields() []string { return slices.Concat(pathFields, proxyFields) }
 
 // keyFields are fields that decisions read only from the head of a request. They are removed from trailers.

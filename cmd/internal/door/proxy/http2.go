@@ -16,8 +16,8 @@ import (
 const pingAfter = time.Minute
 
 // bounds limits the cost of one HTTP/2 connection. A stream that the client resets counts until its handler has
-// returned. In addition to MaxConcurrentStreams, four times as many streams may wait; one more closes the
-// connection.
+// returned. In addition to MaxConcurrentStreams, about four times as many streams may wait; more of them close
+// the connection.
 var bounds = http.HTTP2Config{
 	MaxConcurrentStreams:          128,
 	MaxReadFrameSize:              16 << 10,

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// link is a connection to the upstream of a client (see direct). At most one request uses a link at any time.
+// link is a connection of a direct to its upstream. At most one request uses a link at any time.
 type link struct {
 	net.Conn
 	owner *direct
@@ -72,7 +72,7 @@ func (l *link) end() {
 }
 
 // exchange sends r and reads the head of the response. After an error, the caller must close the connection. The
-// result unanswered reports whether the connection failed before the first byte of an answer.
+// result unanswered reports whether the connection failed before the first byte of an answer, but not by a timeout.
 func (l *link) exchange(r *http.Request, body []byte) (resp *http.Response, unanswered bool, err error) {
 	b := &linkBody{link: l}
 	if r.Context().Done() != nil {
@@ -145,7 +145,7 @@ func (l *link) readHead(r *http.Request) (*http.Response, error) {
 	}
 }
 
-var errStatus = errors.New("the status of the response has fewer than three digits")
+var errStatus = errors.New("the status of the response is below 100")
 
 // appendRequest appends the head of a request.
 func appendRequest(b []byte, r *http.Request) []byte {

@@ -62,12 +62,13 @@ type Upstream struct {
 
 // Handler passes requests to u. A request for a host without an upstream gets a 421.
 //
-// X-Forwarded-For, -Host and -Proto describe the client to the upstream. Handler passes on the values of a trusted
-// peer, and replaces those of other peers. The Host for an http or h2c upstream is the client's Host; for an https
-// upstream, it is the upstream's own name.
+// X-Forwarded-For, -Host and -Proto describe the client to the upstream. X-Forwarded-For has the client's address and,
+// if a proxy sent the request, that of the last proxy. Handler passes on the other two from a trusted peer that sends
+// exactly one value, and replaces them otherwise. The Host for an http or h2c upstream is the client's Host; for an
+// https upstream, it is the upstream's own name.
 //
-// The target of the request is passed on unchanged. Handler answers "OPTIONS *" itself, because that request has no
-// path.
+// The target of the request is passed on unchanged, after the path of the upstream's URL. Handler answers "OPTIONS *"
+// itself, because that request has no path.
 //
 // The answer is a 502 if the upstream cannot be reached, and a 504 if it does not answer in time.
 func Handler(u Upstream) http.Handler {

@@ -18,11 +18,11 @@ import (
 type Client struct {
 	// HeaderTimeout bounds the time for the head of a request.
 	HeaderTimeout time.Duration
-	// StallTimeout is the time without a byte of a body, in either direction, after which a connection is closed.
-	// It does not bound the whole transfer, which may be slow.
+	// StallTimeout is the time without a byte of a body, in either direction, after which a connection or an HTTP/2
+	// stream is closed. It does not bound the whole transfer, which may be slow.
 	StallTimeout time.Duration
-	// Silence replaces StallTimeout for gRPC calls, which may be silent for longer. Data of the answer also
-	// restarts it. Zero means no bound.
+	// Silence replaces StallTimeout for the request bodies of gRPC calls, which may be silent for longer. Data of the
+	// answer also restarts it. Zero means no bound.
 	Silence time.Duration
 	// MaxHeader is the maximum size of a request's head in bytes; net/http adds 4 KiB.
 	MaxHeader int
@@ -173,7 +173,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// connectTimeout bounds the time to reach an upstream.
+// connectTimeout bounds the time to connect to an upstream, and separately that of the TLS handshake.
 const connectTimeout = 5 * time.Second
 
 func transport(u *Upstream) *http.Transport {

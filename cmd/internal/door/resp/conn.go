@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	smallBuffer = 4 << 10  // the buffer of an idle connection
+	smallBuffer = 4 << 10  // the buffer of a new connection
 	largeBuffer = 16 << 10 // the buffer of a connection that pipelines; only a large command makes it larger
 	maxReplies  = 16 << 10 // the bytes of replies that are collected before a write
 	// drainFor is the time for which commands are still answered when the server shuts down, because clients may

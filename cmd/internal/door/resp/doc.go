@@ -19,7 +19,8 @@
 //	reason       the reason for a denial: "limit", "blocked", "unavailable" (the store), or "malformed"
 //	             (the policy has just changed); "marked" if an allowed request exceeds a rule with
 //	             "over: mark"; else ""
-//	rule         the name of the most restrictive limit, which the next numbers describe
+//	rule         the name of the most restrictive limit, which the next numbers describe, or of the
+//	             rule that blocks
 //	limit        the number of units that the limit allows at once
 //	remaining    the number of units that remain
 //	retry_after  the seconds until the cost fits, rounded up; 0 means now, -1 means never

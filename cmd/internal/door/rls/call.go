@@ -227,7 +227,7 @@ func (c *call) useUp(ctx context.Context) {
 const againTimeout = time.Second
 
 // again decides a second time about the selected descriptors, and ignores the decisions. It continues after the
-// caller has left: Envoy waits only 20 ms, but charges must be given back even then.
+// caller has left: by default, Envoy waits only 20 ms, but charges must be given back even then.
 func (c *call) again(ctx context.Context, which func(i int) bool) {
 	var some []*policy.Request
 	for i := range c.asked {

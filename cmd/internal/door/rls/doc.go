@@ -11,5 +11,6 @@
 // envoyproxy/ratelimit only the first matching limit does. So a tree finds the one rule that applies to a
 // descriptor.
 //
-// All descriptors of a request are decided together: if one is denied, the others are not charged.
+// All descriptors of a request are decided together: if one is denied, the others are not charged, unless
+// Config.CountRefused is set.
 package rls

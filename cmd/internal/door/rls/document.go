@@ -75,8 +75,8 @@ func (l *limit) attribute(at int) string {
 	return attributeName(l.steps[at].key, before)
 }
 
-// nameRules gives the rules of limits readable names, such as "edge.path_login.remote_address". Equal names get a
-// part of a hash as a suffix, so that all names differ.
+// nameRules gives the rules of limits readable names, such as "edge.path_login.remote_address". Equal names, and
+// shortened ones, get a part of a hash as a suffix, so that all names differ.
 func nameRules(limits []*limit) {
 	same := make(map[string]int)
 	for _, l := range limits {

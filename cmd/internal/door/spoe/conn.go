@@ -17,7 +17,7 @@ const (
 	// arrives.
 	patience = 10 * time.Second
 	// maxBatch bounds the frames of a batch. maxWaiting bounds the requests of a connection that wait for their turn.
-	// HAProxy has at most 20 unanswered frames.
+	// By default, HAProxy has at most 20 unanswered frames.
 	maxBatch   = 32
 	maxWaiting = 256
 )

@@ -13,8 +13,8 @@ const (
 	scopeTransaction = 2
 )
 
-// reply makes an ACK frame that sets variables. Variables that do not fit into the frame are omitted. The variables
-// allowed and status come first, and body comes last.
+// reply makes an ACK frame that sets variables. Variables that do not fit into the frame are omitted. The most
+// important variables come first, and body comes last.
 type reply struct {
 	dst  []byte
 	from int

@@ -1,8 +1,8 @@
 // Package accesslog parses the lines of access logs. Package feed imports it.
 //
 // A [Format] reads the lines of one kind of log. [Lookup] finds a format by its name, or makes one from a
-// log_format of nginx or a LogFormat of Apache. [Detect] recognizes the format of sample lines. A line that does not
-// follow its format is an error: the package never guesses.
+// log_format of nginx, a LogFormat of Apache or a format string of Envoy. [Detect] recognizes the format of sample
+// lines. A line that does not follow its format is an error: the package never guesses.
 package accesslog
 
 import (

@@ -107,7 +107,7 @@ func (p paths) named(written []byte) *key {
 	}
 	var room [128]byte
 	if len(written) > len(room) {
-		return nil // an escape of one byte has at most six bytes, so every wanted name is shorter
+		return nil // a name that is written with so many bytes, some escaped, is not looked up
 	}
 	name, _ := jsonscan.Unescape(room[:0], written)
 	return p[string(name)]

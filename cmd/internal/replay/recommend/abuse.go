@@ -27,8 +27,8 @@ type aside struct {
 	why string
 }
 
-// findAbuse returns the subjects to set aside, at most one in a hundred. A group of such subjects is found by the
-// gap between the group and all other subjects. A single subject is found only by its behavior, because with heavy
+// findAbuse returns the subjects to set aside, at most one in a hundred. They are found by the gap between
+// them and all other subjects, or by their behavior. The gap must be larger the fewer they are, because with heavy
 // tails the largest value is naturally far from the next.
 func findAbuse(subjects []*subject) []aside {
 	n := len(subjects)

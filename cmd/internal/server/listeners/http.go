@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// HTTP returns a server for a socket. During a shutdown, it still answers every client that has connected.
-// [http.Server.Shutdown] alone would close connections whose request has not been read.
+// HTTP returns a server for a socket. During a shutdown, it still answers clients that have connected, if their request
+// arrives within silentTimeout. [http.Server.Shutdown] alone would close connections whose request has not been read.
 func HTTP(s *http.Server, socket net.Listener) Server {
 	h := &httpServer{Server: s, socket: socket, accepted: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	connContext, handler, connState := s.ConnContext, s.Handler, s.ConnState
@@ -35,7 +35,8 @@ func HTTP(s *http.Server, socket net.Listener) Server {
 	return h
 }
 
-// httpServer tracks the connections whose first request has not reached the handler.
+// httpServer tracks new connections, and those whose next request has begun to arrive but has not reached the
+// handler.
 type httpServer struct {
 	*http.Server
 	socket   net.Listener
@@ -71,8 +72,8 @@ func (h *httpServer) Serve(socket net.Listener) error {
 	return nil
 }
 
-// silentTimeout bounds the time for which Shutdown waits for the first byte of a client that has connected.
-// Shutdown waits for at most half of the time to its deadline, so that requests in flight have the rest.
+// silentTimeout bounds the time for which Shutdown waits for the requests of the tracked connections. Shutdown waits for
+// at most half of the time to its deadline, so that requests in flight have the rest.
 const silentTimeout = 5 * time.Second
 
 func (h *httpServer) Shutdown(ctx context.Context) error {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic returns the time by which systemd distinguishes this reload from an earlier one.
+// monotonic returns the line with the time by which systemd distinguishes this reload from an earlier one.
 func monotonic() string {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

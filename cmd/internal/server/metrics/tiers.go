@@ -20,7 +20,8 @@ type tiers struct {
 }
 
 const (
-	// maxTiers bounds the number of series, because over time policies may have any number of tiers.
+	// maxTiers bounds the number of tiers with series of their own, because over time policies may have any number of
+	// tiers.
 	maxTiers   = 100
 	otherTiers = "*other" // the label of tiers beyond maxTiers, and of tiers that the policy does not have; it is not a valid name of a tier
 )

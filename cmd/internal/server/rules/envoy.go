@@ -74,8 +74,8 @@ func sumOf(files []rls.File) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// Watch puts a changed configuration into force after two readings with the same content. An invalid configuration
-// has no effect.
+// Watch puts a changed configuration into force after two readings with the same content, or at once after a signal
+// to reload. An invalid configuration has no effect.
 func (e *envoyFiles) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
 	tick := time.NewTicker(envoyPoll)
 	defer tick.Stop()

@@ -87,7 +87,7 @@ func Open(ctx context.Context, c Config) (*Rules, error) {
 	}
 	if err := r.start(ctx); err != nil {
 		if s.File == "" && s.EnvoyConfig == "" {
-			return nil, errors.Join(fmt.Errorf("%s: %w\nto start nevertheless, also give --policy FILE, which applies until the database has a policy", r.Origin("rules"), err), r.Close())
+			return nil, errors.Join(fmt.Errorf("%s: %w\nto start nevertheless, also give --policy FILE, which applies until the database can be read", r.Origin("rules"), err), r.Close())
 		}
 		r.refuse(err)
 	}

@@ -64,8 +64,9 @@ func (u *URL) Set(s string) error {
 	return nil
 }
 
-// maxSpans bounds the spans per second, because any caller can claim that its trace is sampled. Further requests
-// have no span. Spans that end while the queue to the receiver is full, with 2048 spans, are dropped.
+// maxSpans bounds the spans of requests per second, because any caller can claim that its trace is sampled. Further
+// requests have no span. Spans that end while the queue to the receiver is full, by default with 2048 spans, are
+// dropped.
 const maxSpans = 200
 
 // Tracer makes spans of requests that are part of a sampled trace. A nil Tracer makes no spans, and returns
@@ -118,8 +119,8 @@ func (t *Tracer) Close(by time.Time) {
 	}
 }
 
-// start starts the span of a request that is part of a sampled trace. The span is nil for other requests, and for
-// those that OTEL_ variables of the environment exclude from sampling.
+// start starts the span of a request that is part of a sampled trace. The span is nil for other requests,
+// for those beyond maxSpans, and for those that OTEL_ variables of the environment exclude from sampling.
 func (t *Tracer) start(ctx context.Context, carrier propagation.TextMapCarrier, name string) (context.Context, trace.Span) {
 	remote := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 	if !remote.IsSampled() {

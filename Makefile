@@ -113,12 +113,12 @@ STEPS = 1000000
 histories:
 	SLUICE_STEPS=$(STEPS) $(IN_FULL) -race -run 'TestLongHistories|Differential' ./redisstore ./memory
 
-# Runs random tests with a new seed, and with POLICIES random policies. A test that fails prints its SLUICE_SEED. All
+# Runs the random tests with a new seed, and with POLICIES random policies. A test that fails prints its SLUICE_SEED. All
 # other targets except differential always use the same seeds.
 POLICIES = 2000
 draws:
 	now=$$(date +%s%N) && SLUICE_SEED=$$now SLUICE_RANDOM_SEED=$$now SLUICE_RANDOM_POLICIES=$(POLICIES) SLUICE_TRIALS=40 \
-		go test -tags long -race -count 1 -timeout 0 -skip 'TestLongServers|TestLongTraefik' ./policy/... ./internal/... ./cmd/internal/... ./cmd/e2e/doors
+		go test -tags long -race -count 1 -timeout 0 -skip 'TestLongServers|TestLongTraefik' ./policy/... ./internal/... ./lease ./memory ./synced ./telemetry ./cmd/internal/... ./cmd/e2e/doors ./cmd/e2e/llm
 
 # Kills writers into a rules database in the middle of their work, fifty times.
 crash:

@@ -17,19 +17,20 @@ func describeCommand() *cobra.Command {
 		Use:   "describe [POLICY]",
 		Short: "Write a page about the limits for users of the API",
 		Long: "Write a page about the limits for users of the API, as Markdown or HTML. It lists the limits and\n" +
-			"the requests they apply to, what counts, the response fields, and what to do after a denial. The\n" +
-			"page shows a denial as Sluice would send it, but with a constant time, so the page changes only\n" +
-			"if the policy does. POLICY is a file, \"example\" for the built-in one, or - for standard input.\n" +
-			"It is optional with --rules.\n\n" +
+			"the requests they apply to, how requests are counted, the response fields, and what to do after a\n" +
+			"denial. The page shows a denial as Sluice would send it, but with a constant time, so the page\n" +
+			"changes only if the policy does. POLICY is a file, \"example\" for the built-in one, or - for\n" +
+			"standard input. It is optional with --rules.\n\n" +
 			"The page omits:\n" +
 			"  - rules that exempt, block or only mark requests, are in shadow mode, or apply to listed clients\n" +
 			"  - overrides, subjects and networks\n" +
 			"  - descriptions, values of headers, and how a request gets its tier\n\n" +
-			"Rules that count failures, or count by a body field or a TLS fingerprint, protect against abuse:\n" +
-			"the page mentions only that there are further limits. If the whole policy is in shadow mode, or a\n" +
-			"rule is enforced for a percentage of subjects, the page describes the limits as fully enforced.\n\n" +
-			"The page contains the names of rules, tiers, headers, cookies and parameters, and patterns and\n" +
-			"hosts. Read it before you publish it.",
+			"Rules that count only some statuses, or count by a body field or a TLS fingerprint, protect against\n" +
+			"abuse, unless they are budgets of tokens or USD: the page mentions only that there are further\n" +
+			"limits. If the whole policy is in shadow mode, or a rule is enforced for a percentage of subjects,\n" +
+			"the page describes the limits as fully enforced.\n\n" +
+			"The page contains the names of rules, tiers, headers, cookies, parameters, claims and body fields,\n" +
+			"and patterns and hosts. Read it before you publish it.",
 		Example: "  sluice describe api.yaml > limits.md\n" +
 			"  sluice describe api.yaml --output limits.html\n" +
 			"  sluice describe --rules sqlite:rules.db",

@@ -15,13 +15,13 @@ func importOpenAPICommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "openapi FILE",
 		Short: "Turn an OpenAPI document into a policy",
-		Long: "Turn an OpenAPI document into a policy on standard output, with a rule for each operation. \"-\" is\n" +
+		Long: "Turn an OpenAPI document into a policy on standard output, with rules for its operations. \"-\" is\n" +
 			"standard input. The document is YAML or JSON in version 3.0 to 3.2, or Swagger 2.0.\n\n" +
 			"Limits come from x-ratelimit and similar extensions, and from extensions of Kuadrant, Kong, Kusk,\n" +
 			"APISIX, Tyk, Google, Yandex and Huawei. For an operation without a limit, the command proposes a rule\n" +
-			"in shadow mode, which denies nothing. Rules count by the credentials that the operation requires;\n" +
-			"if it requires none, they count by address. Settings that a policy cannot express are listed in\n" +
-			"comments next to the rule.\n\n" +
+			"in shadow mode, which denies nothing. Unless the extension sets a key, rules count by the credentials\n" +
+			"that the operation requires; if it requires none, they count by address. Settings that a policy\n" +
+			"cannot express are listed in comments next to the rule.\n\n" +
 			"Paths that the document takes from other files are reported and omitted, and the exit code is 1.",
 		Example: "  sluice import openapi openapi.yaml > policy.yaml",
 		Args:    command.Args(1, 1, "import openapi: which document? Give one file, or - for standard input"),

@@ -45,8 +45,8 @@ func replayCommand() *cobra.Command {
 			"sent.\n\n" +
 			"A log may be compressed with gzip or zstd, and \"-\" is standard input. Several files are merged by\n" +
 			"time. The format is detected from the first lines, or given by --format: a name, nginx's\n" +
-			"log_format or Apache's LogFormat. If the log lacks data that a rule needs, such as bodies, the\n" +
-			"rule is skipped and listed.\n\n" +
+			"log_format or Apache's LogFormat. Rules with in_flight, and rules that need data which the log lacks,\n" +
+			"such as bodies, are skipped and listed.\n\n" +
 			"With --against, the report shows what would change if that policy replaced the one of --policy, and\n" +
 			"which subjects would newly be denied. With --nodes, it shows how much N instances would allow if\n" +
 			"each counted by itself, without a shared store.\n\n" +

@@ -20,7 +20,7 @@ func tokenCommand() *cobra.Command {
 		Short: "Create, list and delete tokens of the admin API",
 		Long: "Create, list and delete tokens of the admin API, in the database of rules. Each token has a role:\n\n" +
 			"  viewer     read\n" +
-			"  operator   also change subjects and overrides, reset, refund, block, and compare policies\n" +
+			"  operator   also change subjects and overrides, reset, refund, block, silence alerts and compare policies\n" +
 			"  admin      everything",
 	}
 	c.AddCommand(tokenCreateCommand(), tokenListCommand(), tokenDeleteCommand())

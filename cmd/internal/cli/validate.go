@@ -26,7 +26,7 @@ func validateCommand() *cobra.Command {
 			"Some rules add a line:\n\n" +
 			"  leased               how far ahead instances reserve units\n" +
 			"  synced               by how much instances can exceed the limits\n" +
-			"  in_flight            which integrations take permits, and which only check for a free one\n" +
+			"  in_flight            which integrations take permits, only check for a free one, or ignore the rule\n" +
 			"  share                what each tenant gets, and how fast allocations settle\n" +
 			"  cost in a response   how much a key can owe, and how long it is then locked out\n\n" +
 			"For each entry under answers, the output shows the status and the types of the bodies.\n\n" +
@@ -34,7 +34,7 @@ func validateCommand() *cobra.Command {
 			"probably mistakes. They also go to standard error, and the exit code stays 0. At most ten warnings\n" +
 			"of a kind are listed; further ones are only counted.\n\n" +
 			"With --cluster, the output also shows which rules a Redis Cluster can charge in one step. Such\n" +
-			"rules match the same requests and list the same key parts under \"together\".\n\n" +
+			"rules list the same key parts under \"together\".\n\n" +
 			"With --openapi, each policy is also compared with an OpenAPI document. An operation without a\n" +
 			"rule is a warning, and a rule without an operation is a note.",
 		Args:    command.Args(1, 0, "validate: which file? Give at least one, or - for standard input"),

@@ -38,7 +38,7 @@ func (s *adminSettings) addFlags(f *pflag.FlagSet) {
 	f.Var(&s.address, "admin", "address of /healthz, /readyz, /metrics and the admin API under /v1/")
 	f.StringSliceVar(&s.hosts, "admin-hosts", nil, "host `names` that the admin address accepts, besides localhost and IP addresses")
 	f.StringVar(&s.tokens, "admin-tokens", "", "`file` with tokens for the admin API, a line \"NAME ROLE HASH [UNTIL]\" for each,\n"+
-		"where HASH is the token's SHA-256 in hexadecimal; an empty file allows no access")
+		"where HASH is the token's SHA-256 in hexadecimal; even with an empty file, callers must authenticate")
 	s.tls.AddFlags(f, "admin-", "the admin address; enables TLS",
 		"`file` with CA certificates for verifying clients of the admin API; a client's role is the organizational\n"+
 			"unit (OU) of its certificate: sluice-viewer, sluice-operator or sluice-admin")

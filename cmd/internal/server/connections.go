@@ -24,11 +24,11 @@ func (s *connectionSettings) addFlags(f *pflag.FlagSet) {
 	s.maxHeader = 64 << 10
 	s.headerTimeout, s.stallTimeout = command.Duration(10*time.Second), command.Duration(time.Minute)
 	f.Var(&s.max, "max-connections", "maximum client connections (default about half of the limit on open files, up to 16384)")
-	f.Var(&s.maxPerAddress, "max-connections-per-address", "maximum connections from one address that is not a trusted proxy (default an eighth of --max-connections, at least 16)")
-	f.Var(&s.maxStreams, "max-streams", "maximum open WebSockets and event streams (default half of --max-connections)")
+	f.Var(&s.maxPerAddress, "max-connections-per-address", "maximum connections from one address (of IPv6, from one /64) that is not a trusted proxy (default an eighth of --max-connections, at least 16)")
+	f.Var(&s.maxStreams, "max-streams", "maximum open WebSockets, event streams and gRPC streams (default half of --max-connections)")
 	f.Var(&s.maxHeader, "max-header", "maximum size of a request head")
 	f.Var(&s.headerTimeout, "header-timeout", "maximum time to receive a request head; if rules read the body, also the maximum time to receive that")
-	f.Var(&s.stallTimeout, "stall-timeout", "maximum wait for a client that stops sending a request body or reading a response body")
+	f.Var(&s.stallTimeout, "stall-timeout", "maximum wait for a client that stops sending a request body, except that of a gRPC call, or stops reading a response body")
 }
 
 func (s *connectionSettings) check() error {

@@ -29,7 +29,7 @@ func (s *telemetrySettings) addFlags(f *pflag.FlagSet) {
 	f.Var(&s.recent, "recent", "maximum memory for recording the requests of the last hour, on which you can try policy changes; 0 records\n"+
 		"none. Bodies are not recorded, and keys only in the form that the rule's show_key allows")
 	f.Var(&s.traces, "traces", "OTLP/HTTP `URL` to send spans to, such as http://localhost:4318. Requests that belong to a sampled trace get a\n"+
-		"span. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and similar variables configure the export (default none)")
+		"span, up to 200 a second. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and similar variables configure the export (default none)")
 }
 
 func (s *telemetrySettings) check() error {

@@ -21,7 +21,8 @@ func healthcheckCommand() *cobra.Command {
 		Use:   "healthcheck",
 		Short: "Check whether a running gateway is ready",
 		Long: "Check whether a running gateway is ready. The exit code is 0 if it is, and 1 if it is not or does\n" +
-			"not answer within 5 s. This is for health checks of containers, which may lack curl." + Help,
+			"not answer within 5 s. This is for health checks of containers, which may lack curl.\n\n" +
+			"The command calls a running gateway at --admin-url or SLUICE_ADMIN_URL. It needs no token.",
 		Args: command.FlagsOnly, PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, _ []string) error {
 			text, err := a.ready(c.Context())

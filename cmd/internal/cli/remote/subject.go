@@ -164,11 +164,12 @@ func refundCommand() *cobra.Command {
 
 func blockCommand() *cobra.Command {
 	s := &subjectChange{name: "block"}
-	c := s.command("Deny the requests of a subject, until a date or for good",
+	c := s.command("Deny the requests of a subject until a date",
 		"Deny, with 403, the requests that RULE counts for a subject, such as an API key or an address. The\n"+
-			"block lasts until the date of --until; without one, until you lift it with \"sluice unblock\".\n\n"+
+			"block lasts until the date of --until, which is required, or until \"sluice unblock\" lifts it. For\n"+
+			"a block without an end, use \"sluice override set --block\".\n\n"+
 			"With a database, the block is an override and takes effect on all instances within a second.\n"+
-			"With only a policy file, it applies to the gateway at --admin-url until that gateway stops.",
+			"With only a policy file, it applies to the gateway at --admin-url, and ends when that gateway stops.",
 		"  sluice block per-key api_key=k-42 --until 2026-12-31 --reason abuse")
 	addUntil(c.Flags(), &s.request.Until)
 	return c

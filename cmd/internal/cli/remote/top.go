@@ -34,9 +34,9 @@ func topCommand() *cobra.Command {
 	s := &topSettings{}
 	c := s.command("top", "Show live what is allowed and denied, and for which subjects",
 		"Show what all instances allow and deny: a headline, rates, rules ordered by how far they are from\n"+
-			"their usual rate, the subjects denied most often, and the instances with their stores. In a\n"+
-			"terminal, the output is refreshed every second until you interrupt it; otherwise, or with --once, it\n"+
-			"is printed once.",
+			"their usual rate, the subjects denied most often, the upstreams, and the instances with their\n"+
+			"stores. In a terminal, the output is refreshed every second until you interrupt it. Otherwise, or\n"+
+			"with --once or --output json, it is printed once.",
 		"  sluice top\n  sluice top --by traffic --rule per-key\n  sluice top --once --output json | jq -r .stats.headline.text",
 		func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {

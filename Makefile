@@ -118,7 +118,7 @@ histories:
 POLICIES = 2000
 draws:
 	now=$$(date +%s%N) && SLUICE_SEED=$$now SLUICE_RANDOM_SEED=$$now SLUICE_RANDOM_POLICIES=$(POLICIES) SLUICE_TRIALS=40 \
-		go test -tags long -race -count 1 -timeout 0 -skip 'TestLongServers|TestLongTraefik' ./policy/... ./internal/... ./lease ./memory ./synced ./telemetry ./cmd/internal/... ./cmd/e2e/doors ./cmd/e2e/llm
+		go test -tags long -race -count 1 -timeout 0 -skip 'TestLongServers|TestLongTraefik|TestLongSimulation|TestLongRivals' ./policy/... ./internal/... ./lease ./memory ./synced ./telemetry ./cmd/internal/... ./cmd/e2e/doors ./cmd/e2e/llm
 
 # Kills writers into a rules database in the middle of their work, fifty times.
 crash:

@@ -50,9 +50,9 @@ type Cost struct {
 	// expired.
 	Estimate Estimate `json:"estimate,omitzero"`
 	// Unknown is the cost of a response that breaks off, or that has a status of 400 or above and does not report its
-	// cost: with "estimate", the estimate; by default, the cost of the part that was received, at most the estimate.
-	// Any other complete response that does not report its cost costs the estimate or, if that is more, the cost of
-	// the part that was received.
+	// cost: with "estimate", the estimate; by default, the cost of the part that was received, at most the estimate,
+	// or the estimate if Estimate is a number or the response cannot be read. Any other complete response that does
+	// not report its cost costs the estimate or, if that is more, the cost of the part that was received.
 	Unknown string `json:"unknown,omitempty"`
 	// Usage is "ask" to add stream_options.include_usage to streamed requests in OpenAI's format that
 	// do not set stream_options: without it the response reports no tokens. Clients then receive one more event.

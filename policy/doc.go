@@ -41,7 +41,7 @@
 // objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON
 // must follow RFC 8259 to the letter. Names of fields are compared without case. If the Content-Type is
 // application/json, the fields of APIs for models and of JSON-RPC, such as "model", "method" and "params[name]", are
-// taken only from the JSON object, even if strings in it look like a form.
+// taken only from the JSON object and the query, even if strings in the object look like a form.
 //
 // A field is ambiguous
 //

@@ -32,8 +32,8 @@ type Document struct {
 	// Answers replace the default answers to denied requests. They are keyed by status: "400", "403", "429" or "503".
 	Answers map[string]Answer `json:"answers,omitempty"`
 	// BodyLimit is the size of the largest body that is read for rules that depend on the body, in bytes or with a
-	// unit as in 512KiB or 16MiB: 8MiB if empty. A request with a larger body is denied with status 413, or with
-	// 503 if the bodies of other requests take up the memory for bodies.
+	// unit as in 512KiB or 16MiB: 8MiB if empty. A request with a larger body is refused with status 413. If the
+	// bodies of other requests take up the memory for bodies, a request is refused with 503.
 	BodyLimit string `json:"body_limit,omitempty"`
 	// Lists are named lists of networks for Clients and NotClients of a [Rule].
 	Lists map[string]List `json:"lists,omitempty"`
@@ -126,15 +126,15 @@ type Rule struct {
 	// Together are parts of the key that become the hash tag in a Redis Cluster. A cluster charges rules with the
 	// same tag in one step.
 	Together []string `json:"together,omitempty"`
-	// Missing is what happens to a request that lacks a part of the key. With "share", the default, all requests
-	// without the part share one count. With "skip" the rule does not apply to them. With "refuse" they are
-	// answered with 400; other rules that can count such a request still charge it. A part that is unreadable, or
-	// occurs twice with different values, is not missing but ambiguous.
+	// Missing is what happens to requests that lack a part of the key. With "share", the default, they are counted
+	// as if all of them had the same value for it. With "skip" the rule does not apply to them. With "refuse" they
+	// are answered with 400; other rules that can count such a request still charge it. A part that is unreadable,
+	// or occurs twice with different values, is not missing but ambiguous.
 	Missing string `json:"missing,omitempty"`
 	// Ambiguous is what happens to a request with a path, a key part, or a field of Body that servers may read in
-	// several ways. With "refuse" it is denied as malformed; with "charge" the rule applies if any reading of the
-	// path matches, and all ambiguous keys share one count. The default is "refuse" for a rule with Body or a key
-	// with body:FIELD, and otherwise "charge". A shadow denies nothing.
+	// several ways. With "refuse" it is refused as malformed; with "charge" the rule applies if any reading of the
+	// path matches, and an ambiguous key part counts as one value, the same for all requests. The default is
+	// "refuse" for a rule with Body or a key with body:FIELD, and otherwise "charge". A shadow denies nothing.
 	Ambiguous string `json:"ambiguous,omitempty"`
 	// Limit is a text for [sluice.ParseLimit], such as "100/minute burst 20" or "10000/month", or "50 USD/day" if
 	// the cost is in USD. Limits in USD are counted in micro-USD. If that would not be exact, they are counted in
@@ -172,8 +172,8 @@ type Rule struct {
 	Penalty Penalty `json:"penalty,omitzero"`
 	// OnError is what happens while the store does not answer: "allow", "deny", or "local" for a local allowance of
 	// the limit, if the store has a fallback. The default is "allow". It is "deny" if Match or Hosts contain a word
-	// for a login, a password or a payment, as in "POST /auth/sign-in" or "/v1/payments", because no client should
-	// guess passwords or pay without a limit.
+	// for a login, a password or a payment, as in "POST /auth/sign-in" or "/v1/payments", and the rule is not a
+	// shadow, because no client should guess passwords or pay without a limit.
 	OnError string `json:"on_error,omitempty"`
 	// Consistency is how exactly the rule is counted across the instances that share a store. "strict", the
 	// default, asks the store for each request. "leased" reserves units in advance and spends them without asking

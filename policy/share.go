@@ -209,11 +209,14 @@ func (r *rule) sharedLimit() SharedLimit {
 	l := r.own.limits[0].plan.Limit
 	s := SharedLimit{Rule: r.name, Limit: l, By: r.key[r.sharing.owner:].Names(), Weights: r.sharing.byWeight()}
 	s.Window = time.Duration(fair.Window(l.Count, l.Period)) * time.Microsecond
-	if l.Burst >= fair.Units(l.Count, l.Period)/4 {
+	if l.Burst >= settlingBurst(l) {
 		s.Settles = 2 * s.Window
 	}
 	return s
 }
+
+// settlingBurst returns the least burst with which allocations settle within two windows.
+func settlingBurst(l sluice.Limit) int64 { return fair.Units(l.Count, l.Period) / 4 }
 
 // byWeight returns the weights that tenants can have.
 func (f *sharing) byWeight() []SharedWeight {
@@ -277,7 +280,7 @@ func (w *warner) sharing(r *rule) {
 			least.Weight, s.Part(least.Weight, sum), s.Whole(), s.Window)
 	}
 	if s.Settles == 0 {
-		w.add(r, "", "remove the burst: the default is the amount of one period",
+		w.add(r, "", fmt.Sprintf("give the limit a burst of %d or more", settlingBurst(s.Limit)),
 			"the burst of %d is less than the limit allows in %v, so allocations take longer than %v to settle", s.Limit.Burst, s.Window/4, 2*s.Window)
 	}
 	w.weights(r)

@@ -313,6 +313,26 @@ func near(t *testing.T, what string, c *caller, from, to int, want float64) {
 	}
 }
 
+// Many tenants of few requests leave the rest of the limit to one of many, although each of them may at any time
+// request more than in the last window.
+func TestShareAmongSmall(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []float64{40, 80} { // with the others, 90 and 130
+		virtually(t, fmt.Sprint(rate), func(t *testing.T) {
+			big := &caller{name: "big", rate: rate}
+			all := []*caller{big}
+			for i := range 50 {
+				all = append(all, &caller{name: fmt.Sprint("small", i), rate: 1, phase: float64(i) / 50})
+			}
+			newFleet(t, 1, "100/second").serve(t, all, 12*time.Second, nil)
+			near(t, "beside small ones", big, 6, 12, min(rate, 50))
+			for _, c := range all[1:] {
+				near(t, "small", c, 6, 12, 1)
+			}
+		})
+	}
+}
+
 // What a tenant does not use is lent to the others, and its own again within two seconds.
 func TestShareIsLent(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -434,11 +434,12 @@ func (c *Cap) divide(now int64) {
 // root returns the square root, rounded up.
 func root(n int64) int64 { return int64(math.Ceil(math.Sqrt(float64(n)))) }
 
-// available returns how many units can be divided in a window, times scale.
+// available returns how many units can be divided in a window, times scale. They are up to twice the units of the cap,
+// because allocations are larger than the demand: a tenant that requests one unit in a window gets two.
 func (c *Cap) available(now int64) int64 {
 	n := c.parts.Load()
 	units := c.units / n
-	return units + min(max(2*(c.ofPart(c.aim, n)-c.held(now))*scale, -units/2), units/4)
+	return units + min(max(2*(c.ofPart(c.aim, n)-c.held(now))*scale, -units/2), units)
 }
 
 // held returns how many units the bucket contains at the time now, according to the last Note.

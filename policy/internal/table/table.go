@@ -99,7 +99,7 @@ func (t *Table[V]) Add(of Shape, subject []byte, value V, until int64, item int)
 func (t *Table[V]) Sort() {
 	t.at = nil
 	slices.SortFunc(t.sets, func(a, b set) int {
-		return cmp.Or(bits.OnesCount32(b.shape.Exact)-bits.OnesCount32(a.shape.Exact), cmp.Compare(a.shape.Exact, b.shape.Exact),
+		return cmp.Or(bits.OnesCount32(b.shape.Exact)-bits.OnesCount32(a.shape.Exact), cmp.Compare(bits.Reverse32(b.shape.Exact), bits.Reverse32(a.shape.Exact)),
 			cmp.Compare(a.shape.Network.Part, b.shape.Network.Part), b.shape.Network.Bits-a.shape.Network.Bits)
 	})
 }

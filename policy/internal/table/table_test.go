@@ -46,3 +46,19 @@ func TestTable(t *testing.T) {
 		}
 	}
 }
+
+// Shapes that name more parts come first, then those that name earlier parts.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	var all Table[int]
+	shapes := []uint32{0b1001, 0b0110, 0b0111, 0b0001, 0b1010, 0b1000}
+	for i, of := range shapes {
+		all.Add(Shape{Exact: of}, []byte("/"), i, 0, i)
+	}
+	all.Sort()
+	for i, want := range []uint32{0b0111, 0b1001, 0b0110, 0b1010, 0b0001, 0b1000} {
+		if got := all.sets[i].shape.Exact; got != want {
+			t.Errorf("set %d names the parts %04b, want %04b", i, got, want)
+		}
+	}
+}

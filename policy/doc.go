@@ -22,7 +22,7 @@
 //
 // Paths are read in all of these ways:
 //
-//   - with "%XX" unescaped once, twice or not at all, before or after the path is split
+//   - with "%XX" unescaped once before or after the path is split, or twice before
 //   - with "." and ".." resolved, at any of these stages, or left alone
 //   - with empty segments dropped
 //   - with "\" for "/"
@@ -32,16 +32,16 @@
 //   - with the text after the name of a script as a separate path, as in "/index.php/login"
 //   - without a suffix that names a format, such as ".json" (only for rules that limit, not for those that exempt)
 //
-// A request is refused if its path has control characters, "%uXXXX", characters in more bytes than UTF-8 needs, or
-// too many readings. Not covered are servers that rewrite paths by their own rules, that take a method from a field
-// or a parameter (limit POST as well), or that drop characters at the ends of a path, as some file systems do with
-// "login. ".
+// A request is refused if a rule with patterns may apply to it and its path has control characters, "%uXXXX", a space
+// at an end, characters in more bytes than UTF-8 needs, or too many readings. Not covered are servers that rewrite
+// paths by their own rules, that take a method from a field or a parameter (limit POST as well), or that drop other
+// characters at the ends of a path, as some file systems do with "login.".
 //
 // Whatever the Content-Type is, Sluice looks for the fields of a body in forms, in JSON objects (fields of inner
 // objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON
 // must follow RFC 8259 to the letter. Names of fields are compared without case. If the Content-Type is
 // application/json, the fields of APIs for models and of JSON-RPC, such as "model", "method" and "params[name]", are
-// taken only from the JSON object, even if strings in it look like a form.
+// taken only from the JSON object and the query, even if strings in the object look like a form.
 //
 // A field is ambiguous
 //
@@ -49,9 +49,9 @@
 //   - if it occurs twice with different values, is not in UTF-8, or is escaped twice
 //   - if it is a number that not every server can represent
 //
-// All fields of a body are ambiguous if the body is compressed, is a form with more than 1000 fields or an object with
-// more than 4000, or has none of the formats above. Not covered are other formats that look like a form and are sent
-// under another Content-Type.
+// All fields of a body are ambiguous if the body is compressed, has none of the formats above, or has more than 1000
+// fields (4000 if it is an object sent as application/json). Not covered are other formats that look like a form and
+// are sent under another Content-Type.
 //
 // Anything that would be expensive to read counts as ambiguous, so that reading a request takes less than a
 // millisecond, or for a large body less than 5 ms a megabyte. Rules that need no body are evaluated first: the body

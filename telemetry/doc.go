@@ -18,10 +18,10 @@
 // Memory is bounded, whatever requests contain and however many rules there are:
 //
 //   - Counters take 2 MiB: 128 bytes for each rule (at most 1,002: [MaxRules], [OtherRules] and [CallerRule]) in each
-//     of 16 copies for different cores.
+//     of at most 16 copies for different cores.
 //   - A series takes 29 KiB: 32 bytes for each of 360 + 577 steps. All requests together have a series, and each of
 //     these rules with traffic has one: 29 MiB at most, and 1.5 MiB for 50 rules.
-//   - A door takes 5 KiB, and at most 17 doors are counted separately.
+//   - A door takes 5 KiB. At most 16 doors are counted separately, and all others as one.
 //   - A View of 1,000 such rules takes 43 MiB while it is in use, and 29 MiB more while it is made.
 //   - Subjects, if they are kept, take up to 41 MiB with 64 rules, and at most 60 MiB with any number of rules. This is
 //     without costs from responses. If the responses of all these rules report their cost, subjects take half as much
@@ -40,7 +40,7 @@
 //
 // A [Headline] is bad while a rule denies more requests than usual. Times with an unusual rate do not change the usual
 // rate. So a long attack does not become usual, and the alert ends only when the denials decrease. Denials by a block
-// do not count. While a large part of all requests is denied, the headline is never good.
+// do not count. While a large part of many requests is denied, the headline is never good.
 //
 // A headline is also bad while a large part of the requests to an upstream fails, or while the upstream is slower
 // than usual. The usual latency is measured over the latest times in which the upstream was not slow, for an hour in

@@ -80,7 +80,7 @@ const (
 // View has the counts of all instances at one time. It does not change.
 type View struct {
 	At        time.Time // when it was made
-	Since     time.Time // start of the counts: when the first of the instances started
+	Since     time.Time // start of the counts: when the first of the instances started, at most two days ago
 	Instances []Instance
 	// Each request is counted once in All, however many rules applied to it, under the first of these outcomes that
 	// applies: Deny if the request was denied, Marked if a rule marked it, WouldDeny if a rule would have denied it,

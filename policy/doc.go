@@ -35,7 +35,7 @@
 // A request is refused if a rule with patterns may apply to it and its path has control characters, "%uXXXX", a space
 // at an end, characters in more bytes than UTF-8 needs, or too many readings. Not covered are servers that rewrite
 // paths by their own rules, that take a method from a field or a parameter (limit POST as well), or that drop other
-// characters at the ends of a path, as some file systems do with "login.".
+// characters at the ends of a path, as some file systems do with "login..".
 //
 // Whatever the Content-Type is, Sluice looks for the fields of a body in forms, in JSON objects (fields of inner
 // objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON
@@ -73,15 +73,18 @@
 //     names to a form of Unicode (NFC, NFD, NFKC, NFKD).
 //
 // So case, width, marks of every script, strokes and ligatures make no difference. Neither do spaces around a name,
-// or the number of spaces between its words. Hiragana equals Katakana, and every decimal digit its ASCII digit.
-// Invisible characters are dropped, and so are characters beyond the basic plane, such as emoji. Because collations
-// differ, some names have the same key although no single database treats them as equal: "sss" equals "s", because
-// databases treat "ß" as "s" or as "ss"; and "y" equals "u", because they treat "ü" as "u" or as "y".
+// or the number of spaces between its words. Hiragana equals Katakana, and every decimal digit of the basic plane its
+// ASCII digit. Invisible characters are dropped, and so are most characters beyond the basic plane, such as emoji.
+// Because collations differ, some names have the same key although no single database treats them as equal: "sss"
+// equals "s", because databases treat "ß" as "s" or as "ss"; and "y" equals "u", because they treat "ü" as "u" or as
+// "y".
 //
-// Some names are garbled, and all garbled names share one key:
+// Some names are garbled, which makes them ambiguous: with "ambiguous: refuse" the request is refused, and with
+// "charge" all garbled names share one key. These are:
 //
-//   - names with characters that servers read differently: bytes that are not UTF-8, control characters, private
-//     characters, characters that Unicode 15 does not assign, combining letters, and mathematical letters
+//   - names with characters that servers read differently: bytes that are not UTF-8, control characters other than
+//     white space, private characters, characters that Unicode 15 does not assign, combining letters, and some
+//     characters beyond the basic plane, such as digits and mathematical letters
 //   - names made only of characters that are dropped
 //   - names longer than 1 KB that are not ASCII
 //

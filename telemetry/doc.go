@@ -27,6 +27,7 @@
 //     without costs from responses. If the responses of all these rules report their cost, subjects take half as much
 //     again, and the costs of each such rule take 32 KiB.
 //   - An upstream of a gateway takes 200 KiB, and there are at most 101.
+//   - The automatic limits of a rule with "in_flight: auto" take 73 KiB.
 //
 // Each instance posts its counts of the last six minutes every two seconds, or less often if this would be more
 // than 16 KiB a second. It posts all of its series once a minute, and its subjects every five seconds, in some 256

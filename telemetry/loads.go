@@ -28,7 +28,7 @@ type LoadState struct {
 	// Base is the latency while the upstream has no queue, and Latency the present latency. Both are from the limit
 	// with the largest ratio of Latency to Base. They are 0 if unknown.
 	Base, Latency time.Duration
-	// Overloaded is when the present overload started. It is zero if no request was denied in the last minute.
+	// Overloaded is when the present overload started. It is zero if no request exceeded a limit in the last minute.
 	Overloaded time.Time
 }
 

@@ -90,8 +90,10 @@ type View struct {
 	Malformed uint64
 	watchOnly bool // the whole policy is in shadow mode
 	engine    *policy.Engine
-	Rules     []Rule // rules of the policy in force, in the order of its document
-	Tiers     []Tier // sorted by name; empty without subjects
+	// Rules has the rules of the policy in force, in the order of its document, and then [OtherRules] and [CallerRule]
+	// if they have counts.
+	Rules []Rule
+	Tiers []Tier // sorted by name; empty without subjects
 	// Upstreams has the upstreams of all gateways, sorted by name.
 	Upstreams []Upstream
 	Events    []Event // the latest first

@@ -54,8 +54,9 @@
 // are sent under another Content-Type.
 //
 // Anything that would be expensive to read counts as ambiguous, so that reading a request takes less than a
-// millisecond, or for a large body less than 5 ms a megabyte. Rules that need no body are evaluated first: the body
-// of a client that is over one of their limits is not read.
+// millisecond, or for a large body less than 5 ms a megabyte. Limits that need no body and charge the request one unit
+// are checked first: the body of a client that exceeds one of them is not read, unless a rule exempts or blocks by the
+// body, or the request has an ID.
 //
 // # Names
 //

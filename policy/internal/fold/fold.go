@@ -4,7 +4,7 @@
 // A folded name folds to itself, and folding takes nanoseconds for each character. The documentation of package
 // policy describes which names are equal, and internal/foldgen makes the table. Collations contradict each other.
 // If x equals y in one collation and x equals z in another, then y and z become equal if this merges few names.
-// Otherwise the character x is refused, and all names that contain x share one key.
+// Otherwise AppendName returns false for all names that contain x.
 package fold
 
 import (

@@ -30,12 +30,13 @@
 //   - The automatic limits of a rule with "in_flight: auto" take 73 KiB.
 //
 // Each instance posts its counts of the last six minutes every two seconds, or less often if this would be more
-// than 16 KiB a second. It posts all of its series once a minute, and its subjects every five seconds, in some 256
-// KiB at most. It also reads the posts of the other instances every two seconds, or only every ten seconds while no
-// View is requested. A post has at most 512 KiB: if not all rules fit, the rules at the end of the document are left
-// out. An instance ignores posts that it cannot read, such as posts of other versions. No decision waits for this
-// exchange. While the shared store is unavailable, a View has the counts of its own instance, and the last posts of
-// the other instances.
+// than 16 KiB a second. It posts all of its series once a minute, and its subjects (in some 256 KiB at most), costs and
+// automatic limits every five seconds. It posts the latest denials that it keeps, in at most 192 KiB, when there are
+// new ones. It also reads the posts of the other instances every two seconds, or only every ten seconds while no View
+// is requested. A post has at most 512 KiB: if not all rules fit, the rules at the end of the document are left out. An
+// instance ignores posts that it cannot read, such as posts of other versions. No decision waits for this exchange.
+// While the shared store is unavailable, a View has the counts of its own instance, and the last posts of the other
+// instances.
 //
 // # What it reports
 //

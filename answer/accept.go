@@ -20,9 +20,9 @@ const (
 )
 
 // negotiate returns the index of the offer that the Accept fields prefer: the one with the highest weight, then the one
-// with the more specific range, then the default. A client that accepts none of the offers gets the default, too,
-// because a denial has no other form. So does a client with a longer Accept than honest clients send, because denials
-// must stay cheap.
+// with the more specific range, then the first. A client that accepts none of the offers gets the default, because a
+// denial has no other form. So does a client with a longer Accept than honest clients send, because denials must stay
+// cheap.
 func negotiate(accept []string) int {
 	i, _, _ := best(accept, offers[:])
 	return i

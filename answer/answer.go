@@ -90,8 +90,8 @@ type Answer struct {
 var undecided policy.Decision
 
 // Encode turns a into the answer to d, and sets its fields in h. It appends to lists that other middleware has
-// started in h. The answer refers to d, so d must not change until a is used again. The values in h are never
-// overwritten.
+// started in h. The answer refers to d, so d must not change until a is used again. The values in h stay valid when a
+// is used again.
 func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	a.quota = false
 	e.encode(a, h, d, "", c)

@@ -69,7 +69,7 @@ func (p *Policy) Adaptive() (names []string) {
 type Load struct {
 	Rule    string
 	Source  string // the origin of the rule: see [Rule]
-	Key     string // the key of the subject; it shares the memory of the Decision
+	Key     string // the key of the subject; valid only for observers, because its memory is reused after the decision
 	Class   string // the class of the request: "critical", "normal" or "sheddable"
 	Allowed bool   // the request fits
 	Shadow  bool   // the limit does not deny the request
@@ -145,7 +145,7 @@ func (s *subjects) leave() {
 	}
 }
 
-// retryOverloaded returns a random wait, which spreads the retries. Requests of a higher class get a shorter wait.
+// retryOverloaded returns a random wait, which spreads the retries. On average, a higher class has a shorter wait.
 func retryOverloaded(class adaptive.Class) time.Duration {
 	return shortestOverloaded + rand.N(longestOverloaded[class]-shortestOverloaded+1)
 }
@@ -219,23 +219,23 @@ func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	e.loads.Answered(d.load, sent, o)
 }
 
-// Adapts reports whether the request holds permits of automatic limits ("in_flight: auto"), which [Engine.Answered]
-// releases.
+// Adapts reports whether the request was given permits of automatic limits ("in_flight: auto"), which
+// [Engine.Answered] releases.
 func (d *Decision) Adapts() bool { return d.load.Pending() }
 
 // LoadState is the state of an automatic limit of requests under way, in this process.
 type LoadState struct {
 	Rule string
 	Key  string // the key of the subject
-	// Limit is the limit of normal requests. The limit of sheddable requests is lower, and the limit of critical
-	// requests is higher.
+	// Limit is the limit of normal requests. The limit of sheddable requests is lower, unless Limit is the minimum, and
+	// the limit of critical requests is higher.
 	Limit, InFlight int64
 	// Base is the latency of the upstream without a queue, and Latency is the present latency. Unknown latencies
 	// are 0.
 	Base, Latency time.Duration
-	Denied        map[string]int64 // requests that did not fit, by class, since the process started
-	// Overloaded is the start of the present overload: the first denial after a minute without a denial. It is zero
-	// if there is no overload.
+	Denied        map[string]int64 // requests that did not fit, by class, since the limit of the key was made
+	// Overloaded is the start of the present overload: the first request that did not fit after a minute in which all
+	// requests did. It is zero if there is no overload.
 	Overloaded time.Time
 }
 

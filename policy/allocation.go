@@ -249,8 +249,8 @@ func (a *allocations) explain(_ *charges, i int) string {
 
 // turnPlans count a tenant's own time, in nanoseconds. A unit takes the time between two units at the rate of the
 // tenant's allocation. A tenant can use units earlier than at this rate, at most by the plan's capacity, which doubles
-// from one plan to the next. All plans count alike, so a tenant can change plans when its allocation changes. But a smaller plan forgets
-// any lead beyond its capacity, so the choice must not depend on a single request.
+// from one plan to the next. All plans count alike, so a tenant can change plans when its allocation changes. But a
+// smaller plan forgets any lead beyond its capacity, so the choice must not depend on a single request.
 var turnPlans = func() (all []*sluice.Plan) {
 	for size := int64(minTurn); size <= maxTurn; size *= 2 {
 		p, err := sluice.NewPlan(sluice.Limit{Count: int64(time.Second), Period: time.Second, Burst: size, Algorithm: sluice.GCRA})
@@ -315,10 +315,10 @@ func (s *shares) time(t time.Time) int64 {
 	return s.wall + since.Microseconds()
 }
 
-// Demand returns the demand of the tenants of shared limits on this engine in the last seconds, or nil without
-// demand. Pass it to [Engine.ReceiveDemand] of the other engines over the same store, about four times a second. The
-// result lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of all other tenants.
-// It takes at most about 12 KiB.
+// Demand returns the demand of the tenants of shared limits on this engine in the last window (see [Share]), or nil
+// without demand. Pass it to [Engine.ReceiveDemand] of the other engines over the same store, about four times a
+// second. The result lists the 1000 tenants with the highest demand, by hashes of their keys, and the sum of all other
+// tenants of each limit. It takes about 12 bytes for each tenant and each sum, and 10 bytes for each limit.
 func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }

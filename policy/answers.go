@@ -117,7 +117,7 @@ func (o *OwnAnswer) Append(dst []byte, i int, v *AnswerValues) ([]byte, error) {
 	return o.bodies[i].Append(dst, v)
 }
 
-// answered are the statuses of denials.
+// answered are the statuses of denials that answers can replace.
 var answered = []string{"400", "403", "429", "503"}
 
 const maxBodies = 8
@@ -130,7 +130,7 @@ func (c *compiler) answers(in map[string]Answer) *OwnAnswers {
 	for _, text := range sortedKeys(in) {
 		field := fmt.Sprintf("answers[%q]", text)
 		if !slices.Contains(answered, text) {
-			c.fail(field, "use "+spelling.OneOf(answered), "denied requests never have the status %s", spelling.Quote(text))
+			c.fail(field, "use "+spelling.OneOf(answered), "answers cannot replace the status %s", spelling.Quote(text))
 			continue
 		}
 		status, _ := strconv.Atoi(text)

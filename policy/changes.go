@@ -115,7 +115,8 @@ func lineOf(v any) string {
 }
 
 // Restart is a limit that starts to count from zero, because its kind or the key of its rule has changed. A new burst,
-// or a new count of a window or a log, does not restart a limit.
+// or a new count of a window or a log, does not restart a limit, except for a sliding_window_log that grows beyond
+// 1,024 or shrinks to at most 1,024.
 type Restart struct {
 	Rule string
 	From string // "rule", "tier:pro" or "override", as in a [Result]

@@ -3,8 +3,8 @@ package policy
 import "github.com/sluicehq/sluice"
 
 // counter counts something in addition to the limits of a rule, or changes how the limits count. Each decision has
-// a counter of each kind, with the state of this decision. The methods are called in this order, and only if the
-// request uses the kind.
+// a counter of each kind, with the state of this decision. The methods from reset to keep are called in this order, and
+// only if the request uses the kind.
 type counter interface {
 	// reset forgets the previous decision.
 	reset()

@@ -17,15 +17,16 @@ type Decision struct {
 	// Exempt reports that a rule exempts the request, or that it is a preflight, which cors exempts. Nothing was
 	// counted, and Results is empty.
 	Exempt bool
-	// Degraded reports that the shared store did not answer, and that each rule's on_error decided in its place.
+	// Degraded reports that the shared store did not answer for at least one limit, and that on_error of its rule
+	// decided in its place.
 	Degraded bool
 	// Unavailable reports that the request is denied because the store did not answer, and not because of a limit.
 	// RetryAfter is then the wait before a retry.
 	Unavailable bool
-	// Missing is what a request lacks for a decision: "an unambiguous path", if servers could read it in too many
-	// ways, or a key part that a rule with "missing: refuse" requires, for example "header:X-API-Key". Such a
-	// request is denied as malformed. Rules that can count the request do so, and if one of these rules denies it,
-	// that denial is the decision. See [Decision.Ambiguous].
+	// Missing is what a request lacks for a decision, for example "an unambiguous path" if servers could read its path
+	// in several ways, or "header:X-API-Key" if a rule with "missing: refuse" requires this key part. Such a request
+	// is denied as malformed. Rules that can count the request do so, and if one of these rules denies it, that denial
+	// is the decision. See [Decision.Ambiguous].
 	Missing string
 	// Blocked is the name of the rule that blocks the request: a rule with "block", or a rule for which an override
 	// or [Subject.Block] blocks the subject. RetryAfter is how long the block lasts, or [sluice.Never] if it has no
@@ -42,8 +43,8 @@ type Decision struct {
 	RetryAfter time.Duration
 	// Delay is the longest delay of the results, if Allowed.
 	Delay time.Duration
-	// Now is the store's clock in microseconds since the Unix epoch. It is zero if no store has answered; then only
-	// Allowed of each result is meaningful.
+	// Now is the store's clock in microseconds since the Unix epoch. It is zero if no store has answered, or if
+	// on_error denies the request; then only Allowed and RetryAfter of each result are meaningful.
 	Now int64
 	// Err is the error of the store, for a log.
 	Err error

@@ -22,7 +22,7 @@
 //
 // Paths are read in all of these ways:
 //
-//   - with "%XX" unescaped once, twice or not at all, before or after the path is split
+//   - with "%XX" unescaped once before or after the path is split, or twice before
 //   - with "." and ".." resolved, at any of these stages, or left alone
 //   - with empty segments dropped
 //   - with "\" for "/"
@@ -32,10 +32,10 @@
 //   - with the text after the name of a script as a separate path, as in "/index.php/login"
 //   - without a suffix that names a format, such as ".json" (only for rules that limit, not for those that exempt)
 //
-// A request is refused if its path has control characters, "%uXXXX", characters in more bytes than UTF-8 needs, or
-// too many readings. Not covered are servers that rewrite paths by their own rules, that take a method from a field
-// or a parameter (limit POST as well), or that drop characters at the ends of a path, as some file systems do with
-// "login. ".
+// A request is refused if a rule with patterns may apply to it and its path has control characters, "%uXXXX", a space
+// at an end, characters in more bytes than UTF-8 needs, or too many readings. Not covered are servers that rewrite
+// paths by their own rules, that take a method from a field or a parameter (limit POST as well), or that drop other
+// characters at the ends of a path, as some file systems do with "login..".
 //
 // Whatever the Content-Type is, Sluice looks for the fields of a body in forms, in JSON objects (fields of inner
 // objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON
@@ -49,13 +49,14 @@
 //   - if it occurs twice with different values, is not in UTF-8, or is escaped twice
 //   - if it is a number that not every server can represent
 //
-// All fields of a body are ambiguous if the body is compressed, is a form with more than 1000 fields or an object with
-// more than 4000, or has none of the formats above. Not covered are other formats that look like a form and are sent
-// under another Content-Type.
+// All fields of a body are ambiguous if the body is compressed, has none of the formats above, or has more than 1000
+// fields (4000 if it is an object sent as application/json). Not covered are other formats that look like a form and
+// are sent under another Content-Type.
 //
 // Anything that would be expensive to read counts as ambiguous, so that reading a request takes less than a
-// millisecond, or for a large body less than 5 ms a megabyte. Rules that need no body are evaluated first: the body
-// of a client that is over one of their limits is not read.
+// millisecond, or for a large body less than 5 ms a megabyte. Limits that need no body and charge the request one unit
+// are checked first: the body of a client that exceeds one of them is not read, unless a rule exempts or blocks by the
+// body, or the request has an ID.
 //
 // # Names
 //
@@ -73,15 +74,18 @@
 //     names to a form of Unicode (NFC, NFD, NFKC, NFKD).
 //
 // So case, width, marks of every script, strokes and ligatures make no difference. Neither do spaces around a name,
-// or the number of spaces between its words. Hiragana equals Katakana, and every decimal digit its ASCII digit.
-// Invisible characters are dropped, and so are characters beyond the basic plane, such as emoji. Because collations
-// differ, some names have the same key although no single database treats them as equal: "sss" equals "s", because
-// databases treat "ß" as "s" or as "ss"; and "y" equals "u", because they treat "ü" as "u" or as "y".
+// or the number of spaces between its words. Hiragana equals Katakana, and every decimal digit of the basic plane its
+// ASCII digit. Invisible characters are dropped, and so are most characters beyond the basic plane, such as emoji.
+// Because collations differ, some names have the same key although no single database treats them as equal: "sss"
+// equals "s", because databases treat "ß" as "s" or as "ss"; and "y" equals "u", because they treat "ü" as "u" or as
+// "y".
 //
-// Some names are garbled, and all garbled names share one key:
+// Some names are garbled, which makes them ambiguous: with "ambiguous: refuse" the request is refused, and with
+// "charge" all garbled names share one key. These are:
 //
-//   - names with characters that servers read differently: bytes that are not UTF-8, control characters, private
-//     characters, characters that Unicode 15 does not assign, combining letters, and mathematical letters
+//   - names with characters that servers read differently: bytes that are not UTF-8, control characters other than
+//     white space, private characters, characters that Unicode 15 does not assign, combining letters, and some
+//     characters beyond the basic plane, such as digits and mathematical letters
 //   - names made only of characters that are dropped
 //   - names longer than 1 KB that are not ASCII
 //

@@ -247,7 +247,7 @@ func (e *Engine) observe(ctx context.Context, w *work, d *Decision, at timing) {
 // Refund removes a request with a Delay from its queue, and releases its permits. Call it before the delay has
 // passed, if the client leaves before its turn. Another request that this engine decides about may get the turn:
 // see [Engine.LeaveQueue]. The charges of other rules stay, except those that depend on the outcome (see Settle).
-// Refund works even if the context has ended. For a decision without a Delay, it gives nothing back.
+// Refund works even if the context has ended. For a decision without a Delay, it only releases permits.
 func (e *Engine) Refund(ctx context.Context, d Decision) {
 	e.Release(ctx, d)
 	if e.refund(ctx, d.queued) {

@@ -38,7 +38,7 @@ type RuleTrace struct {
 	Applies bool
 	// Why is the reason why the rule applies or does not: the condition that matched, or the one that did not.
 	Why string
-	// Key is the text under which the store counts, if the rule charges something.
+	// Key is the text under which the store or an automatic limit counts, if the rule charges something.
 	Key string
 	// Results are the results of the rule's limits, empty if it charges nothing.
 	Results []Result
@@ -63,7 +63,7 @@ type RuleTrace struct {
 // LoadTrace explains an automatic limit of requests under way.
 type LoadTrace struct {
 	Load // the result for the request
-	// State is the present state of the limit. It is zero if this process has not decided for the key yet.
+	// State is the present state of the limit. It is zero if this process has no limit for the key yet.
 	State LoadState
 }
 

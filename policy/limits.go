@@ -270,7 +270,7 @@ func limitTexts(limits []limit) string {
 	return strings.Join(all, ", ")
 }
 
-// without returns the limits of all kinds that do not occur in others.
+// without returns the limits of kinds that do not occur in others.
 func without(limits, others []limit) []limit {
 	return slices.DeleteFunc(slices.Clone(limits), func(l limit) bool {
 		return slices.ContainsFunc(others, func(o limit) bool { return o.plan.Fingerprint == l.plan.Fingerprint })

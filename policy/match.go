@@ -18,7 +18,7 @@ type index struct {
 	hosts         map[string][]int32 // rules without patterns, by host
 	below         map[string][]int32 // rules without patterns, by the domain of "*.example.com"
 	headers       valueIndex         // rules without patterns and hosts, by header
-	attributes    valueIndex         // rules without patterns, hosts and headers, by attribute
+	attributes    valueIndex         // rules without patterns, hosts and values of headers, by attribute
 	always        []int32            // all other rules without patterns
 	hasConditions bool               // some rules without patterns are not in always
 	typed         []*rule            // rules without patterns that count by a query or a body

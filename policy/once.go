@@ -101,9 +101,9 @@ func (o *once) repeats(c *charges) bool {
 	return o.at > 0 && !c.receipts[o.at].Fits && c.receipts[o.at].Origin != sluice.ByOnError
 }
 
-// onceCharge returns the charge of an ID that counts once. Its key starts with "!/", or has "!/" after the hash tag.
-// No key of a rule, of a caller's subject or of a limiter has this form. The hash tag is copied from the key beside,
-// so that a cluster takes both charges in one step.
+// onceCharge returns the charge of an ID that counts once. Its key has "!/" after a hash tag. No key of a rule, of a
+// caller's subject or of a limiter has this form. The hash tag is the tag of the key beside or, if that has none, the
+// whole key beside, so that a cluster takes both charges in one step.
 func onceCharge(k *parts.Keys, asked []byte, beside string) sluice.Charge {
 	sum := sha256.Sum256(asked)
 	var text [24]byte

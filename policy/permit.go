@@ -66,12 +66,12 @@ func (p *Policy) InFlight() (names []string) {
 // cannot be given back.
 func (s *Subject) InFlight() bool { return s.rule.inFlight }
 
-// Held reports whether the request holds a permit in flight: see [Engine.Release].
+// Held reports whether the request was given a permit in flight: see [Engine.Release].
 //
 // A permit of an automatic limit is held until the head of the response: see [Engine.Answered].
 func (d *Decision) Held() bool { return len(d.held) > 0 || d.load.Pending() }
 
-// HeldToEnd reports whether the request holds a permit in flight until its end.
+// HeldToEnd reports whether the request was given a permit in flight that it holds until its end.
 func (d *Decision) HeldToEnd() bool { return len(d.held) > 0 }
 
 // releaseTimeout bounds the time of a release, for a store without a deadline of its own.
@@ -92,7 +92,8 @@ func (e *Engine) Release(ctx context.Context, d Decision) {
 	_ = e.holder.Release(ctx, d.held...) // permits that cannot be released now are released later
 }
 
-// ReleaseAll is Release for all requests under way. Call it when the process ends and has cut off its requests.
+// ReleaseAll releases the permits in flight of all requests under way, except for permits of automatic limits. Call it
+// when the process ends and has cut off its requests.
 func (e *Engine) ReleaseAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()

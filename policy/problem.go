@@ -52,8 +52,8 @@ func (p Problem) at(where func(string) (string, int)) Problem {
 	return p
 }
 
-// Errors are the problems of a policy document, in the order of the document. [Compile] returns them as its error;
-// find them with errors.As.
+// Errors are the problems of a policy document. Problems in a file are in the order of their lines. [Compile] returns
+// Errors as its error; find them with errors.As.
 type Errors []Problem
 
 // maxErrors is the most problems that Error returns.

@@ -35,8 +35,8 @@ type Request struct {
 	Client netip.Addr
 	// Body returns the whole body if it has at most limit bytes, else nil. It returns an error if the body broke off;
 	// then later readers cannot get the whole body either. The integration restores the body for the next reader.
-	// Body is called at most once: if a matching rule needs the body, or with a limit of 0 to learn whether a
-	// preflight has a body. Body may be nil.
+	// Body is called at most once with the policy's body_limit, if a matching rule needs the body. Before that, it may
+	// be called with a limit of 0, to learn whether a preflight has a body. Body may be nil.
 	Body func(limit int64) ([]byte, error)
 	// Attributes are values that do not come from an HTTP request, but from the program or another protocol, such as
 	// the user in a context. Rules count by them with "attr:NAME". An empty attribute counts as missing.
@@ -45,17 +45,18 @@ type Request struct {
 	// empty without TLS.
 	TLSFingerprint string
 	// Cost is the number of requests that this one counts as: each rule multiplies its cost by this number, except
-	// for rules with in_flight. A Cost below 1 counts as 1.
+	// for rules with in_flight or distinct. A Cost below 1 counts as 1.
 	Cost int64
-	// Mode is the kind of the request. By default the request is charged. A peek reports what would remain if the
-	// request were not made. A refund gives back at most the units in use, ignores [Subject.Block], lifts no
-	// penalty, and frees no permit.
+	// Mode is the kind of the request. By default the request is charged. A peek takes nothing: its results report the
+	// units that remain now. A refund gives back at most the units in use, ignores [Subject.Block], lifts no penalty,
+	// and frees no permit.
 	Mode Mode
 	// If Subject is set, only this subject is charged, and rules are not matched. The policy in force supplies its
 	// limits (from its override, the tier of its key, or the default tier) and the rule's fixed cost. Of the
-	// request, only Cost, Mode, ID and Time are used. If the rule no longer exists, nothing is limited. If the key
-	// of the rule has other parts than when the Subject was made, the request is denied with Missing set, because
-	// the subject is now counted under another key. Get a new Subject from [Engine.Subject].
+	// request, only Cost, Mode, ID, Ends and Time are used and, for a rule with distinct, the part with the values to
+	// count. If the rule no longer exists, nothing is limited. If the key of the rule has other parts than when the
+	// Subject was made, the request is denied with Missing set, because the subject is now counted under another key.
+	// Get a new Subject from [Engine.Subject].
 	Subject *Subject
 	// ID, if not empty, names the request, so that a repeated call is not charged again: requests with the same ID,
 	// keys, limits and costs count once within [RepeatedWithin]. The ID is stored in the same atomic step as the
@@ -68,7 +69,7 @@ type Request struct {
 	// itself.
 	//
 	// A client that can choose the ID gets any number of requests for the price of one: take IDs only from trusted
-	// sources. With an ID, bodies are read before any rule is evaluated. Package redisstore uses its remembered
+	// sources. With an ID, bodies are read before any limit is checked. Package redisstore uses its remembered
 	// denials for a request with an ID only if it has already denied a request with the same ID.
 	ID string
 	// Door names the integration of the request, such as "gateway", for observers. It never comes from requests.
@@ -86,8 +87,8 @@ type Request struct {
 	// [Policy.RequestParts]. It returns false for a part that has to be read from the other fields. Recorded may be
 	// nil.
 	Recorded func(id string) (Reading, bool)
-	// Time is when the request is made, or zero for now. The policy uses it for overrides and blocks that expire.
-	// The store counts by its own clock.
+	// Time is when the request is made, or zero for now. The policy uses it for overrides, tiers and blocks that
+	// expire, and to divide shared limits. The store counts by its own clock.
 	Time time.Time
 }
 
@@ -172,7 +173,7 @@ func only(s string, in *[256]bool) bool {
 	return true
 }
 
-// plainQuery reports whether a query is printable ASCII, which all servers read alike.
+// plainQuery reports whether a query is printable ASCII without spaces and "#", which all servers read alike.
 func plainQuery(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c > '~' || c == '#' {
@@ -236,8 +237,8 @@ func characters(all string) (t [256]bool) {
 
 func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
-// NameRefusals gives every denied request an ID: see [Decision.RequestID]. Call it before the first decision. It is
-// useful only with an observer that stores or logs denials, so that people can look up an ID.
+// NameRefusals gives every denied request an ID: see [Decision.RequestID]. Call it before the first decision. It has an
+// effect only if the engine has an observer, which stores or logs denials so that people can look up an ID.
 func (e *Engine) NameRefusals() { e.named = true }
 
 // RequestID returns the ID of a denied request if [Engine.NameRefusals] was called, else "". The ID is the request's

@@ -180,7 +180,7 @@ func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 	return charged
 }
 
-// overridden is the source of a limit that comes from an override.
+// overridden is From in a [Result] for the limits or the block of an override.
 const overridden = "override"
 
 // inForce returns the limits of the subject with the key that was built: the limits of its override until the

@@ -29,8 +29,8 @@ type Outcome struct {
 	// response.
 	Verdict Verdict
 	// Cost is the program's own cost of the request for rules with a cost from the response. It is not multiplied by
-	// the Cost of the [Request]. A cost in USD is in micro-USD. A cost above the max of a rule counts as that max. A
-	// negative Cost stands for a cost of zero.
+	// the Cost of the [Request]. A cost in USD is in micro-USD. A cost above the max of a rule counts as that max, or
+	// as the estimate if that is more. A negative Cost stands for a cost of zero.
 	Cost int64
 	// Read is a reader that has read the body of the response, for rules that count by numbers in the body: see
 	// [Decision.ReadResponse]. If Read and Numbers are nil, the request costs the estimate under such rules.
@@ -111,7 +111,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 // notPassed is the outcome of an allowed request that has not reached a handler after all.
 var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
 
-// Settlement describes how an outcome changed the charge under one limit of a rule: see [Engine.ObserveSettled].
+// Settlement is the charge under one limit of a rule before and after the outcome: see [Engine.ObserveSettled].
 type Settlement struct {
 	Rule  string
 	Key   string // the key of the subject: see [Observation.Key]
@@ -143,8 +143,8 @@ func (s *Settlement) Amounts() (reserved, settled int64) {
 	return s.Limit.Value(s.Estimate), s.Limit.Value(s.Cost)
 }
 
-// ObserveSettled registers f to be called with each change that an outcome causes, on the goroutine that settles,
-// which waits for f to return. Call it before the first decision.
+// ObserveSettled registers f to be called for each charge that is settled, even if its cost stays the same, on the
+// goroutine that settles, which waits for f to return. Call it before the first decision.
 func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
 	e.settled = append(e.settled, f)
 }

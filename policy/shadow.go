@@ -155,7 +155,8 @@ func (c *compiler) enforce(r *Rule) uint16 {
 	return uint16(share % everybody)
 }
 
-// hundredths reads a number such as 10, 0.5 or 12.25, in hundredths. A number above 999 is invalid.
+// hundredths reads a number such as 10, 0.5 or 12.25, in hundredths. A number with more than three digits before the
+// point is invalid.
 func hundredths(s string) (n int, ok bool) {
 	whole, part, dot := strings.Cut(s, ".")
 	if !printable.Digits(whole) || len(whole) > 3 || dot && !printable.Digits(part) || len(part) > 2 {

@@ -399,8 +399,8 @@ var showKeyNames = []string{showWhole: "whole", showShort: "short", showHash: "h
 
 // ShownKey returns a key as it is shown to people: whole, shortened or hashed by its rule's ShowKey (see [Rule]),
 // without the name of the rule. It is one printable line: characters that are not printable, or that would change
-// the text around them, are escaped. Values are separated by " · ". Values of a key without a rule in the policy
-// are shortened.
+// the text around them, are escaped. Values are separated by " · ". A key of [Engine.Adhoc] is shown whole. Values of
+// any other key without a rule in the policy are shortened.
 func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
 
 // ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is always made

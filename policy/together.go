@@ -10,8 +10,9 @@ import (
 )
 
 // DecideTogether decides about the parts of one request: all of them are charged, or none. Charges of several parts
-// for the same count are added up. Each part gets its own decision. If one part is denied, none is charged, and
-// Allowed of the other parts only reports what would have happened. A part with Mode [Peek] does not affect the other
+// for the same count are added up. Each part gets its own decision. If one part is denied, none is charged, except
+// that rules charge a malformed part if they can count it. Allowed of the other parts then only reports what would
+// have happened. Automatic limits do not count the parts. A part with Mode [Peek] does not affect the other
 // parts: if it does not fit, only its own decision is a denial. Its decision describes the state after the charges of
 // the other parts. The result is true if all parts that do not peek are allowed. If all parts peek, it is true if all
 // parts are allowed.

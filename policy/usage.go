@@ -148,7 +148,7 @@ const (
 	readSlot           // input from a cache, not included in inputSlot
 	writtenSlot        // input that went into a cache, not included in inputSlot
 	cachedSlot         // input from a cache, included in promptSlot or inputSlot
-	outputSlot         // output, including reasoning
+	outputSlot         // output, including reasoning if the API has no number for thoughtSlot
 	thoughtSlot        // reasoning, not included in outputSlot
 	toolSlot           // input from tools, not included in promptSlot
 	slots

@@ -209,7 +209,7 @@ func (w *warner) hostless(r *rule) {
 	}
 }
 
-// sensitive warns of rules for logins, passwords and payments that do not deny during an outage.
+// sensitive warns of rules for logins, passwords and payments that allow all requests during an outage.
 func (w *warner) sensitive(r *rule, closed []*rule) {
 	if r.onError != sluice.Allow || r.shadow {
 		return

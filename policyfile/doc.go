@@ -32,10 +32,10 @@
 //	subjects:
 //	  - {subject: k-43, tier: pro, until: 2027-01-31, reason: a trial}
 //
-// A date without a time is the end of that day in UTC. A document starts with its version, and has a list of rules,
-// which may be empty. A list with a single entry may be written as the entry, and a cost without a header as a
-// number. Names of other files in a document are relative to the directory of the document.
+// A date without a time is the end of that day in UTC. A document must have a version and a list of rules, which may
+// be empty. A list of texts with a single entry may be written as the entry, and a fixed cost as a number. Names of
+// other files in a document are relative to the directory of the document.
 //
-// Unknown keys, duplicates and invalid values are errors, which contain the line and a correction. Anchors, aliases
-// and tags are not supported, nor are several documents in a file.
+// Unknown keys, duplicates and invalid values are errors, which contain the line and mostly a correction. Anchors,
+// aliases and tags are not supported, nor are several documents in a file.
 package policyfile

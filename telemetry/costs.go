@@ -115,7 +115,8 @@ const (
 	maxModel  = 64
 )
 
-// OtherModels is the name under which all models of a rule after the first 20 are counted together.
+// OtherModels is the name under which all models of a rule after the first 20 are counted together, and models whose
+// names are long, not ASCII, or known only from requests.
 const OtherModels = "*other"
 
 // model returns the cell of a model. A new name is added only if the parameter known is true, which means that the
@@ -143,7 +144,7 @@ type costSteps struct{ ring[Costs] }
 
 func (s *costSteps) move(n int64) { s.ring.move(n, CostSteps) }
 
-// observeSettled counts a cost that a response reports, once for all limits of the rule.
+// observeSettled counts the cost of a response, once for all limits of the rule.
 func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
 	if s.Unit == policy.NoUnit || s.Index > 0 && s.Owed == 0 {
 		return
@@ -163,12 +164,12 @@ func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
 	}
 }
 
-// CostTotals has the costs of one rule on this instance since its start.
+// CostTotals has the costs of one rule on this instance since its start, or since the rule's costs got their unit.
 type CostTotals struct {
 	policy.Budget
 	Costs
-	// Models has the costs of each model, which add up to Settled. The first 20 models have their names, and all
-	// others are OtherModels.
+	// Models has the costs of each model, which add up to Settled. At most 20 models have their names, and all others
+	// are OtherModels.
 	Models map[string]uint64
 }
 

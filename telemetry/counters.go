@@ -58,7 +58,7 @@ type ruleCounters struct {
 	name    string
 	cells   []ruleCell
 	sampled column  // the counts in the history
-	history *series // nil: no traffic yet
+	history *series // nil: no traffic in the last two days
 	costs   ruleCosts
 
 	// denied and watched are the denials of automatic limits: see LoadDenials.

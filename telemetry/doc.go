@@ -18,29 +18,31 @@
 // Memory is bounded, whatever requests contain and however many rules there are:
 //
 //   - Counters take 2 MiB: 128 bytes for each rule (at most 1,002: [MaxRules], [OtherRules] and [CallerRule]) in each
-//     of 16 copies for different cores.
+//     of at most 16 copies for different cores.
 //   - A series takes 29 KiB: 32 bytes for each of 360 + 577 steps. All requests together have a series, and each of
 //     these rules with traffic has one: 29 MiB at most, and 1.5 MiB for 50 rules.
-//   - A door takes 5 KiB, and at most 17 doors are counted separately.
+//   - A door takes 5 KiB. At most 16 doors are counted separately, and all others as one.
 //   - A View of 1,000 such rules takes 43 MiB while it is in use, and 29 MiB more while it is made.
 //   - Subjects, if they are kept, take up to 41 MiB with 64 rules, and at most 60 MiB with any number of rules. This is
 //     without costs from responses. If the responses of all these rules report their cost, subjects take half as much
 //     again, and the costs of each such rule take 32 KiB.
 //   - An upstream of a gateway takes 200 KiB, and there are at most 101.
+//   - The automatic limits of a rule with "in_flight: auto" take 73 KiB.
 //
 // Each instance posts its counts of the last six minutes every two seconds, or less often if this would be more
-// than 16 KiB a second. It posts all of its series once a minute, and its subjects every five seconds, in some 256
-// KiB at most. It also reads the posts of the other instances every two seconds, or only every ten seconds while no
-// View is requested. A post has at most 512 KiB: if not all rules fit, the rules at the end of the document are left
-// out. An instance ignores posts that it cannot read, such as posts of other versions. No decision waits for this
-// exchange. While the shared store is unavailable, a View has the counts of its own instance, and the last posts of
-// the other instances.
+// than 16 KiB a second. It posts all of its series once a minute, and its subjects (in some 256 KiB at most), costs and
+// automatic limits every five seconds. It posts the latest denials that it keeps, in at most 192 KiB, when there are
+// new ones. It also reads the posts of the other instances every two seconds, or only every ten seconds while no View
+// is requested. A post has at most 512 KiB: if not all rules fit, the rules at the end of the document are left out. An
+// instance ignores posts that it cannot read, such as posts of other versions. No decision waits for this exchange.
+// While the shared store is unavailable, a View has the counts of its own instance, and the last posts of the other
+// instances.
 //
 // # What it reports
 //
 // A [Headline] is bad while a rule denies more requests than usual. Times with an unusual rate do not change the usual
 // rate. So a long attack does not become usual, and the alert ends only when the denials decrease. Denials by a block
-// do not count. While a large part of all requests is denied, the headline is never good.
+// do not count. While a large part of many requests is denied, the headline is never good.
 //
 // A headline is also bad while a large part of the requests to an upstream fails, or while the upstream is slower
 // than usual. The usual latency is measured over the latest times in which the upstream was not slow, for an hour in

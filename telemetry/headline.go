@@ -62,7 +62,8 @@ func (v *View) Alerts(limit int) []Headline {
 	return all[:min(limit, len(all))]
 }
 
-// Headline returns the first alert as one or a few sentences for the operator on call. Times in the text are UTC.
+// Headline returns the first alert or, without an alert, a summary, as one or a few sentences for the operator on call.
+// Times in the text are UTC.
 func (v *View) Headline() Headline { return v.HeadlineExcept(func(string) bool { return false }) }
 
 // HeadlineExcept does what Headline does, but ignores alerts for which the function silenced returns true.
@@ -236,8 +237,8 @@ func verb(name string) string {
 	return "denies"
 }
 
-// A sentence names one subject if this subject has at least the fraction oneShare of the denials, or up to ten
-// subjects if they have at least tenShare.
+// A sentence names the first subject if this subject has at least the fraction oneShare of the denials, or if it and up
+// to nine others have at least tenShare.
 const (
 	oneShare = 0.5
 	tenShare = 0.8

@@ -28,7 +28,7 @@ type LoadState struct {
 	// Base is the latency while the upstream has no queue, and Latency the present latency. Both are from the limit
 	// with the largest ratio of Latency to Base. They are 0 if unknown.
 	Base, Latency time.Duration
-	// Overloaded is when the present overload started. It is zero if no request was denied in the last minute.
+	// Overloaded is when the present overload started. It is zero if no request exceeded a limit in the last minute.
 	Overloaded time.Time
 }
 
@@ -70,7 +70,7 @@ type LoadStep struct {
 // LoadDenials has the number of requests that exceeded an automatic limit, by class.
 type LoadDenials struct {
 	Denied  ByClass
-	Watched ByClass // allowed because the rule is in shadow mode
+	Watched ByClass // allowed because the rule is in shadow mode, or is not enforced for the client
 }
 
 func (d *LoadDenials) add(o *LoadDenials) {
@@ -277,7 +277,7 @@ type Load struct {
 }
 
 // LastMinute returns the number of requests of the last minute that did not fit: those that were denied, and those
-// that were allowed because the rule is in shadow mode.
+// that were allowed because the rule is in shadow mode or is not enforced for the client.
 func (l *Load) LastMinute() (denied, watched ByClass) {
 	for i := max(len(l.Recent)-minuteSteps, 0); i < len(l.Recent); i++ {
 		denied.Add(&l.Recent[i].Denied)

@@ -112,7 +112,8 @@ func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
 }
 
 // eachRefusal calls f for each rule that denies the request or would deny it, with the index of its result. Indexes
-// from len(Results) on are those of Loads. It calls f with -1 if the request is denied as malformed.
+// from len(Results) on are those of Loads. If no rule denies the request, eachRefusal calls f with -1 if the request is
+// malformed, even if only rules in shadow mode would deny it for that.
 func eachRefusal(o *policy.Observation, f func(i int)) {
 	d := &o.Decision
 	if o.Request.Mode != policy.Charge || d.Repeated {

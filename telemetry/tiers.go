@@ -13,7 +13,7 @@ import (
 // the key part that tiers.subject names in the policy, such as an API key. If a denied request does not have that part,
 // the customer is the subject of the rule that denied it.
 type Tier struct {
-	Name string // empty for requests that have neither a customer nor a tier
+	Name string // empty for requests that have neither a customer nor a tier; "*other" for tiers that the policy lacks
 	// Refused is the number of customers with denials, and Asked the number of customers with requests.
 	Refused, Asked [Windows]uint64
 	// Refusals has the customers with the most denied requests, and Traffic those with the most requests. Denials by

@@ -22,8 +22,8 @@ const (
 	slowTail     = 0.05
 	slowLeast    = 10
 
-	// An upstream is stuck if upstreamLeast requests wait and no request has ended for a minute, unless such waits
-	// are usual.
+	// An upstream is stuck if upstreamLeast requests wait, and for a minute none was answered, timed out or was
+	// canceled, unless such waits are usual.
 	stuckUsually = 20 * time.Second
 
 	usualLeast  = 60                        // requests that the usual latency needs at least

@@ -80,7 +80,7 @@ const (
 // View has the counts of all instances at one time. It does not change.
 type View struct {
 	At        time.Time // when it was made
-	Since     time.Time // start of the counts: when the first of the instances started
+	Since     time.Time // start of the counts: when the first of the instances started, at most two days ago
 	Instances []Instance
 	// Each request is counted once in All, however many rules applied to it, under the first of these outcomes that
 	// applies: Deny if the request was denied, Marked if a rule marked it, WouldDeny if a rule would have denied it,
@@ -90,8 +90,10 @@ type View struct {
 	Malformed uint64
 	watchOnly bool // the whole policy is in shadow mode
 	engine    *policy.Engine
-	Rules     []Rule // rules of the policy in force, in the order of its document
-	Tiers     []Tier // sorted by name; empty without subjects
+	// Rules has the rules of the policy in force, in the order of its document, and then [OtherRules] and [CallerRule]
+	// if they have counts.
+	Rules []Rule
+	Tiers []Tier // sorted by name; empty without subjects
 	// Upstreams has the upstreams of all gateways, sorted by name.
 	Upstreams []Upstream
 	Events    []Event // the latest first
@@ -152,7 +154,8 @@ type Rule struct {
 	Near [Windows]uint64
 	// Refused is the number of subjects with denials, including subjects that would be denied if the rule were not in
 	// shadow mode. Asked is the number of subjects with requests. Both are exact up to some hundreds. Larger numbers
-	// have a standard error of 2.3 %. If more than 64 rules have traffic, the numbers may be too small.
+	// have a standard error of 2.3 %. If several rules have hundreds of subjects on several instances, the number of a
+	// rule may be too small: it is at least the number of one instance.
 	Refused, Asked [Windows]uint64
 	// Refusals has the subjects with the most denials, counted as for Refused. Traffic has the subjects with the
 	// most requests.

@@ -53,8 +53,8 @@ func Peer(remote string) (netip.Addr, bool) {
 // Local stands for peers without an address: processes at the other end of a Unix socket.
 var Local = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// Key returns the key of a limit for an address: an IPv4 address in full, and the first ipv6Prefix bits of an IPv6
-// address.
+// Key returns the key of a limit for an address: an IPv4 address in full, or the network with the first ipv6Prefix bits
+// of an IPv6 address. For an invalid address, it returns "unknown".
 func Key(addr netip.Addr, ipv6Prefix int) string {
 	switch {
 	case !addr.IsValid():

@@ -1,5 +1,5 @@
-// Package jsonscan finds where the values of a JSON text (RFC 8259) begin and end. It does not decode the values,
-// and allocates nothing, so a caller that reads a few members pays only for these.
+// Package jsonscan finds where the values of a JSON text (RFC 8259) begin and end. Only [Unescape] decodes values and
+// may allocate memory, so a caller that reads a few members pays only for these.
 //
 // The readers of request bodies, of checks and of access logs import it. It imports only the standard library.
 //

@@ -39,10 +39,10 @@ const (
 // with ".json", and otherwise YAML.
 type File struct {
 	Path string
-	// Logger gets a line for each policy that is loaded, and for each problem of a rejected policy. Nil means
-	// slog.Default().
+	// Logger gets a line for each policy that Watch applies, and for each of the first 20 problems of a policy that
+	// Watch rejects. Nil means slog.Default().
 	Logger *slog.Logger
-	// Refused, if not nil, is called if a file is rejected. The error is the reason why the file cannot be read, or a
+	// Refused, if not nil, is called if Watch rejects a file. The error is the reason why the file cannot be read, or a
 	// [policy.Errors] with the problems of the policy. It is also logged. The old policy stays in force.
 	Refused func(error)
 	// Compile compiles the document to a policy: see [policyfile.ParseTo]. Nil means [policy.CompileAt].

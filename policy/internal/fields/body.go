@@ -15,7 +15,7 @@ import (
 type bodyKind uint8
 
 const (
-	doubtfulBody bodyKind = iota // compressed, in an encoding other than UTF-8, or declared twice
+	doubtfulBody bodyKind = iota // compressed, in a charset other than UTF-8, or with an unclear Content-Type
 	otherBody                    // of an unknown type
 	jsonBody
 	formBody // a form, plain text, or without a type: some servers read all of these as a form

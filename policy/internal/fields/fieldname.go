@@ -130,7 +130,7 @@ func wholeLikeness(s, name string) likeness {
 // splits reports whether frameworks split names at the character.
 func splits(r rune) bool { return r == '.' || r == '[' || r == ']' || r < ' ' || r == 0x7F }
 
-// plainName reports whether s is made of ASCII letters and digits.
+// plainName reports whether s is ASCII without soft characters.
 func plainName(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; soft[c] || c >= utf8.RuneSelf {

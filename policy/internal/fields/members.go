@@ -89,7 +89,7 @@ func (m *Members) Reset() {
 // Garble makes all values Garbled.
 func (m *Members) Garble() { m.garbled = true }
 
-// Size returns the size of the memory that m would reuse, in bytes.
+// Size returns the size of the memory for unescaped names that m would reuse, in bytes.
 func (m *Members) Size() int { return cap(m.names) }
 
 func (m *Members) most() int {
@@ -181,9 +181,9 @@ func (e *Member) value() (text string, number int64, ok bool) {
 	return text, number, ok
 }
 
-// get returns the member that a server may find by the given name. The result is garbled if several members with
-// the name have different values, or if only some servers consider the name of a member the same, according to the
-// function alike. Members with an empty value are ignored.
+// get returns the member that a server may find by the given name. The function alike compares names. The result is
+// garbled if members with the same or a similar name have different values, or if there are only similar names, which
+// only some servers consider the same. Members with an empty value are ignored.
 func (m *Members) get(name string, alike func(s, name string) likeness) (Member, Presence) {
 	if m.garbled {
 		return Member{}, Garbled

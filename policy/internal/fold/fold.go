@@ -4,7 +4,7 @@
 // A folded name folds to itself, and folding takes nanoseconds for each character. The documentation of package
 // policy describes which names are equal, and internal/foldgen makes the table. Collations contradict each other.
 // If x equals y in one collation and x equals z in another, then y and z become equal if this merges few names.
-// Otherwise the character x is refused, and all names that contain x share one key.
+// Otherwise AppendName returns false for all names that contain x.
 package fold
 
 import (
@@ -69,7 +69,8 @@ const maxName = 1 << 10
 
 // AppendName appends the folded name of an account. Two folded names are the same if the names are one account to a
 // database or framework in common use: see "Names" in the documentation of package policy. AppendName returns false
-// if servers may read s differently, or if s has only characters that some servers drop.
+// if servers may read s differently, if s has only characters that some servers drop, or if s has more than maxName
+// bytes and is not all ASCII.
 func AppendName(dst []byte, s string) ([]byte, bool) {
 	start := len(dst)
 	last := byte(' ') // so that spaces before the name are dropped

@@ -23,7 +23,7 @@ type Part struct {
 	IgnoreCase bool
 }
 
-// Parse reads a part of a key. Its errors contain a suggestion.
+// Parse reads a part of a key. Most of its errors contain a suggestion.
 func Parse(s string) (Part, error) {
 	name, arg, colon := strings.Cut(s, ":")
 	i := slices.IndexFunc(partKinds, func(k kind) bool { return k.name == name })

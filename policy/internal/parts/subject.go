@@ -69,7 +69,7 @@ func (p *Part) Normal(v string, ipv6Prefix int) (string, error) {
 	}
 	switch {
 	case network.Bits() < bits:
-		return "", fmt.Errorf("%s is a network: name one address (only an override can name a network, see \"sluice override set\")", spelling.Quote(v))
+		return "", fmt.Errorf("%s is a network: name one address (overrides and tiers can name a network: see \"sluice override set\")", spelling.Quote(v))
 	case network.Bits() > bits && !network.IsSingleIP():
 		return "", fmt.Errorf("%s is a network within one subject, because only the first %d bits of an address count: name one address, or the network with /%d", spelling.Quote(v), bits, bits)
 	}

@@ -66,8 +66,8 @@ const (
 // read as its path. For some paths, Readings returns one reading that matches every pattern and one that matches no
 // pattern. All rules that limit apply to such a path, and no rule that exempts does. These are paths that contain
 // control characters, "%u" (as in "%u0061") or an escaped character in more bytes than UTF-8 needs ("/" as "%C0%AF"),
-// that begin or end with a space, that are very long, or that would have too many readings. An engine refuses such a
-// path.
+// that begin or end with a space, that are very long, or that would have too many readings. An engine refuses a
+// request with such a path, if a rule with patterns may apply to it.
 func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	b.reset(ignoreCase)
 	if b.simple(path) {

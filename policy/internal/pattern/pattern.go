@@ -42,7 +42,7 @@ var knownMethods = strings.Fields("GET HEAD POST PUT PATCH DELETE OPTIONS CONNEC
 // IsMethod reports whether patterns can name the method m. It returns false if m is not in capitals.
 func IsMethod(m string) bool { return slices.Contains(knownMethods, m) }
 
-// Parse reads a pattern. Its errors contain a suggestion.
+// Parse reads a pattern. Most of its errors contain a suggestion.
 func Parse(s string) (*Pattern, error) {
 	p, err := read(s)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 var (
 	// Closed has words for which a rule denies by default while the store is unavailable.
 	Closed = []string{"login", "logon", "signin", "password", "passwords", "passwd", "pay", "payment", "payments", "checkout"}
-	// Careful has words for which a rule gets a warning if it does not deny while the store is unavailable.
+	// Careful has words for which a rule gets a warning if it allows all requests while the store is unavailable.
 	Careful = []string{
 		"signup", "register", "registration", "reset", "forgot", "recover", "recovery", "otp", "mfa", "2fa", "totp", "verify",
 		"auth", "oauth", "oauth2", "token", "tokens", "session", "sessions",

@@ -165,11 +165,14 @@ func TestLongOverload(t *testing.T) {
 		row("1.5 × all", c, 0, lasts)
 		row("half of the workers are taken away", c, lasts, 2*lasts)
 		row("they are back", c, 2*lasts, 3*lasts)
+		want(criticalBelow(c, 97, lasts, 2*lasts))
+		want(criticalBelow(c, 99, 2*lasts, 3*lasts))
 	})
 	t.Run("two gateways", func(t *testing.T) {
 		c := newOverloaded(t, auto, 2, overloadWorkers, sleeps).load(t, threeTimes, 2*lasts)
 		row("3 × all over two gateways, the first half", c, 0, lasts)
 		row("3 × all over two gateways, afterwards", c, lasts, 2*lasts)
+		want(criticalBelow(c, 99, lasts, 2*lasts))
 	})
 	t.Run("burning", func(t *testing.T) {
 		began := time.Now()
@@ -180,6 +183,9 @@ func TestLongOverload(t *testing.T) {
 		for _, capacity := range []string{off, auto} {
 			c := newOverloaded(t, capacity, 1, 1, burns).load(t, shares(0.3*bears, 1.3*bears, 1.4*bears), lasts)
 			row(fmt.Sprintf("3 × %.0f a second that burn a processor, `%s`", bears, strings.Replace(capacity, off, "no limit", 1)), c, 0, lasts)
+			if capacity == auto {
+				want(criticalBelow(c, 90, settled, lasts))
+			}
 		}
 	})
 	t.Log("\n" + strings.Join(rows, "\n"))

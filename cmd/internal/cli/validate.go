@@ -123,7 +123,7 @@ func printCoverage(c *cobra.Command, file string, doc *policy.Document, d *opena
 	}
 	weak := ""
 	if len(met.Weak) > 0 {
-		weak = fmt.Sprintf("; for %d of them, these are only shadows, exemptions, or rules for some requests", len(met.Weak))
+		weak = fmt.Sprintf("; for %d of them, these rules limit no requests, or only some", len(met.Weak))
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "%s: rules apply to %d of %s in %s%s\n", file, met.Operations-len(met.Unmet), words.Counted(met.Operations, "operation"), d.File, weak)
 	return err

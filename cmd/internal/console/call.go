@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -79,10 +80,15 @@ const via = "console"
 
 // identify sets the caller, and the session if the request has one.
 func (s *server) identify(c *call) (err error) {
-	if c.session, c.caller = s.sessions.lookup(c.Request, s.Access.Holder); c.session == nil {
-		if c.caller, err = s.Access.Identify(c.Request); err != nil {
-			return errUnknown
-		}
+	c.session, c.caller, err = s.sessions.lookup(c.Request, s.Access.Holder)
+	if c.session == nil && err == nil {
+		c.caller, err = s.Access.Identify(c.Request)
+	}
+	switch p := control.AsProblem(err); {
+	case isUnavailable(p): // the tokens cannot be read now
+		return p
+	case err != nil:
+		return errUnknown
 	}
 	c.caller.Via = via
 	return nil
@@ -135,11 +141,19 @@ func (c *call) refusal(err error) (*control.Problem, error) {
 		return nil, err
 	case p.Status == http.StatusPreconditionFailed:
 		return control.Problemf(p.Status, changedSince), nil
-	case p.Status == http.StatusServiceUnavailable:
-		return control.Problemf(p.Status, "Not now: %s.", p.Detail), nil
+	case isUnavailable(p):
+		return control.Problemf(p.Status, "%s", notNow(p)), nil
 	}
 	return p, nil
 }
+
+// isUnavailable reports whether a problem, which may be nil, has the status of [control.Unavailable].
+func isUnavailable(p *control.Problem) bool {
+	return p != nil && p.Status == http.StatusServiceUnavailable
+}
+
+// notNow returns the text of a problem that isUnavailable.
+func notNow(p *control.Problem) string { return fmt.Sprintf("Not now: %s.", p.Detail) }
 
 // logUnavailable logs that the database has failed.
 func (s *server) logUnavailable(c *call, err error) {

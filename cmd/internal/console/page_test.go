@@ -305,14 +305,24 @@ func TestHeaders(t *testing.T) {
 
 func TestSignIn(t *testing.T) {
 	c := fixture(t, func() *telemetry.View { return attack(time.Now()) })
-	var revoked atomic.Bool
+	var revoked, unloaded atomic.Bool
 	c.Access.Tokens = func() ([]source.TokenRow, error) {
-		if revoked.Load() {
+		switch {
+		case unloaded.Load():
+			return nil, source.ErrUnavailable
+		case revoked.Load():
 			return nil, nil
 		}
 		return roleTokens()
 	}
 	b := newBrowser(t, c, source.Nobody)
+	unloaded.Store(true)
+	for name, w := range map[string]*httptest.ResponseRecorder{"signing in": b.signIn("viewer"), "a page": newBrowser(t, c, source.Viewer).get("/")} {
+		if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "the tokens are not loaded yet") {
+			t.Errorf("%s while the tokens are not loaded: %d %s", name, w.Code, w.Body)
+		}
+	}
+	unloaded.Store(false)
 	if w := b.get("/rules?q=a"); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/sign-in?next=%2Frules%3Fq%3Da" {
 		t.Errorf("without a session: %d to %q", w.Code, w.Header().Get("Location"))
 	}
@@ -341,6 +351,11 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("a form %s: %d", name, w.Code)
 		}
 	}
+	unloaded.Store(true)
+	if w := b.get("/"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("with a token that cannot be checked: %d", w.Code)
+	}
+	unloaded.Store(false)
 	revoked.Store(true)
 	if w := b.get("/"); w.Code != http.StatusSeeOther {
 		t.Errorf("with a token that was revoked: %d", w.Code)
@@ -364,7 +379,7 @@ func TestSessionsEndAndAreBounded(t *testing.T) {
 		with := func(c *http.Cookie) bool {
 			r := httptest.NewRequest("GET", "/", nil)
 			r.AddCookie(c)
-			found, _ := s.lookup(r, signIn)
+			found, _, _ := s.lookup(r, signIn)
 			return found != nil
 		}
 		r := httptest.NewRequest("GET", "/", nil)

@@ -54,23 +54,27 @@ func (s *sessions) begin(r *http.Request, token string) *http.Cookie {
 	return cookie(r, text, int(sessionLife.Seconds()))
 }
 
-// lookup returns the session of a request and its caller, or nil without a valid session.
-func (s *sessions) lookup(r *http.Request, signIn func(string) (control.Caller, error)) (*session, control.Caller) {
+// lookup returns the session of a request and its caller, or nil without a valid session. The error is not nil if the
+// token cannot be checked now.
+func (s *sessions) lookup(r *http.Request, signIn func(string) (control.Caller, error)) (*session, control.Caller, error) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil {
-		return nil, control.Caller{}
+		return nil, control.Caller{}, nil
 	}
 	found := s.find(sha256.Sum256([]byte(c.Value)))
 	if found == nil || !found.ends.After(time.Now()) {
-		return nil, control.Caller{}
+		return nil, control.Caller{}, nil
 	}
-	// signIn is called without s.mu, because it may read the database. If the token cannot be checked now, for
-	// example because the database is unavailable, the session is kept.
+	// signIn is called without s.mu, because it may read the database. If the token cannot be checked now, the session
+	// is kept.
 	who, err := signIn(found.token)
-	if err != nil {
-		return nil, control.Caller{}
+	switch {
+	case isUnavailable(control.AsProblem(err)):
+		return nil, control.Caller{}, err
+	case err != nil:
+		return nil, control.Caller{}, nil
 	}
-	return found, who
+	return found, who, nil
 }
 
 func (s *sessions) find(id [sha256.Size]byte) *session {

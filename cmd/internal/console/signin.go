@@ -57,6 +57,11 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request) {
 		s.askForToken(c, http.StatusTooManyRequests, d)
 		return
 	}
+	if p := control.AsProblem(err); isUnavailable(p) {
+		d.Said = notNow(p)
+		s.askForToken(c, p.Status, d)
+		return
+	}
 	if err != nil || who.Role == source.Nobody {
 		d.Said = "Signing in failed: the token is unknown or has expired."
 		s.askForToken(c, http.StatusUnauthorized, d)

@@ -205,8 +205,11 @@ func TestDryRun(t *testing.T) {
 // A full disk is told as such, and not as a database that does not answer.
 func TestDatabaseFull(t *testing.T) {
 	t.Parallel()
+	if unconfirmed := control.AsProblem(fmt.Errorf("x: %w", source.ErrUnconfirmed)).Detail; !strings.Contains(unconfirmed, "may or may not") {
+		t.Errorf("unconfirmed: %q", unconfirmed)
+	}
 	full, unavailable := control.AsProblem(fmt.Errorf("x: %w", source.ErrFull)).Detail, control.AsProblem(fmt.Errorf("x: %w", source.ErrUnavailable)).Detail
-	if !strings.Contains(full, "disk of the database is full") || strings.Contains(full, "answer") || strings.Contains(unavailable, "disk") {
+	if !strings.Contains(full, "disk of the database is full") || strings.Contains(full, "answer") || strings.Contains(unavailable, "disk") || strings.Contains(unavailable, "change") {
 		t.Errorf("full: %q, unavailable: %q", full, unavailable)
 	}
 }

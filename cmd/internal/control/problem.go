@@ -153,8 +153,10 @@ func AsProblem(err error) *Problem {
 		p := Problemf(http.StatusTooManyRequests, "%v", err)
 		p.Retry = many.RetrySeconds()
 		return p
+	case errors.Is(err, source.ErrUnconfirmed):
+		return Unavailable("the database did not confirm the change, so it may or may not have been made")
 	case errors.Is(err, source.ErrUnavailable), errors.Is(err, source.ErrNotMigrated):
-		return Unavailable("the database does not answer; a change may or may not have been made")
+		return Unavailable("the database does not answer")
 	case errors.Is(err, policy.ErrStoreUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return Unavailable("the shared store is unavailable")
 	case errors.Is(err, sluice.ErrUsage):

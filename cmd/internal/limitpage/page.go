@@ -235,10 +235,11 @@ func counted(doc *policy.Document, r *policy.Rule) (t Text) {
 	return t
 }
 
-// partWords describes key parts. A request may lack api_key and parts with a name, such as header:NAME. It always has
-// the others, such as client_ip.
+// partWords describes all key parts except const. A request may lack api_key, tls_fingerprint, and parts with a name,
+// such as header:NAME. It always has the others, such as client_ip.
 var partWords = map[string]string{
 	"client_ip": "per address (IPv6: per /%d network)", "route": "per route", "host": "per host", "method": "per method",
+	"path": "per path", "body": "per value of the body field %s", "tls_fingerprint": "per TLS fingerprint of the client (JA4)",
 	"api_key": "per API key (header %s, or the bearer token)", "attr": "per caller, as the service identifies them",
 	"header": "per value of the header %s", "cookie": "per value of the cookie %s", "query": "per value of the query parameter %s",
 	"jwt": "per claim %s of the bearer token",
@@ -251,7 +252,7 @@ func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 		format, known := partWords[kind]
 		switch {
 		case !known:
-			continue // a constant, or a part that the page does not describe
+			continue // a constant
 		case kind == "client_ip":
 			format = fmt.Sprintf(format, cmp.Or(doc.IPv6Prefix, 64))
 		case kind == "api_key":
@@ -259,7 +260,7 @@ func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 		case kind == "header" && http.CanonicalHeaderKey(name) == "X-Api-Key":
 			format, lacking = "per API key: header %s", true
 		default:
-			lacking = lacking || name != ""
+			lacking = lacking || name != "" || kind == "tls_fingerprint"
 		}
 		if len(t) > 0 {
 			t = t.words(" and ")

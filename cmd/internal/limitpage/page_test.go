@@ -1,6 +1,7 @@
 package limitpage
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -57,6 +58,33 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
+// The page describes every key part, also those by which only budgets are listed.
+func TestKeyParts(t *testing.T) {
+	_, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "r", Key: []string{"?"}, Limit: "1/hour"}}})
+	_, list, found := strings.Cut(fmt.Sprint(err), "use one of ")
+	if !found {
+		t.Fatalf("the error does not list the key parts: %v", err)
+	}
+	for part := range strings.SplitSeq(list, ", ") {
+		kind, name, _ := strings.Cut(part, ":")
+		r := policy.Rule{Name: "r", Match: []string{"/a"}, Key: []string{part}, Limit: "1000/hour", Cost: policy.Cost{Tokens: "total"}}
+		page := pageOf(t, policy.Document{Rules: []policy.Rule{r}})
+		if len(page.Limits) != 1 {
+			t.Fatalf("%s: the page has %d limits", part, len(page.Limits))
+		}
+		counted := ""
+		for _, p := range page.Limits[0].Counted {
+			counted += p.Text
+		}
+		if all := strings.HasPrefix(counted, "all callers together"); all != (kind == "const") {
+			t.Errorf("%s: counted %s", part, counted)
+		}
+		if kind != "const" && kind != "attr" && !strings.Contains(counted, name) {
+			t.Errorf("%s: counted %s, without the name", part, counted)
+		}
+	}
+}
+
 // The refusal of each kind of limit comes about.
 func TestExamples(t *testing.T) {
 	for _, r := range []policy.Rule{
@@ -101,7 +129,7 @@ func wherever(text string) *Page {
 	doc := &policy.Document{}
 	r := &policy.Rule{
 		Name: text, Match: []string{text}, Hosts: []string{text}, Headers: map[string]string{text: ""},
-		Key: []string{"header:" + text, "cookie:" + text, "query:" + text, "jwt:" + text}, Limit: text, Cost: policy.Cost{ResponseHeader: text},
+		Key: []string{"header:" + text, "cookie:" + text, "query:" + text, "jwt:" + text, "body:" + text}, Limit: text, Cost: policy.Cost{ResponseHeader: text},
 	}
 	return &Page{
 		Tiers: []string{text, "pro"}, Costs: true, Limits: []Limit{row(doc, r, []string{"", "pro"})}, Lockouts: []string{text}, Statuses: []Meaning{{"429", "no"}},

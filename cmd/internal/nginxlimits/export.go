@@ -41,10 +41,10 @@ func Write(doc *policy.Document) []byte {
 	b.WriteString(intro)
 	realIP(&b, doc.TrustedProxies)
 	var used []string
-	for i := range doc.Rules {
-		r := &doc.Rules[i]
+	for _, r := range doc.Rules {
 		fmt.Fprintf(&b, "\n# rule %s: ", r.Name)
-		zones, err := zonesOf(r, doc.Overrides)
+		r.Shadow = r.Shadow || inShadow(doc)
+		zones, err := zonesOf(&r, doc.Overrides)
 		if err != nil {
 			fmt.Fprintf(&b, "not here: %v\n", err)
 			continue
@@ -62,6 +62,12 @@ func Write(doc *policy.Document) []byte {
 		b.WriteString(line)
 	}
 	return b.Bytes()
+}
+
+// inShadow reports whether the whole policy is in shadow mode.
+func inShadow(doc *policy.Document) bool {
+	until, err := policy.ParseUntil(doc.Shadow)
+	return doc.Shadow == policy.ShadowAlways || err == nil && until.After(time.Now())
 }
 
 // realIP makes nginx trust the proxies that the policy trusts.
@@ -161,6 +167,10 @@ func onlyByKey(r *policy.Rule, overrides []policy.Override) error {
 		return errors.New("it applies only to some clients")
 	case r.Shadow:
 		return errors.New("it is in shadow mode, which denies nothing")
+	case r.Over == "mark":
+		return errors.New("it marks requests, and denies none")
+	case r.OnlyClassifies():
+		return errors.New("it has a class and no limit")
 	case r.Enforce != "":
 		return errors.New("it is enforced only for a percentage of its subjects")
 	case len(r.Tiers) > 0:

@@ -1,8 +1,10 @@
 package openapi
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluicehq/sluice/memory"
@@ -16,8 +18,9 @@ type Coverage struct {
 	Unmet []*Operation
 	// General has the operations to which only rules without patterns and hosts apply.
 	General []*Operation
-	// Weak has the operations to which only weak rules apply. A weak rule denies no requests or only some: it is in
-	// shadow mode, is an exemption, or has conditions on headers, attributes, the body or the client.
+	// Weak has the operations to which only weak rules apply. A weak rule limits no requests or only some: it is in
+	// shadow mode, marks, exempts or only classifies, is enforced for a percentage of its subjects, or has conditions
+	// on headers, attributes, the body or the client. If the whole policy is in shadow mode, all rules are weak.
 	Weak []*Operation
 	// Idle has the rules with patterns or hosts that apply to no operation.
 	Idle []string
@@ -68,7 +71,7 @@ type matcher struct {
 
 func newMatcher(doc *policy.Document, d *Document) (*matcher, error) {
 	m := &matcher{hosts: []string{""}, firm: map[string]bool{}}
-	only := policy.Document{IgnoreCase: doc.IgnoreCase}
+	only := policy.Document{IgnoreCase: doc.IgnoreCase, Shadow: doc.Shadow}
 	for i := range doc.Rules {
 		r := &doc.Rules[i]
 		m.firm[r.Name] = isFirm(r)
@@ -85,12 +88,17 @@ func newMatcher(doc *policy.Document, d *Document) (*matcher, error) {
 		return nil, err
 	}
 	m.engine = policy.NewEngine(memory.New(), p)
+	if m.engine.Policy().WatchOnly() {
+		m.firmly, m.firm = false, nil
+	}
 	return m, nil
 }
 
 // isFirm reports whether a rule is not weak.
 func isFirm(r *policy.Rule) bool {
-	return !r.Shadow && !r.Exempt && len(r.Headers)+len(r.Attributes)+len(r.Body)+len(r.Clients)+len(r.NotClients) == 0
+	enforced, _ := strconv.ParseFloat(strings.TrimSuffix(cmp.Or(r.Enforce, "100%"), "%"), 64)
+	return !r.Shadow && !r.Exempt && !r.OnlyClassifies() && r.Over != "mark" && enforced == 100 &&
+		len(r.Headers)+len(r.Attributes)+len(r.Body)+len(r.Clients)+len(r.NotClients) == 0
 }
 
 // addHosts adds the hosts of a rule. They are tried for operations without a host in the document.

@@ -148,11 +148,15 @@ func (d *Document) readPlain(n *yaml.Node) []*limit {
 	return []*limit{l}
 }
 
-// fields returns the values of a mapping by the folded names of their keys.
+// fields returns the values of a mapping by the folded names of their keys. If several keys have the same folded
+// name, the first one counts.
 func (d *Document) fields(n *yaml.Node) map[string]*yaml.Node {
 	all := map[string]*yaml.Node{}
 	for key, value := range pairs(n) {
-		all[folded(key.Value)] = d.resolve(value, 0)
+		name := folded(key.Value)
+		if _, found := all[name]; !found {
+			all[name] = d.resolve(value, 0)
+		}
 	}
 	return all
 }

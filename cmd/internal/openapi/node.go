@@ -1,7 +1,9 @@
 package openapi
 
 import (
+	"iter"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,7 +72,7 @@ func (d *Document) pointer(ref string, hops int) *yaml.Node {
 
 // lookup returns the value of a key of a mapping, or nil.
 func lookup(n *yaml.Node, key string) *yaml.Node {
-	for k, v := range pairs(n) {
+	for k, v := range occurrences(n) {
 		if k.Value == key && k.Kind == yaml.ScalarNode {
 			return v
 		}
@@ -79,8 +81,26 @@ func lookup(n *yaml.Node, key string) *yaml.Node {
 }
 
 // pairs yields the keys and values of a mapping, and then those that "<<" merges into it. If a key occurs twice,
-// the first occurrence takes precedence.
-func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
+// it yields only the first occurrence.
+func pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
+	return func(yield func(key, value *yaml.Node) bool) {
+		seen := map[string]bool{}
+		for key, value := range occurrences(n) {
+			if key.Kind == yaml.ScalarNode {
+				if seen[key.Value] {
+					continue
+				}
+				seen[key.Value] = true
+			}
+			if !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
+// occurrences is like pairs, but yields all occurrences of a key. The first one takes precedence.
+func occurrences(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(key, value *yaml.Node) bool) {
 		todo := []*yaml.Node{n}
 		for hops := 0; len(todo) > 0 && hops < maxHops; hops++ {
@@ -90,15 +110,17 @@ func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 			switch {
 			case n == nil:
 			case n.Kind == yaml.SequenceNode && hops > 0: // mappings to merge
-				todo = append(todo, n.Content...)
+				todo = slices.Concat(n.Content, todo)
 			case n.Kind == yaml.MappingNode:
+				var merged []*yaml.Node
 				for i := 0; i+1 < len(n.Content); i += 2 {
 					if n.Content[i].Tag == "!!merge" {
-						todo = append(todo, n.Content[i+1])
+						merged = append(merged, n.Content[i+1])
 					} else if !yield(n.Content[i], n.Content[i+1]) {
 						return
 					}
 				}
+				todo = slices.Concat(merged, todo)
 			}
 		}
 	}

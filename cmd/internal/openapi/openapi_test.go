@@ -393,25 +393,43 @@ func TestCoverFirm(t *testing.T) {
 	all, limit := []string{"/a"}, "1/second"
 	firm := policy.Rule{Name: "firm", Match: all, Limit: limit}
 	for weak, rules := range map[string][]policy.Rule{
-		"":     {firm},
-		"/a":   {{Name: "s", Match: all, Limit: limit, Shadow: true}},
-		" /a":  {{Name: "h", Match: all, Limit: limit, Headers: map[string]string{"X-Plan": "free"}}},
-		"  /a": {{Name: "c", Match: all, Limit: limit, Clients: []string{"10.0.0.0/8"}}, {Name: "e", Match: all, Exempt: true}},
-		"\t":   {{Name: "s", Match: all, Limit: limit, Shadow: true}, firm},
-		"/a/b": {{Name: "s", Limit: limit, Shadow: true}, {Name: "s-2", Match: all, Limit: limit, Shadow: true}},
+		"":      {firm},
+		"/a":    {{Name: "s", Match: all, Limit: limit, Shadow: true}},
+		" /a":   {{Name: "h", Match: all, Limit: limit, Headers: map[string]string{"X-Plan": "free"}}},
+		"  /a":  {{Name: "c", Match: all, Limit: limit, Clients: []string{"10.0.0.0/8"}}, {Name: "e", Match: all, Exempt: true}},
+		"/a/b ": {{Name: "m", Match: all, Limit: limit, Over: "mark"}, {Name: "n", Limit: limit, Over: "mark"}},
+		"/a\t":  {{Name: "r", Match: all, Key: []string{"client_ip"}, Limit: limit, Enforce: "99.9%"}},
+		" ":     {{Name: "r", Match: all, Key: []string{"client_ip"}, Limit: limit, Enforce: "100%"}},
+		"/a\n":  {{Name: "o", Match: all, Class: "critical"}},
+		"\t":    {{Name: "s", Match: all, Limit: limit, Shadow: true}, firm},
+		"/a/b":  {{Name: "s", Limit: limit, Shadow: true}, {Name: "s-2", Match: all, Limit: limit, Shadow: true}},
 	} {
-		c, err := Cover(&policy.Document{Rules: rules}, d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got strings.Builder
-		for _, o := range c.Weak {
-			got.WriteString(o.Path)
-		}
-		if got.String() != strings.TrimSpace(weak) {
-			t.Errorf("%+v: %q, want %q", rules, &got, weak)
+		if got := weakPaths(t, &policy.Document{Rules: rules}, d); got != strings.TrimSpace(weak) {
+			t.Errorf("%+v: %q, want %q", rules, got, weak)
 		}
 	}
+	rules := []policy.Rule{firm, {Name: "firm-2", Limit: limit}}
+	for shadow, weak := range map[string]string{"always": "/a/b", "2999-12-31": "/a/b", "2001-12-31": "", "": ""} {
+		if got := weakPaths(t, &policy.Document{Rules: rules, Shadow: shadow}, d); got != weak {
+			t.Errorf("shadow %q: %q, want %q", shadow, got, weak)
+		}
+	}
+}
+
+// weakPaths returns the paths of the operations to which only weak rules apply, joined.
+func weakPaths(t *testing.T, rules *policy.Document, d *Document) (all string) {
+	t.Helper()
+	if _, err := policy.Compile(*rules); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Cover(rules, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range c.Weak {
+		all += o.Path
+	}
+	return all
 }
 
 // Limits are read in the various forms that people write.

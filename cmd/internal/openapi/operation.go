@@ -53,13 +53,11 @@ func (d *Document) readPaths() {
 
 // readItem reads the operations of a path.
 func (d *Document) readItem(path string, item *yaml.Node) {
-	read := map[string]bool{} // in merged mappings, the first occurrence of a method takes precedence
 	for key, value := range pairs(item) {
 		method, found := methods[key.Value]
-		if !found || read[key.Value] {
+		if !found {
 			continue
 		}
-		read[key.Value] = true
 		node := d.resolve(value, 0)
 		if node == nil || node.Kind != yaml.MappingNode {
 			d.leave(key.Line, "describe it, or omit it", "%s %.60s is not an operation", method, path)

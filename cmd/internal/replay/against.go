@@ -10,7 +10,8 @@ import (
 // versus compares the decisions of two policies about the requests of one part.
 type versus struct {
 	both, only, newly int64
-	clients           map[netip.Addr]*clientTally // the clients that either policy has denied
+	clients           map[netip.Addr]*clientTally // the clients that either policy has denied, at most mostClients
+	mostClients       int
 }
 
 type clientTally struct {
@@ -30,7 +31,7 @@ func (v *versus) note(client netip.Addr, name string, before, after bool) {
 	}
 	c := v.clients[client]
 	if c == nil {
-		if before && after || len(v.clients) >= MaxSubjects/maxParts {
+		if before && after || len(v.clients) >= v.mostClients {
 			return
 		}
 		if v.clients == nil {

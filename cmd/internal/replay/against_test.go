@@ -79,3 +79,18 @@ func TestAgainst(t *testing.T) {
 		}
 	}
 }
+
+// Clients are counted up to MaxSubjects, also if a rule counts all of them together.
+func TestManyClientsDenied(t *testing.T) {
+	t.Parallel()
+	const clients = MaxSubjects/maxParts + 100
+	first, other := decode(t, "rules: [{name: all, limit: 1000000/day}]"), decode(t, "rules: [{name: all, limit: 1/day}]")
+	var lines []logtest.Request
+	for i := range clients {
+		lines = append(lines, logtest.Request{At: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Client: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), Method: "GET", Target: "/"})
+	}
+	report, _ := replayed(t, Config{Files: []string{logtest.Write(t, logtest.Combined(lines))}, Document: first, Against: &other, Workers: 1})
+	if d := report.Against; d.ClientsNewly != clients-1 || d.Newly != clients-1 {
+		t.Errorf("%d clients and %d requests would newly be denied, want %d", d.ClientsNewly, d.Newly, clients-1)
+	}
+}

@@ -136,7 +136,7 @@ func newReplay(c *Config, files []feed.File) (*replay, error) {
 	}
 	seed := maphash.MakeSeed()
 	for range parts {
-		p := &part{}
+		p := &part{versus: versus{mostClients: MaxSubjects / parts}}
 		for i, j := range run.sides {
 			p.counts = append(p.counts, newCounts(stores[i], seed, parts, len(j.rules)))
 		}

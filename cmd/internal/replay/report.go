@@ -59,7 +59,7 @@ type Difference struct {
 	Rules  []RuleChange `json:"rules"`                   // the rules of both policies, in the order of the first policy and then the other
 	// ClientsNewly is the number of clients that only the other policy denies, and ClientsFreed the number of those
 	// that only the first policy denies. These numbers are lower bounds with more than about [MaxSubjects] denied
-	// clients, or a 16th of that if a rule does not count by client.
+	// clients.
 	ClientsNewly int64 `json:"clients_newly_refused"`
 	ClientsFreed int64 `json:"clients_freed"`
 	// Suffer has the clients that the other policy denies more often, and Relieved those that it denies less often.

@@ -79,5 +79,5 @@ func (d *Database) Record(ctx context.Context, actor, action, kind, target, afte
 	if err := do(); err != nil {
 		return err
 	}
-	return d.unavailable(tx.Commit())
+	return d.commit(tx)
 }

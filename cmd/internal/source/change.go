@@ -65,7 +65,7 @@ func (tx *Tx) Contents() *Contents { return tx.before }
 //
 // Change returns the error of fn, the [policy.Errors] of an invalid policy (their paths name rows, as in
 // rules["login"].limit, overrides[17].key["api_key"] or tiers["pro"].limits["login"]), an error that matches
-// [ErrUnavailable], or the error of ctx. After an error nothing is changed, except as described at ErrUnavailable.
+// [ErrUnavailable], or the error of ctx. After an error nothing is changed, except as described at [ErrUnconfirmed].
 func (d *Database) Change(ctx context.Context, actor string, fn func(*Tx) error) (version int64, err error) {
 	_, after, err := d.change(ctx, actor, fn, true)
 	if err != nil {
@@ -109,8 +109,8 @@ func (d *Database) change(ctx context.Context, actor string, fn func(*Tx) error,
 	if err != nil || !commit {
 		return before, after, err
 	}
-	if err := tx.Commit(); err != nil {
-		return nil, nil, d.unavailable(err)
+	if err := d.commit(tx); err != nil {
+		return nil, nil, err
 	}
 	d.remember(after)
 	d.wake()

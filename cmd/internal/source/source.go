@@ -41,10 +41,11 @@ const (
 )
 
 var (
-	// ErrUnavailable is matched by errors of a database that does not answer or returns an error. If [Database.Change]
-	// returns such an error, the change may have been committed nevertheless: read the contents, or repeat the
-	// change with a [Match].
+	// ErrUnavailable is matched by errors of a database that does not answer or returns an error.
 	ErrUnavailable = errors.New("the rules database failed")
+	// ErrUnconfirmed is matched by errors of a failed commit. The change may have been made nevertheless: read the
+	// contents, or repeat the change with a [Match]. Such errors also match ErrUnavailable.
+	ErrUnconfirmed error = unavailableError("the rules database did not confirm the change")
 	// ErrFull is matched by errors of a database on a full disk. Nothing was changed. Such errors also match
 	// ErrUnavailable.
 	ErrFull error = unavailableError("the disk of the rules database is full")
@@ -158,6 +159,15 @@ func (d *Database) unavailable(err error) error {
 		return fmt.Errorf("%s: %w: %w", d.name, ErrFull, err)
 	}
 	return fmt.Errorf("%s: %w: %w", d.name, ErrUnavailable, err)
+}
+
+// commit commits a transaction. Its errors match [ErrFull] or [ErrUnconfirmed].
+func (d *Database) commit(tx *sql.Tx) error {
+	err := tx.Commit()
+	if err != nil && !d.dialect.full(err) {
+		err = fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+	return d.unavailable(err)
 }
 
 // query makes queries in or outside of a transaction.

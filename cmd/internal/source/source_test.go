@@ -87,6 +87,32 @@ func TestSQLiteFull(t *testing.T) {
 	}
 }
 
+// Only an error of the commit leaves open whether the change was made.
+func TestUnconfirmed(t *testing.T) {
+	t.Parallel()
+	db := migrated(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))
+	put := func(ctx context.Context, before func()) error {
+		_, err := db.Change(ctx, "tester", func(tx *source.Tx) error {
+			before()
+			_, err := tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: "a", Limit: "5/day"}}, source.Any)
+			return err
+		})
+		return err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := put(ctx, cancel); !errors.Is(err, source.ErrUnavailable) || errors.Is(err, source.ErrUnconfirmed) {
+		t.Errorf("canceled before the commit: %v", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	db.Check = func(*source.Contents) error {
+		cancel()
+		return nil
+	}
+	if err := put(ctx, func() {}); !errors.Is(err, source.ErrUnavailable) || !errors.Is(err, source.ErrUnconfirmed) {
+		t.Errorf("canceled at the commit: %v", err)
+	}
+}
+
 // open opens a database, and closes it with the test.
 func open(t testing.TB, url string) *source.Database {
 	t.Helper()

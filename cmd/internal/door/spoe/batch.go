@@ -3,7 +3,6 @@ package spoe
 import (
 	"context"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/answer"
@@ -149,9 +148,6 @@ func (c *conn) encode(dst []byte, e *encoding, q *question, d *policy.Decision, 
 	clear(e.fields)
 	c.agent.Answer(&e.answer, e.fields, d, fault, q.header)
 	r := beginReply(dst, q.head, c.size)
-	if over := d.Over(); over != nil {
-		r.setText("over", strings.Join(over, ", "))
-	}
-	r.setAnswer(&e.answer, d.Allowed, e.fields)
+	r.setAnswer(&e.answer, d, e.fields)
 	return endFrame(r.dst, r.from)
 }

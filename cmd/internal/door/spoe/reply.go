@@ -3,8 +3,10 @@ package spoe
 import (
 	"bytes"
 	"net/http"
+	"strings"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
 )
 
 const (
@@ -43,14 +45,17 @@ func (r *reply) setText(name, text string) {
 	r.set(name, func(dst []byte) []byte { return appendText(append(dst, typeString), text) })
 }
 
-// setAnswer sets the variables of the answer a.
-func (r *reply) setAnswer(a *answer.Answer, allowed bool, fields http.Header) {
+// setAnswer sets the variables of the answer a to the decision d.
+func (r *reply) setAnswer(a *answer.Answer, d *policy.Decision, fields http.Header) {
 	value := typeBool
-	if allowed {
+	if d.Allowed {
 		value |= flagTrue
 	}
 	r.set("allowed", func(dst []byte) []byte { return append(dst, value) })
 	r.set("status", func(dst []byte) []byte { return appendVarint(append(dst, typeInt32), uint64(a.Status)) })
+	if over := d.Over(); over != nil {
+		r.setText("over", strings.Join(over, ", "))
+	}
 	for name, texts := range fields {
 		if len(texts) > 0 {
 			r.setText(name, texts[0])

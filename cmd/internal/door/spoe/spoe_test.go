@@ -465,3 +465,20 @@ func TestBatchIsOneCall(t *testing.T) {
 		})
 	}
 }
+
+// A long list of rules that mark leaves room for the decision.
+func TestLongMark(t *testing.T) {
+	doc := "version: 1\nrules:\n"
+	for i := range 4 {
+		doc += fmt.Sprintf("  - {name: soft-%d%s, limit: 1/day, over: mark}\n", i, strings.Repeat("0", 50))
+	}
+	p := serve(t, policytest.Engine(t, doc))
+	p.send(helloOf("2.0", minFrame))
+	p.receive()
+	for i := range uint64(2) {
+		p.send(message(i+1, asked("GET", "/")...))
+		if f := p.receive(); f.set["allowed"] != true || f.set["status"] != 200 {
+			t.Errorf("request %d: %v", i+1, f.set)
+		}
+	}
+}

@@ -105,10 +105,7 @@ func (p paths) named(written []byte) *key {
 	if bytes.IndexByte(written, '\\') < 0 {
 		return p[string(written)]
 	}
-	var room [128]byte
-	if len(written) > len(room) {
-		return nil // a name that is written with so many bytes, some escaped, is not looked up
-	}
+	var room [longestField]byte
 	name, _ := jsonscan.Unescape(room[:0], written)
 	return p[string(name)]
 }

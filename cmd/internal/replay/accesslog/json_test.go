@@ -212,6 +212,18 @@ func TestJSONBytes(t *testing.T) {
 	}
 }
 
+// Names of all lengths that a field may have are found, however they are written.
+func TestLongNames(t *testing.T) {
+	name := strings.Repeat("ä", longestField/2)
+	p, values := paths{}, make([]value, 1)
+	p.add(name, 0, 0)
+	for _, written := range []string{name, `\u00e4` + name[len("ä"):], strings.Repeat(`\u00e4`, longestField/2)} {
+		if !p.read([]byte(`{"`+written+`":1}`), values) || string(values[0].raw) != "1" {
+			t.Errorf("%q is not found: %q", written, values[0].raw)
+		}
+	}
+}
+
 // Paths name members whose names have dots, too.
 func TestPaths(t *testing.T) {
 	for _, path := range []string{".", "..", "a.", ".a", "a..b", "a.b.c.d.e.f.g.h.i", `"`, "é"} {

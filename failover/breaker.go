@@ -13,6 +13,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/seldom"
 )
 
 const (
@@ -31,6 +32,7 @@ const (
 	settlingTime    = 2 * time.Second
 	maxProbeKeys    = 4096
 	maxShards       = 256
+	warnEvery       = time.Minute // how often failed calls are logged, at most, for each shard
 	probesPerSecond = 1000
 )
 
@@ -45,7 +47,8 @@ type shard struct {
 	failuresInRow   atomic.Int64 // failures since the last success
 	firstFailure    atomic.Int64 // the time of the first of these failures, in ns since the epoch
 	wake            chan struct{}
-	key             string // the key that probes charge
+	key             string      // the key that probes charge
+	warnings        seldom.Gate // for logging failed calls
 
 	mu       sync.Mutex // guards the fields below, and writes of inUse
 	since    time.Time
@@ -98,6 +101,20 @@ func (h *shard) trip(err error) {
 	h.last = err
 	h.mu.Unlock()
 	h.circuit.Open()
+}
+
+// logFailure logs a failed call to shards, at most once in warnEvery for each shard. Without this line, the log would
+// have no error while the circuits stay closed.
+func (s *Store) logFailure(shards []*shard, err error) {
+	var logged []int
+	for _, h := range shards {
+		if h.inUse.Load() && h.warnings.Opens(warnEvery) {
+			logged = append(logged, h.index)
+		}
+	}
+	if len(logged) > 0 {
+		s.log.Warn("a call to the shared store has failed", "shards", logged, "error", err)
+	}
 }
 
 // suspect requests a probe. If calls are few, or callers do not wait for the deadline, only failed probes open the

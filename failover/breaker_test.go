@@ -2,7 +2,9 @@ package failover_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,8 +32,9 @@ func TestCircuit(t *testing.T) {
 					bubble(t, failover.Config{Logger: logTo(&log)}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
 						testCircuit(t, sv, s, f, interval, patience)
 					})
-					if len(log.all) != 2 || !strings.Contains(log.all[0], "unavailable") || !strings.Contains(log.all[1], "available again") {
-						t.Errorf("%d lines of log, want one for each change: %q", len(log.all), log.all)
+					changes := slices.DeleteFunc(slices.Clone(log.all), func(line string) bool { return strings.Contains(line, "has failed") })
+					if len(changes) != 2 || !strings.Contains(changes[0], "unavailable") || !strings.Contains(changes[1], "available again") || len(log.all) > 3 {
+						t.Errorf("%d lines of log, want one for each change, and at most one for the failed calls: %q", len(log.all), log.all)
 					}
 				})
 			}
@@ -301,5 +304,57 @@ func TestKnownInPart(t *testing.T) {
 		if st := s.Status(); !st.Shards[0].Unavailable || st.Shards[1].Unavailable {
 			t.Errorf("status %+v", st)
 		}
+	})
+}
+
+// While the circuit is closed, the log has the error of a failed call, at most once a minute for each shard.
+func TestFailedCallsAreLogged(t *testing.T) {
+	t.Parallel()
+	var log lines
+	bubble(t, failover.Config{Logger: logTo(&log)}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
+		sv.Split(twoParts)
+		sv.Set(func(ctx context.Context, c faultstore.Call) error {
+			if strings.HasSuffix(c.Charges[0].Key, "bad") {
+				return errors.New("bad reply: a " + c.Charges[0].Key)
+			}
+			return c.Take()
+		})
+		p := plan(t, "1000000/day", sluice.FixedWindow)
+		calls := map[string]func(){
+			"1bad": func() { take(t, s, "1bad", p, sluice.Allow) },
+			"2bad": func() {
+				s.TakeEach(t.Context(), []sluice.TakeCall{{Charges: []sluice.Charge{{Key: "2bad", Plan: p, Cost: 1}}, Receipts: make([]sluice.Receipt, 1)}})
+			},
+			"3bad": func() {
+				charge(t, s, sluice.Charge{Key: "3bad", Plan: p, Cost: 1}, sluice.Charge{Key: "2", Plan: p, Cost: 1})
+			},
+		}
+		for _, key := range []string{"1bad", "2bad", "3bad"} {
+			for range 170 { // 170 s
+				for range 9 {
+					charge(t, s, sluice.Charge{Key: "1", Plan: p, Cost: 1})
+					charge(t, s, sluice.Charge{Key: "2", Plan: p, Cost: 1})
+				}
+				calls[key]()
+				time.Sleep(time.Second)
+			}
+			time.Sleep(time.Minute)
+			if n := log.about("bad reply: a " + key); n != 3 || len(log.all) != n {
+				t.Errorf("%s: %d lines in three minutes: %q", key, n, log.all)
+			}
+			log.all = nil
+		}
+
+		cut(t, sv, s, faultstore.Refused)
+		take(t, s, "1", p, sluice.Local)
+		time.Sleep(time.Minute)
+		sv.Set(func(_ context.Context, c faultstore.Call) error {
+			if c.Charges[0].Shadow {
+				return faultstore.NotSent{}
+			}
+			return c.Take()
+		})
+		until(t, 5*time.Second, "a failed write-back is logged", func() bool { return log.about("not sent") > 0 })
+		sv.Set(nil)
 	})
 }

@@ -122,6 +122,7 @@ func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Tim
 	s.count.failed(c.Err)
 	if c.Err != errBusy {
 		s.reportCall(ctx, began, c.Err, c.Receipts)
+		s.logFailure(shards, c.Err)
 	}
 	switch {
 	case c.Err == errBusy:

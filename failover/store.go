@@ -29,8 +29,8 @@ type Config struct {
 	// Local is the fallback. Its Take is called under a lock and has to return at once. Do not charge this store in
 	// any other way. Nil means a new memory store.
 	Local sluice.Store
-	// Logger gets one line for each change of state, and warnings about unreadable keys and failed heartbeats. Nil means
-	// [slog.Default].
+	// Logger gets one line for each change of state, and warnings about unreadable keys, failed heartbeats and, at
+	// most once a minute for each part of the shared store, failed calls. Nil means [slog.Default].
 	Logger *slog.Logger
 	// OnCall, if not nil, is called after each call to the shared store with the duration and the error of the
 	// call, on the goroutine of the caller, which waits for OnCall to return. It is not called for decisions from
@@ -243,14 +243,15 @@ func (s *Store) answered(dst []*shard, charges []sluice.Charge, receipts []sluic
 
 func (s *Store) failed(shards []*shard, err error) {
 	s.count.failed(err)
-	switch {
-	case err == errBusy:
-	case len(shards) == 1:
-		shards[0].failed(err)
-	default:
-		// Only a probe shows which of several shards has failed.
-		suspect(shards)
+	if err == errBusy {
+		return
 	}
+	s.logFailure(shards, err)
+	if len(shards) == 1 {
+		shards[0].failed(err)
+		return
+	}
+	suspect(shards) // only a probe shows which of several shards has failed
 }
 
 // usable reports whether to call the shared store. It returns true if every shard is in use and, while one of them is

@@ -131,6 +131,9 @@ func (s *Store) write(d debt) bool {
 				return true // the debt of an unreadable key is dropped
 			}
 			d.shard.suspect()
+			if s.ctx.Err() == nil {
+				s.logFailure([]*shard{d.shard}, err)
+			}
 			return !notCharged(err)
 		}
 		s.recent.put(&charges[0], receipts[0])

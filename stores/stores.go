@@ -44,8 +44,8 @@ type Config struct {
 	// until the shared store can be reached.
 	Required bool
 	// Logger gets warnings about dangerous settings of the server, the server's errors, each change between
-	// available and unavailable, and, at most once a minute, a warning about keys for which memory has no room. Nil
-	// means slog.Default().
+	// available and unavailable, and, at most once a minute, a warning about failed calls to a shard of a shared store
+	// and one about keys for which memory has no room. Nil means slog.Default().
 	Logger *slog.Logger
 	// OnCall is called after each call to a shared store: see [failover.Config].
 	OnCall func(took time.Duration, err error)
@@ -61,6 +61,7 @@ type Store struct {
 	log      *slog.Logger
 
 	shared      atomic.Pointer[redisstore.Store] // nil until it is open
+	opened      chan struct{}                    // see Opened
 	byExpiry    atomic.Bool                      // see EvictsByExpiry
 	closeShared func() error
 	stop        context.CancelFunc
@@ -84,7 +85,7 @@ func Open(ctx context.Context, url string, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{name: config.String(), memory: local, cluster: config.Cluster, log: c.Logger}
+	s := &Store{name: config.String(), memory: local, cluster: config.Cluster, log: c.Logger, opened: make(chan struct{})}
 	shared, err := s.reach(ctx, config, c.Required)
 	if err != nil {
 		return nil, err
@@ -119,6 +120,10 @@ func (s *Store) Cluster() bool { return s.cluster }
 // EvictsByExpiry reports whether the shared store's settings, when it was opened, made it evict the keys that expire
 // first: see [redisstore.Store.EvictsByExpiry].
 func (s *Store) EvictsByExpiry() bool { return s.byExpiry.Load() }
+
+// Opened returns a channel that is closed as soon as a shared store is open and its settings have been read: see
+// EvictsByExpiry. For memory, it returns nil.
+func (s *Store) Opened() <-chan struct{} { return s.opened }
 
 // Instances returns the number of instances that divide a limit while the shared store is unavailable. It is 1 for
 // memory.
@@ -173,9 +178,7 @@ func (l *layered) Close() error {
 func (s *Store) reach(ctx context.Context, config redisstore.Config, required bool) (closer, error) {
 	shared, err := config.Open(ctx)
 	if err == nil {
-		s.shared.Store(shared)
-		s.logDangers(ctx, shared)
-		return layer(shared), nil
+		return s.use(ctx, shared), nil
 	}
 	switch k := kind(err); {
 	case required && k == redisstore.Unavailable:
@@ -200,8 +203,14 @@ func (s *Store) opener(config redisstore.Config, problem error) func(context.Con
 			}
 			return nil, err
 		}
-		s.shared.Store(shared)
-		s.logDangers(ctx, shared)
-		return layer(shared), nil
+		return s.use(ctx, shared), nil
 	}
+}
+
+// use sets the shared store, once it is open.
+func (s *Store) use(ctx context.Context, shared *redisstore.Store) *layered {
+	s.shared.Store(shared)
+	s.logDangers(ctx, shared)
+	close(s.opened)
+	return layer(shared)
 }

@@ -1,5 +1,5 @@
 // Package seldom limits how often a log line is written, for lines that clients can cause at any time. The
-// integrations and package httplimit import it. It imports only the standard library.
+// integrations and packages httplimit and failover import it. It imports only the standard library.
 package seldom
 
 import (

@@ -149,8 +149,8 @@ func (r *Rules) Stack() *source.Stack { return r.stack }
 // Database returns the database, or nil.
 func (r *Rules) Database() *source.Database { return r.db }
 
-// Use sets the engine for later policies. The engine already has the first one. Use logs problems of rules with the
-// store: see logStoreWarnings. recorder, which may be nil, records reloads.
+// Use sets the engine for later policies. The engine already has the first one. recorder, which may be nil, records
+// reloads.
 func (r *Rules) Use(engine *policy.Engine, store *stores.Store, recorder *telemetry.Recorder) {
 	r.engine, r.store, r.recorder = engine, store, recorder
 	if r.Settings.Shadow {
@@ -158,7 +158,7 @@ func (r *Rules) Use(engine *policy.Engine, store *stores.Store, recorder *teleme
 		r.shadowLogged.Store(true)
 		r.Log.Warn("NOTHING IS DENIED: with --shadow every rule only counts and reports; remove the flag to enforce the policy")
 	}
-	r.logStoreWarnings(engine.Policy())
+	r.logCluster(engine.Policy())
 	r.logShadow()
 }
 
@@ -177,6 +177,7 @@ func (r *Rules) Follow(ctx context.Context, hangups <-chan os.Signal) {
 	reload := make(chan os.Signal)
 	following.Go(func() { r.relay(ctx, hangups, reload) })
 	following.Go(func() { r.followShadow(ctx) })
+	following.Go(func() { r.awaitStore(ctx) })
 	following.Go(func() { r.file.Watch(ctx, reload, func(*policy.Policy) { r.useFile() }) })
 	if r.db == nil {
 		return
@@ -250,7 +251,8 @@ func (r *Rules) swap(p *policy.Policy) {
 	r.noteSwap(old, p)
 	r.logShadow()
 	logRestarts(r.Log, p.Restarts(old))
-	r.logStoreWarnings(p)
+	r.logCluster(p)
+	r.logEvictable(p)
 }
 
 // warn logs the warnings about a policy that the previous policy did not have.

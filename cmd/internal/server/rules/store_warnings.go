@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -9,14 +10,26 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// logStoreWarnings logs rules that a cluster charges one by one, and rules whose counters the store may evict to
-// make room for new keys of other rules.
-func (r *Rules) logStoreWarnings(p *policy.Policy) {
+// logCluster logs rules that a cluster charges one by one.
+func (r *Rules) logCluster(p *policy.Policy) {
 	if r.store.Cluster() {
 		if _, apart := p.Cluster(); len(apart) > 0 {
 			r.Log.Info("the cluster charges some rules one by one: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
 		}
 	}
+}
+
+// awaitStore calls logEvictable once the settings of the store are known. The store may be unavailable at the start.
+func (r *Rules) awaitStore(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-r.store.Opened():
+		r.logEvictable(r.engine.Policy())
+	}
+}
+
+// logEvictable logs rules whose counters the store may evict to make room for new keys of other rules.
+func (r *Rules) logEvictable(p *policy.Policy) {
 	if r.store.EvictsByExpiry() {
 		if short, long := evictable(p.Plans()); len(short) > 0 {
 			r.Log.Warn("maxmemory-policy is volatile-ttl: when memory is full, a flood of new keys of one rule evicts counters of other rules that expire sooner; set it to noeviction, or give the rules periods of similar length",

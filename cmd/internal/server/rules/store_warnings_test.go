@@ -1,11 +1,18 @@
 package rules
 
 import (
+	"context"
+	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
+	"github.com/sluicehq/sluice/stores"
 )
 
 // A rule is evictable if its keys, with the limit used up, expire before new keys of another.
@@ -33,5 +40,52 @@ func TestEvictable(t *testing.T) {
 	}
 	if short, long := evictable(new(policy.Policy).Plans()); len(short) > 0 || long != "" {
 		t.Errorf("a policy without rules: %q, %q", short, long)
+	}
+}
+
+// The log names evictable rules once, even if the store becomes available only after the start.
+func TestEvictableIsLogged(t *testing.T) {
+	t.Parallel()
+	settings := []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}
+	for name, later := range map[string]bool{"at the start": false, "later": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, settings...)
+			if later {
+				server.Kill()
+			}
+			var log testkit.Log
+			logger := slog.New(slog.NewTextHandler(&log, nil))
+			file := testkit.File(t, "p.yaml", "version: 1\nrules: [{name: a, limit: 60/minute}, {name: b, limit: 100/day}]")
+			r, err := Open(t.Context(), Config{Settings: &Settings{File: file}, Log: logger, Warnings: func(*policy.Policy) []policy.Problem { return nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			store, err := stores.Open(t.Context(), server.URL(), stores.Config{Logger: logger})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			r.Use(policy.NewEngine(store, r.Stack().Policy()), store, nil)
+			ctx, stop := context.WithCancel(t.Context())
+			var following sync.WaitGroup
+			defer following.Wait()
+			defer stop()
+			following.Go(func() { r.Follow(ctx, nil) })
+			if later {
+				server.Restart(settings...)
+			}
+			var all string
+			testkit.Await(t, "the rules are named", func() bool {
+				all += log.Take()
+				return strings.Contains(all, "flooded=b freed=a")
+			})
+			stop()
+			following.Wait()
+			if all += log.Take(); strings.Count(all, "freed=a") != 1 {
+				t.Errorf("the log has %s", all)
+			}
+		})
 	}
 }

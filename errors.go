@@ -8,8 +8,8 @@ import (
 
 var (
 	// ErrUsage is matched by the errors of calls that are wrong in themselves, whatever the store has counted: a
-	// cost below 1, an invalid limit of a [Limiter], or charges that break the contract of [Store.Take]. Retrying
-	// such a call does not help.
+	// cost below 1, an invalid limit of a [Limiter], or charges that break the contract of [Store.Take] or are too
+	// many for the store. Retrying such a call does not help.
 	ErrUsage = errors.New("sluice: the call is wrong")
 
 	// ErrDuplicateCharge is returned for a Take that charges the same state twice. It matches ErrUsage.

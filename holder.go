@@ -59,6 +59,7 @@ type Hold struct {
 	at       *list.Element
 	due      time.Time // time of the next renewal
 	released bool
+	left     bool // released by Leave
 }
 
 // owed is a permit to give back. The permit expires at the time in the field until.
@@ -108,7 +109,12 @@ func (p *Hold) Release(ctx context.Context) error { return p.holder.Release(ctx,
 // Leave stops renewing the permit without giving it back, so that another process can take it over. The permit
 // becomes free after [kernel.PermitLasts], unless its new owner renews it with the charge that Leave returns.
 func (p *Hold) Leave() Charge {
-	p.holder.markReleased([]*Hold{p})
+	h := p.holder
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.drop(p) {
+		p.left = true
+	}
 	return p.charge
 }
 
@@ -192,13 +198,21 @@ func (h *Holder) markReleased(holds []*Hold) []*Hold {
 	defer h.mu.Unlock()
 	fresh := make([]*Hold, 0, len(holds))
 	for _, p := range holds {
-		if !p.released {
-			p.released = true
-			h.held.Remove(p.at)
+		if h.drop(p) {
 			fresh = append(fresh, p)
 		}
 	}
 	return fresh
+}
+
+// drop marks p as released. It reports false if p was released before.
+func (h *Holder) drop(p *Hold) bool {
+	if p.released {
+		return false
+	}
+	p.released = true
+	h.held.Remove(p.at)
+	return true
 }
 
 // back returns the charge that gives the permit back.
@@ -274,7 +288,7 @@ func (h *Holder) dueAt(now time.Time) (due []*Hold) {
 	return due
 }
 
-// toGiveBack returns the owed permits, and those that were released while run renewed them: the store may have seen
+// toGiveBack returns the owed permits, and those that were given back while run renewed them: the store may have seen
 // the release before the renewal.
 func (h *Holder) toGiveBack(again []*Hold) []owed {
 	h.mu.Lock()
@@ -283,7 +297,7 @@ func (h *Holder) toGiveBack(again []*Hold) []owed {
 	h.owed = nil
 	until := time.Now().Add(kernel.PermitLasts)
 	for _, p := range again {
-		if p.released {
+		if p.released && !p.left {
 			all = append(all, owed{p.back(), until})
 		}
 	}

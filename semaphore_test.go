@@ -193,6 +193,24 @@ func TestReleasedWhileTaken(t *testing.T) {
 	})
 }
 
+// A permit that is left to another process during its renewal stays taken.
+func TestLeftWhileTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSpy()
+		c := sluice.Charge{Key: "a", Plan: inFlight(t, 1), Cost: 1, Permit: 1}
+		plantest.Take(t, store, c)
+		hold := sluice.NewHolder(store).Hold(c)
+		store.delay.Store(int64(100 * time.Millisecond))
+		time.Sleep(kernel.PermitLasts/5 + 50*time.Millisecond) // the Take is under way
+		hold.Leave()
+		hold.Leave()
+		time.Sleep(time.Second)
+		if r := plantest.One(t, store, "a", c.Plan, 0); r.Used != 1 {
+			t.Errorf("%d permits are taken, want 1", r.Used)
+		}
+	})
+}
+
 func TestSemaphoreWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()

@@ -167,8 +167,8 @@ func CheckCharges(charges []Charge, receipts []Receipt) error {
 	}
 	for i := range charges {
 		a := &charges[i]
-		if a.Plan == nil {
-			return usage("sluice: charge %d has no plan", i)
+		if !a.planned() {
+			return noPlan(i)
 		}
 		for j := range charges[:i] {
 			if b := &charges[j]; a.Plan.Fingerprint == b.Plan.Fingerprint && a.Key == b.Key {
@@ -186,8 +186,8 @@ func checkMany(charges []Charge) error {
 	}
 	seen := make(map[id]bool, len(charges))
 	for i, c := range charges {
-		if c.Plan == nil {
-			return usage("sluice: charge %d has no plan", i)
+		if !c.planned() {
+			return noPlan(i)
 		}
 		if k := (id{c.Key, c.Plan.Fingerprint}); seen[k] {
 			return ErrDuplicateCharge
@@ -196,6 +196,13 @@ func checkMany(charges []Charge) error {
 		}
 	}
 	return nil
+}
+
+// planned reports whether c has a plan that a function of this package has made.
+func (c *Charge) planned() bool { return c.Plan != nil && c.Plan.Tick > 0 }
+
+func noPlan(i int) error {
+	return usage("sluice: charge %d has no plan, or one that no function of package sluice has made", i)
 }
 
 // Admitted reports whether a Take was committed: whether every charge that is neither a Shadow nor an Owe fits.

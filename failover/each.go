@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -118,6 +119,9 @@ func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Tim
 	if gone := ctx.Err(); gone != nil {
 		suspect(shards)
 		return gone
+	}
+	if errors.Is(c.Err, sluice.ErrUsage) {
+		return c.Err
 	}
 	s.count.failed(c.Err)
 	if c.Err != errBusy {

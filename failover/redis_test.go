@@ -1,6 +1,8 @@
 package failover_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -110,6 +112,22 @@ func TestRedisUnreadable(t *testing.T) {
 	look("after it", false, 1)
 	if log.about("it was deleted") != 1 || log.about("contains foreign data") != 2 || log.about(name) != 2 {
 		t.Errorf("%q", log.all)
+	}
+}
+
+// A Take with more charges than the shared store accepts is the caller's mistake, and no failure.
+func TestRedisTooManyCharges(t *testing.T) {
+	t.Parallel()
+	s := overRedis(t, redistest.Shared(t).URL(), failover.Config{Deadline: patient})
+	p := plan(t, "3/day", sluice.FixedWindow)
+	calls := []sluice.TakeCall{{Charges: make([]sluice.Charge, 1025), Receipts: make([]sluice.Receipt, 1025)}}
+	for i := range calls[0].Charges {
+		calls[0].Charges[i] = sluice.Charge{Key: fmt.Sprint(i), Plan: p, Cost: 1}
+	}
+	one := s.Take(t.Context(), calls[0].Charges, calls[0].Receipts)
+	s.TakeEach(t.Context(), calls)
+	if st := s.Status(); !errors.Is(one, sluice.ErrUsage) || !errors.Is(calls[0].Err, sluice.ErrUsage) || st.Failed+st.Local > 0 {
+		t.Errorf("Take: %v, TakeEach: %v, %+v", one, calls[0].Err, st)
 	}
 }
 

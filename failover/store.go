@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -126,9 +127,9 @@ func (s *Store) Close() {
 }
 
 // Take calls the shared store, or decides without it by each charge's OnError; the receipts' Origin shows which. It
-// never returns an error of the shared store. It returns an error if charges break the contract, or if the context
-// has ended; in the second case, it is unknown whether anything was charged. A fallback other than a memory store
-// may also return errors.
+// returns no error of the shared store, except one that matches [sluice.ErrUsage], such as for too many charges. It
+// also returns an error if charges break the contract, or if the context has ended; in the latter case, it is unknown
+// whether anything was charged. A fallback other than a memory store may also return errors.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if err := sluice.CheckCharges(charges, receipts); err != nil {
 		return err
@@ -152,6 +153,9 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 		// The caller did not wait, which proves little about the store, but is a reason to probe.
 		suspect(shards)
 		return gone
+	}
+	if errors.Is(err, sluice.ErrUsage) {
+		return err
 	}
 	s.failed(shards, err)
 	return s.insteadOfShared(ctx, charges, receipts, notCharged(err))

@@ -78,16 +78,20 @@ func (s *settling) serve(next http.Handler) {
 	returned = true
 }
 
-// end settles the charges that depend on the whole response. returned is false if the handler has panicked; if it
-// panicked before it responded, the outcome is unknown.
+// end settles the charges that depend on the whole response. returned is false if the handler has panicked. If it
+// panicked before it responded, or if it did not respond and the client has left, the outcome is unknown.
 func (s *settling) end(returned bool) {
 	s.exchange.Leave(&s.own)
+	left := s.request.Context().Err() != nil
 	if s.status == 0 && returned {
-		s.status, s.silent = http.StatusOK, true
+		s.silent = true
+		if !left {
+			s.status = http.StatusOK
+		}
 	}
 	s.answered(s.status)
 	if s.reader != nil {
-		s.reader.Interrupted = !returned || s.request.Context().Err() != nil
+		s.reader.Interrupted = !returned || left
 	}
 	bytes := s.exchange.Bytes
 	if s.request.Method == http.MethodHead { // the server discards the body

@@ -79,28 +79,33 @@ func TestSettledBeforeTheResponse(t *testing.T) {
 // A client that leaves before there is an answer has made its guess.
 func TestSettleClientLeaves(t *testing.T) {
 	t.Parallel()
-	arrived, returned := make(chan struct{}), make(chan struct{})
-	e := policytest.Engine(t, byOutcome)
-	h := Policy(e)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(arrived)
-		<-r.Context().Done()
-		panic(http.ErrAbortHandler)
-	}))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(returned)
-		h.ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	c, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	<-arrived
-	c.Close()
-	<-returned
-	if got := uses(t, e); got != "failures 1, told 10, bytes 10" {
-		t.Errorf("%s units are used", got)
+	for name, end := range map[string]func(){"panics": func() { panic(http.ErrAbortHandler) }, "returns": func() {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			arrived, returned := make(chan struct{}), make(chan struct{})
+			e := policytest.Engine(t, byOutcome)
+			h := Policy(e)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				close(arrived)
+				<-r.Context().Done()
+				end()
+			}))
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer close(returned)
+				h.ServeHTTP(w, r)
+			}))
+			defer server.Close()
+			c, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			<-arrived
+			c.Close()
+			<-returned
+			if got := uses(t, e); got != "failures 1, told 10, bytes 10" {
+				t.Errorf("%s units are used", got)
+			}
+		})
 	}
 }
 

@@ -24,7 +24,7 @@ func misaimed(r *http.Request) string {
 	case u.Scheme == "" && u.Host == "" && u.Opaque == "" && u.User == nil:
 		return ""
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return "The request target must be a path, or an http URL with a host."
+		return "The request target must be a path, or an http or https URL with a host."
 	case u.User != nil:
 		return "The request target must not have a user."
 	case r.ProtoMajor > 1:

@@ -173,10 +173,7 @@ func (s *Store) TakeAt(_ context.Context, now int64, charges []sluice.Charge, re
 // maxTime is the end of the times that a store accepts. Its packed numbers have no room for later times.
 const maxTime = 1 << 52
 
-var (
-	errTime = errors.New("memory: the time is not between 1970 and 2112, in microseconds since the Unix epoch")
-	errPlan = errors.New("memory: a charge has no plan, or one that no function of package sluice has made")
-)
+var errTime = errors.New("memory: the time is not between 1970 and 2112, in microseconds since the Unix epoch")
 
 // own stands for the time of the store's own clock. The clock is read after the states: if it were read before,
 // states changed by faster goroutines would look as if the clock had stepped back. Only takeClockFirst reads the
@@ -205,7 +202,7 @@ func (s *Store) take(now int64, charges []sluice.Charge, receipts []sluice.Recei
 // takeOnly takes a charge that is the only one of its Take.
 func (s *Store) takeOnly(now int64, c *sluice.Charge, r *sluice.Receipt) error {
 	if c.Plan == nil || c.Plan.Tick < 1 {
-		return errPlan
+		return sluice.CheckCharges(unsafe.Slice(c, 1), unsafe.Slice(r, 1))
 	}
 	if hash := s.hash(c); !s.takeFast(now, hash, c, r) {
 		s.takeOne(now, hash, c, r)
@@ -216,11 +213,6 @@ func (s *Store) takeOnly(now int64, c *sluice.Charge, r *sluice.Receipt) error {
 func (s *Store) takeMany(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if err := sluice.CheckCharges(charges, receipts); err != nil {
 		return err
-	}
-	for i := range charges {
-		if charges[i].Plan.Tick < 1 {
-			return errPlan
-		}
 	}
 	switch n := len(charges); {
 	case n <= 4:

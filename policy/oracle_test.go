@@ -209,8 +209,12 @@ func (o *oracle) plan(r *Rule, text string) *sluice.Plan {
 	if r.Cost.ResponseHeader != "" || r.Cost.ResponseBytes > 0 {
 		most += 64 * largest
 	}
-	p = must(p.WithMost(most))
-	o.plans[id] = p
+	kept, err := p.WithMost(most)
+	for ; err != nil && most > p.Capacity; kept, err = p.WithMost(most) { // as much of the debt as can be counted
+		most--
+	}
+	o.plans[id] = must(kept, err)
+	p = o.plans[id]
 	return p
 }
 
@@ -404,18 +408,18 @@ func (o *oracle) once(q *query, all []oracleCharge) Decision {
 }
 
 // repeat decides about a question that was let through before. It waits for the turns that it had, and takes
-// others in place of those that have passed.
+// others in place of those that have passed. A preview takes none, and fits if there are others to take.
 func (o *oracle) repeat(q *query, question string, all []oracleCharge) Decision {
 	var again []oracleCharge
 	for _, c := range all {
 		waits := slices.ContainsFunc(o.turns[question], func(w *wait) bool {
 			return w.queue == queueOf(c.charge) && w.from.Cmp(ticksNow(c.charge)) >= 0
 		})
-		if q.mode == Charge && c.rule.Algorithm == "leaky_bucket" && !waits {
+		if c.rule.Algorithm == "leaky_bucket" && !waits {
 			again = append(again, c)
 		}
 	}
-	return Decision{Allowed: o.ask(again, true).Allowed, Repeated: true}
+	return Decision{Allowed: o.ask(again, q.mode == Charge).Allowed, Repeated: true}
 }
 
 func queueOf(c sluice.Charge) string { return fmt.Sprint(c.Key, c.Plan.Fingerprint) }
@@ -623,16 +627,17 @@ func (p *owed) final(out *Outcome) (int64, bool) {
 		return 0, true
 	}
 	c := &p.rule.Cost
+	most := max(c.Max, p.charge.Cost) // what is taken in advance may be more than the rule's max
 	switch {
 	case c.ResponseHeader == "" && c.ResponseBytes == 0:
 		return p.charge.Cost, true
 	case out.Cost > 0 && c.Max > 0:
-		return min(out.Cost, c.Max), true
+		return min(out.Cost, most), true
 	case out.Cost != 0:
 		return max(0, out.Cost), true
 	case c.ResponseHeader != "":
 		if n, err := strconv.ParseInt(out.Header.Get(c.ResponseHeader), 10, 64); err == nil && n >= 0 {
-			return min(n, c.Max), true
+			return min(n, most), true
 		}
 		return p.charge.Cost, out.Bytes >= 0
 	case out.Status == 101, out.Status == 0 && out.Bytes == 0:

@@ -19,9 +19,9 @@ type Keys struct {
 // the client yourself, after the store. If Store.Close has to wait for a server that does not answer, closing the
 // client ends the wait.
 //
-// The client must send writes to masters: it must not have ReplicaOnly, which New does not notice, and its
-// SendToReplicas must return false for commands that are not read-only. Calls of the script are not repeated, whatever
-// DisableRetry is. These options are recommended, and [Open] sets them:
+// The client must send writes to masters: it must not have ReplicaOnly, and its SendToReplicas must return false for
+// commands that are not read-only. Calls of the script are not repeated, whatever DisableRetry is. These options are
+// recommended, and [Open] sets them:
 //
 //   - ConnWriteTimeout: 5 s. If the answer to a call is lost, the client waits for it this long. Callers do not wait
 //     beyond their contexts, but Close does. More than 24 such calls at a time delay other calls.
@@ -56,6 +56,11 @@ func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
 	}
 	if err := c.inspect(ctx, client); err != nil {
 		return nil, c.explain(err, false)
+	}
+	if client.Mode() == rueidis.ClientModeSentinel {
+		if _, replica := greet(ctx, client); replica {
+			return nil, &Error{Misconfigured, errors.New("the client sends writes to a replica, which takes none: ReplicaOnly must not be set, and SendToReplicas must return false for commands that are not read-only")}
+		}
 	}
 	return newStore(client, true, new(conns), c), nil
 }

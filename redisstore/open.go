@@ -140,29 +140,36 @@ func (c Config) inspect(ctx context.Context, client rueidis.Client) error {
 	return c.prepareAll(ctx, client)
 }
 
-// inspectSingle checks the mode and the role of a single server. Old servers do not report them.
+// inspectSingle checks the mode and the role of a single server.
 func (c Config) inspectSingle(ctx context.Context, client rueidis.Client) error {
+	var problem string
+	switch mode, replica := greet(ctx, client); {
+	case mode == "cluster":
+		problem = "is a node of a cluster: use redis-cluster:// (Config.Cluster)"
+	case mode == "sentinel":
+		problem = "is a Sentinel: use redis-sentinel://, with the name of the master after the address (Config.Master)"
+	case replica:
+		problem = "is a replica and takes no writes: give the address of its master, or of Sentinels with redis-sentinel://"
+	default:
+		return nil
+	}
+	return &Error{Misconfigured, fmt.Errorf("%s %s", c.Addrs[0], problem)}
+}
+
+// greet returns the mode of the server that gets the client's writes, and whether it is a replica. Old servers do not
+// report them.
+func greet(ctx context.Context, client rueidis.Client) (mode string, replica bool) {
 	hello, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).ToMap()
 	if err != nil {
-		return nil
+		return "", false
 	}
 	field := func(name string) string {
 		m := hello[name]
 		text, _ := m.ToString()
 		return text
 	}
-	var problem string
-	switch {
-	case field("mode") == "cluster":
-		problem = "is a node of a cluster: use redis-cluster:// (Config.Cluster)"
-	case field("mode") == "sentinel":
-		problem = "is a Sentinel: use redis-sentinel://, with the name of the master after the address (Config.Master)"
-	case field("role") == "replica" || field("role") == "slave":
-		problem = "is a replica and takes no writes: give the address of its master, or of Sentinels with redis-sentinel://"
-	default:
-		return nil
-	}
-	return &Error{Misconfigured, fmt.Errorf("%s %s", c.Addrs[0], problem)}
+	role := field("role")
+	return field("mode"), role == "replica" || role == "slave"
 }
 
 // prepareAll prepares all nodes that answer in time. It fails if no node answers, or if a node refuses commands

@@ -272,13 +272,21 @@ func TestNewRefuses(t *testing.T) {
 	single := func(s *redistest.Server) rueidis.Client {
 		return client(t, rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true})
 	}
+	watched := redistest.StartSentinel(t, "mymaster")
+	sentinel := rueidis.ClientOption{InitAddress: []string{watched.Addr}, Sentinel: rueidis.SentinelOption{MasterSet: "mymaster"}}
+	fromReplica, toReplica := sentinel, sentinel
+	fromReplica.SendToReplicas = func(c rueidis.Completed) bool { return c.IsReadOnly() }
+	toReplica.SendToReplicas = func(rueidis.Completed) bool { return true }
+	over(t, fromReplica, redisstore.Keys{})
+	sentinel.ReplicaOnly = true
 	denied := single(locked)
 	locked.Do("ACL", "SETUSER", "default", "-eval", "-evalsha", "-script")
 	for _, test := range []struct {
 		client rueidis.Client
 		prefix string
 		says   string
-	}{{nil, "", "needs a client"}, {single(server), "{a}", "brace"}, {single(replica), "", "replica"}, {denied, "", "script"}} {
+	}{{nil, "", "needs a client"}, {single(server), "{a}", "brace"}, {single(replica), "", "replica"}, {denied, "", "script"},
+		{client(t, sentinel), "", "replicaonly"}, {client(t, toReplica), "", "sendtoreplicas"}} {
 		s, err := redisstore.New(t.Context(), test.client, redisstore.Keys{Prefix: test.prefix})
 		if kindOf(err) != redisstore.Misconfigured || !strings.Contains(strings.ToLower(err.Error()), test.says) {
 			t.Errorf("%v, %v, want %s", s, err, test.says)

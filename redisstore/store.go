@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,8 +109,8 @@ func (s *Store) track() bool {
 	return true
 }
 
-// Take implements [sluice.Store]. The time is the server's. One Take has at most 1024
-// charges.
+// Take implements [sluice.Store]. The time is the server's. One Take has at most 1024 charges. The error for more
+// matches [sluice.ErrUsage].
 //
 // On a cluster, charges are committed together if their keys begin with the same hash tag, "{alice}". Other charges
 // are taken one hash slot after the other, and given back if a later slot denies. In the meantime, they can cause
@@ -153,7 +152,7 @@ func (s *Store) recall(ctx context.Context, charges []sluice.Charge, receipts []
 	case len(charges) == 0:
 		return true, nil
 	case len(charges) > maxCharges:
-		return false, errTooMany
+		return false, tooMany{}
 	case ctx.Err() != nil:
 		return false, &Error{NotSent, ctx.Err()}
 	case s.closed.Load():
@@ -214,7 +213,12 @@ func (s *Store) await(ctx context.Context, r *request, charges []sluice.Charge, 
 
 var errNoWait = &Error{NotSent, context.DeadlineExceeded}
 
-var errTooMany = errors.New("redisstore: more than 1024 charges in one Take")
+// tooMany is the error of a Take with too many charges. It matches [sluice.ErrUsage].
+type tooMany struct{}
+
+func (tooMany) Error() string { return "redisstore: more than 1024 charges in one Take" }
+
+func (tooMany) Is(target error) bool { return target == sluice.ErrUsage }
 
 // Shard returns a small number for the master of a cluster that counts a key. On a single server it returns 0.
 func (s *Store) Shard(key string) int {

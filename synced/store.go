@@ -118,7 +118,7 @@ const maxPlans = 1 << 14
 
 // counts reports whether this Store decides a charge itself.
 func (s *Store) counts(c *sluice.Charge) bool {
-	if c.Consistency != sluice.Synced || c.Plan == nil || s.closed.Load() {
+	if c.Consistency != sluice.Synced || c.Plan == nil || c.Plan.Tick < 1 || s.closed.Load() {
 		return false
 	}
 	return s.counted(c.Plan).can

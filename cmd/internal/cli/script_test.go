@@ -20,6 +20,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) != "sluice" { // variables of tests are no settings of the program
+		for _, v := range os.Environ() {
+			if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "SLUICE_") {
+				os.Unsetenv(name)
+			}
+		}
+	}
 	testscript.Main(m, map[string]func(){"sluice": func() { os.Exit(Main(Build{})) }})
 }
 
@@ -65,12 +72,6 @@ func runWithin(ts *testscript.TestScript, fails bool, args []string) {
 	ts.Check(err)
 	ts.Check(os.Chdir(ts.MkAbs(".")))
 	defer func() { ts.Check(os.Chdir(dir)) }()
-	for _, setting := range os.Environ() { // settings from outside are not part of a script
-		if name, value, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "SLUICE_") {
-			ts.Check(os.Unsetenv(name))
-			defer os.Setenv(name, value)
-		}
-	}
 	for _, name := range names {
 		if value := ts.Getenv(name); value != "" {
 			ts.Check(os.Setenv(name, value))

@@ -41,7 +41,12 @@ func NewFilled(t *testing.T) *Store {
 
 func TestDifferentialClockFirst(t *testing.T) {
 	t.Parallel()
-	s := NewSeededSize(t, 1<<20)
+	s := NewSeededSize(t, 16<<20)
+	t.Cleanup(func() {
+		if n := s.Stats().Evicted; n > 0 {
+			t.Errorf("premise: %d states were evicted", n)
+		}
+	})
 	storetest.Differential(t, fill(t, s, s.stripes, 20_000*86_400_000_000), new(storetest.Model), Steps(4_000), 4)
 }
 

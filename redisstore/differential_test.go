@@ -290,8 +290,12 @@ func testMonths(t *testing.T, steps int) {
 		c.plans = append(c.plans, plan(t, sluice.FixedWindow, limit))
 	}
 	const day = int64(24 * time.Hour / time.Microsecond)
-	begin := time.Date(2095, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
-	c.run(t, steps/40, begin.UnixMicro(), func(now int64) int64 {
+	begin := time.Date(2095, 12, 31, 23, 59, 59, 999_999_000, time.UTC).UnixMicro()
+	end := time.Date(2110, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro() // stores know times until 2112
+	c.run(t, steps/40, begin, func(now int64) int64 {
+		if now > end {
+			return begin
+		}
 		switch now += c.Int64N(3 * day); c.IntN(20) {
 		case 0:
 			now -= c.Int64N(100 * day)

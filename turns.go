@@ -65,7 +65,8 @@ func (t *Turns) Take(ctx context.Context, store Store, charges []Charge, receipt
 	return t.settle(ctx, store, charges, receipts, all, store.Take(ctx, charges, receipts))
 }
 
-// TakeEach does for each call what [Turns.Take] does, with one [TakeEach] of the store.
+// TakeEach does for each call what [Turns.Take] does, with one [TakeEach] of the store. A turn that a denied call has
+// picked is free again only after the whole list.
 func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	var all [][]picked
 	if !t.kept.None() {

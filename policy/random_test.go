@@ -54,9 +54,15 @@ type asked struct {
 	charges []oracleCharge
 }
 
-// askMany decides about requests one after the other, in one call.
+// askMany decides about requests one after the other, in one call. With turns that were given up, it decides about one,
+// because which request of a list has such a turn is not defined.
 func (t *random) askMany() {
 	all, reqs := make([]asked, 1+t.IntN(6)), []*Request(nil)
+	for _, turns := range t.oracle.left {
+		if len(turns) > 0 {
+			all = all[:1]
+		}
+	}
 	for i := range all {
 		a := &all[i]
 		if a.q = randomQuery(t.dice); i > 0 && t.one(3) {

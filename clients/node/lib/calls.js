@@ -54,7 +54,7 @@ class Calls {
   // check resolves to the answer to one check, which is given as JSON. Checks that are made in one turn of the
   // event loop share calls, except large ones.
   check(text) {
-    if (isLarge(text)) return this.#alone(text);
+    if (isLarge(text)) return this.#alone("v1/check", text, { repeat: true, isValid: isAnswer });
     return new Promise((resolve, reject) => {
       this.#waiting.push({ text, until: performance.now() + this.#deadline, resolve, reject });
       if (this.#scheduled) return;
@@ -66,16 +66,22 @@ class Calls {
     });
   }
 
-  async #alone(text) {
-    const answer = await this.#post("v1/check", text, performance.now() + this.#deadline, true);
-    if (!isAnswer(answer)) throw notAnswer();
-    return answer;
-  }
-
   // post makes a call. If repeat is true and the connection breaks, post repeats the call once, because the service
   // may have closed an idle connection, or may have been restarted.
   post(path, body, { repeat = false } = {}) {
-    return this.#post(path, JSON.stringify(body), performance.now() + this.#deadline, repeat);
+    return this.#alone(path, JSON.stringify(body), { repeat });
+  }
+
+  // alone makes a call outside the batches. If its body is large, its errors have the property isLarge.
+  async #alone(path, text, { repeat, isValid = () => true }) {
+    try {
+      const answer = await this.#post(path, text, performance.now() + this.#deadline, repeat);
+      if (!isValid(answer)) throw notAnswer();
+      return answer;
+    } catch (error) {
+      error.isLarge = isLarge(text);
+      throw error;
+    }
   }
 
   // close closes all connections as soon as no call is under way.
@@ -171,10 +177,10 @@ function notAnswer() {
   return new CallError(200, "the body is not an answer to a check: is this the address of --check?");
 }
 
-// isLarge reports whether a check is sent in a call of its own. If this call fails, it does not count as a failure of
-// the service; otherwise, a client could turn off all limits by sending large bodies.
+// isLarge reports whether a check is sent in a call of its own. If a call with a large body fails, it does not count as
+// a failure of the service; otherwise, a client could turn off all limits by sending large bodies.
 function isLarge(text) {
-  return text.length > maxBytes;
+  return Buffer.byteLength(text) > maxBytes;
 }
 
 // isAnswer reports whether a value is an answer to a check. If another server is at this address, it may send
@@ -200,4 +206,4 @@ function isMistake(error) {
   return error.serviceStatus === 413 || ([400, 415].includes(error.serviceStatus) && error.detail !== undefined);
 }
 
-module.exports = { Calls, isLarge, isMistake };
+module.exports = { Calls, isMistake };

@@ -124,16 +124,17 @@ function httpStatus({ status, body }) {
 
 // nodeFields gives access to the header fields of a response of node:http.
 function nodeFields(res) {
-  return { all: () => res.getHeaders(), get: (name) => res.getHeader(name), set: (name, value) => res.setHeader(name, value) };
+  return { all: () => res.getHeaders(), get: (name) => res.getHeader(name), set: (name, value) => res.setHeader(name, value), remove: (name) => res.removeHeader(name) };
 }
 
 // replyFields gives access to the header fields of a response of Fastify.
 function replyFields(reply) {
-  return { all: () => reply.getHeaders(), get: (name) => reply.getHeader(name), set: (name, value) => reply.header(name, value) };
+  return { all: () => reply.getHeaders(), get: (name) => reply.getHeader(name), set: (name, value) => reply.header(name, value), remove: (name) => reply.removeHeader(name) };
 }
 
 // setFields sets the fields of an answer. To fields that are lists, it appends the values.
 function setFields(fields, headers) {
+  if ("X-Ratelimit-Limit" in headers) fields.remove("X-Ratelimit-Reset"); // an answer about requests in flight has none
   for (const [name, value] of Object.entries(headers)) {
     const before = lists.has(name.toLowerCase()) ? fields.get(name) : undefined;
     fields.set(name, before === undefined ? value : [before, value].flat().join(", "));

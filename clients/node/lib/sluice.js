@@ -1,7 +1,7 @@
 "use strict";
 
 const { randomUUID } = require("node:crypto");
-const { Calls, isLarge, isMistake } = require("./calls.js");
+const { Calls, isMistake } = require("./calls.js");
 const { Limit } = require("./limit.js");
 const { known, verdict } = require("./options.js");
 const { unavailable } = require("./refusal.js");
@@ -46,7 +46,7 @@ class Sluice {
       return answer;
     } catch (error) {
       if (isMistake(error)) throw error;
-      if (!isLarge(text)) this.#failed(error);
+      this.#failed(error);
       return decide();
     }
   }
@@ -125,6 +125,7 @@ class Sluice {
   }
 
   #failed(error) {
+    if (error.isLarge) return;
     if (++this.#failures >= maxFailures) this.#pausedUntil = performance.now() + pause;
     if (this.#unavailable) return;
     this.#unavailable = true;

@@ -95,15 +95,18 @@ class Exchange:
         return self.answers[0][1] if self.answers else None
 
     def fields(self) -> Dict[str, str]:
-        """Returns the fields of the response, by their names in lower case."""
+        """Returns the fields of the response, by their names in lower case. Fields with room for one limit describe
+        the limit that denies the request, or else the one with the least remaining."""
         fields: Dict[str, str] = {}
         tightest: Optional[int] = None
         for _, answer in self.answers:
             given = {name.lower(): value for name, value in answer.headers.items() if name.lower() not in OF_BODY}
-            remaining = given.get("x-ratelimit-remaining", "")
-            tighter = tightest is None or remaining.isdecimal() and int(remaining) < tightest
-            if tighter and remaining.isdecimal():
-                tightest = int(remaining)
+            left = given.get("x-ratelimit-remaining", "")
+            remaining = int(left) if left.isdecimal() else None
+            tighter = not answer.allowed or tightest is None or remaining is not None and remaining < tightest
+            if tighter and remaining is not None:
+                tightest = remaining
+                fields.pop("x-ratelimit-reset", None)  # an answer about requests in flight has none
             for name, value in given.items():
                 if name in SHARED and name in fields and fields[name] != value:
                     fields[name] += ", " + value

@@ -141,7 +141,7 @@ func statuses(p *policy.Policy) (all []Meaning) {
 		{http.StatusTooManyRequests, "The request exceeds a limit. Wait for the time in Retry-After; without it, the request needs more than the limit ever allows."},
 		{http.StatusServiceUnavailable, unavailable},
 		{http.StatusBadRequest, "The request lacks a value that a limit counts by, or can be read in several ways. It may count for other limits. An unchanged retry is denied again."},
-		{http.StatusForbidden, "The caller or the request is blocked. A retry is denied again."},
+		{http.StatusForbidden, "The caller or the request is blocked. Retries are denied as long as the block lasts."},
 	} {
 		status := m.status
 		if own := p.Answers().For(status); own != nil && own.Status != 0 {

@@ -27,7 +27,8 @@ func (s *connectionSettings) addFlags(f *pflag.FlagSet) {
 	f.Var(&s.maxPerAddress, "max-connections-per-address", "maximum connections from one address (of IPv6, from one /64) that is not a trusted proxy (default an eighth of --max-connections, at least 16)")
 	f.Var(&s.maxStreams, "max-streams", "maximum open WebSockets, event streams and gRPC streams (default half of --max-connections)")
 	f.Var(&s.maxHeader, "max-header", "maximum size of a request head")
-	f.Var(&s.headerTimeout, "header-timeout", "maximum time to receive a request head; if rules read the body, also the maximum time to receive that")
+	f.Var(&s.headerTimeout, "header-timeout", "maximum time to receive a request head; if rules read the body, also the maximum time to receive\n"+
+		"its first 64 KiB, and each further doubling")
 	f.Var(&s.stallTimeout, "stall-timeout", "maximum wait for a client that stops sending a request body, except that of a gRPC call, or stops reading a response body")
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -48,6 +49,15 @@ func (s *gatewaySettings) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields to forward although they can change the path, the method or the host,\n"+
 		"such as X-HTTP-Method-Override; otherwise they are dropped")
 	f.Var(&s.quotaPath, "quota-path", "path where clients can read their remaining quota, such as /v1/quota (default none)")
+}
+
+func (s *gatewaySettings) check() error {
+	for _, name := range s.keepHeaders {
+		if err := proxy.CheckKeep(name); err != nil {
+			return fmt.Errorf("--keep-headers: %w", err)
+		}
+	}
+	return nil
 }
 
 // openGateway opens the address of --proxy, and the sample API if an upstream is "sample".

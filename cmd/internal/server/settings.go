@@ -58,7 +58,7 @@ func (s *settings) complete(origin func(flag string) string) error {
 	if !upstreams.any() && s.gateway.tls.Any() {
 		return errors.New("--tls-cert is for the gateway, which needs an --upstream: for other integrations, use --door-tls-cert")
 	}
-	return errors.Join(s.gateway.tls.Check(), s.admin.check(), s.integrations.verify(), s.checkEnvoy(), s.store.check(), s.telemetry.check())
+	return errors.Join(s.gateway.check(), s.gateway.tls.Check(), s.admin.check(), s.integrations.verify(), s.checkEnvoy(), s.store.check(), s.telemetry.check())
 }
 
 func (s *settings) checkEnvoy() error {

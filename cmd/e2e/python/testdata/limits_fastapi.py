@@ -32,6 +32,12 @@ def sync(user: str, request: Request):
     return {"rule": request.scope["sluice"].raw["results"][0]["rule"]}
 
 
+@app.get("/room")
+@sluice.limit("room")
+async def room():
+    return "room"
+
+
 @app.get("/free")
 @sluice.exempt
 async def free():

@@ -193,11 +193,11 @@ func (d *decoder) decode() bool { return d.check(d.room(), d.operation.takes) &&
 func (d *decoder) check(c *check, takes memberSet) bool {
 	c.mode = d.operation.mode
 	seen, ok := object(d, c, d.all, takes)
-	return ok && d.complete(seen)
+	return ok && d.complete(c, seen)
 }
 
 // complete checks the combination of a check's members.
-func (d *decoder) complete(seen memberSet) bool {
+func (d *decoder) complete(c *check, seen memberSet) bool {
 	switch {
 	case seen.has(inChecks):
 		return seen == 1<<inChecks || d.fail("\"checks\" must be the only member: write other members into each check")
@@ -207,6 +207,8 @@ func (d *decoder) complete(seen memberSet) bool {
 		return d.fail("write \"request\", or \"rule\" and \"key\"")
 	case seen.has(inKey) && !seen.has(inRule):
 		return d.fail("\"key\" needs a rule: write \"rule\", too")
+	case c.request.Ends && c.mode != policy.Charge:
+		return d.fail("only a charged check can have a place: omit \"peek\" or \"place\"")
 	case d.operation.settle && !seen.has(inOutcome):
 		return d.fail("write \"outcome\", the outcome of the request")
 	}

@@ -223,6 +223,7 @@ func expectCheck(path string, object map[string]any) (c checkapi.Checked) {
 			c.At = at
 		}
 	}
+	must(!c.Ends || c.Mode == policy.Charge, "place")
 	return c
 }
 

@@ -81,6 +81,8 @@ func (c *check) settled(in *SettleRequest) error {
 		return errors.New(c.fault) // an invalid request was never charged
 	case c.request.Mode != policy.Charge || c.request.Ends:
 		return errors.New("only a charge can be settled: omit mode and place")
+	case in.GetAt() != nil && !in.GetAt().IsValid():
+		return errors.New("the time of the check is not a valid time")
 	case o.GetStatus() != 0 && (o.GetStatus() < 100 || o.GetStatus() > 599):
 		return fmt.Errorf("the status %d is not an HTTP status", o.GetStatus())
 	case len(o.GetHeaders()) > door.MaxFields || len(o.GetNumbers()) > door.MaxFields:

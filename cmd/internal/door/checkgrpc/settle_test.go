@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/internal/policytest"
@@ -66,6 +67,7 @@ rules:
 		"with a place":   {Check: held, Outcome: &Outcome{Status: 200}},
 		"a bad status":   {Check: ask("/v1/chat", "k", ""), Outcome: &Outcome{Status: 20}},
 		"a bad number":   {Check: ask("/v1/chat", "k", ""), Outcome: &Outcome{Numbers: map[string]int64{"usage.prompt_tokens": -1}}},
+		"a bad time":     {Check: ask("/v1/chat", "k", ""), Outcome: &Outcome{Numbers: usage}, At: &timestamppb.Timestamp{Seconds: 1 << 60}},
 		"too large cost": {Check: ask("/v1/chat", "k", ""), Outcome: &Outcome{Cost: proto.Int64(door.MaxUnits + 1)}},
 	} {
 		if _, err := client.Settle(t.Context(), in); status.Code(err) != codes.InvalidArgument {

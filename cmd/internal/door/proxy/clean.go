@@ -1,10 +1,13 @@
 package proxy
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/clientip"
@@ -77,6 +80,24 @@ var proxyFields = []string{
 // PathFields returns the names of fields that some servers use in place of the path, the method or the host. [Clean]
 // drops them, with the exceptions that it describes. The examples in deploy/ make proxies drop the same fields.
 func PathFields() []string { return slices.Concat(pathFields, proxyFields) }
+
+// CheckKeep returns an error for a field that is not forwarded even if [Upstream].Keep names it.
+func CheckKeep(name string) error {
+	canonical := http.CanonicalHeaderKey(name)
+	is := func(other string) bool { return http.CanonicalHeaderKey(other) == canonical }
+	switch {
+	case !httpguts.ValidHeaderFieldName(name):
+		return fmt.Errorf("%q is not the name of a header field: separate names by commas, without spaces", name)
+	case slices.ContainsFunc(proxyFields, is) || slices.ContainsFunc(forwardedFields[:], is):
+		return fmt.Errorf("%s is forwarded only from trusted proxies: remove it here, and list the proxy in the policy's trusted_proxies", canonical)
+	case slices.ContainsFunc(hopFields, is) || slices.ContainsFunc(connectionFields, is):
+		return fmt.Errorf("%s is never forwarded: remove it", canonical)
+	}
+	return nil
+}
+
+// connectionFields are fields that httputil.ReverseProxy removes or writes itself.
+var connectionFields = []string{"Connection", "Forwarded", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
 // keyFields are fields that decisions read only from the head of a request. They are removed from trailers.
 var keyFields = []string{

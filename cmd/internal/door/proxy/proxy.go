@@ -48,7 +48,7 @@ type Upstream struct {
 	MaxBody int64
 	// Trusted returns the proxies whose X-Forwarded fields are trusted.
 	Trusted func() []netip.Prefix
-	// Keep names fields that [Clean] would drop but the upstream needs.
+	// Keep names fields that [Clean] would drop but the upstream needs: see [CheckKeep].
 	Keep []string
 	// Reads reports whether rules read the field with a canonical name.
 	Reads func(name string) bool

@@ -80,19 +80,25 @@ func attributes(o *policy.Observation) []attribute.KeyValue {
 	if about < 0 {
 		about = tightest
 	}
+	malformed := len(refused) == 0 && (d.Missing != "" || len(shadows) == 0 && lacks != "")
+	because := func(why string) {
+		if !malformed {
+			text("sluice.because", why)
+		}
+	}
+	if malformed {
+		text("sluice.because", "malformed")
+		text("sluice.missing", lacks)
+	}
 	if load >= 0 && (about < 0 || d.Overloaded != "" || d.Results[about].Allowed) {
-		text("sluice.because", d.Loads[load].Because())
+		because(d.Loads[load].Because())
 		text("sluice.class", d.Loads[load].Class)
 		text("sluice.subject", o.LoadShown(load))
 	} else if about >= 0 {
-		text("sluice.because", d.Results[about].Because())
+		because(d.Results[about].Because())
 		if o.Key(about) != "" {
 			text("sluice.subject", o.Shown(about))
 		}
-	}
-	if len(refused)+len(shadows) == 0 && lacks != "" {
-		text("sluice.because", "malformed")
-		text("sluice.missing", lacks)
 	}
 	if seconds, ok := (sluice.Decision{RetryAfter: d.RetryAfter}).RetryAfterSeconds(); ok && !d.Allowed {
 		all = append(all, attribute.Int64("sluice.retry_after", seconds))

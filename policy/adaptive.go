@@ -69,7 +69,7 @@ func (p *Policy) Adaptive() (names []string) {
 type Load struct {
 	Rule    string
 	Source  string // the origin of the rule: see [Rule]
-	Key     string // the key of the subject; valid only for observers, because its memory is reused after the decision
+	Key     string // the key of the subject
 	Class   string // the class of the request: "critical", "normal" or "sheddable"
 	Allowed bool   // the request fits
 	Shadow  bool   // the limit does not deny the request
@@ -116,7 +116,8 @@ func (e *Engine) enter(w *work, d *Decision) (admitted bool) {
 	now, class := e.loads.Now(), s.requestClass()
 	for i := range s.loads {
 		l := &s.loads[i]
-		limiter := e.loads.Of(l.rule.name, l.key, l.rule.adaptive)
+		var limiter *adaptive.Limiter
+		limiter, l.key = e.loads.Of(l.rule.name, l.key, l.rule.adaptive)
 		if l.fits = limiter.Enter(now, class, l.shadow); !l.fits && !l.shadow {
 			d.Overloaded, d.RetryAfter = l.rule.name, retryOverloaded(class)
 			s.leave()

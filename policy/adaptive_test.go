@@ -156,15 +156,21 @@ func TestAdaptiveKeys(t *testing.T) {
 	e := adaptiveEngine(t, hosts)
 	const most = 1000
 	passed := 0
-	for i := range most + 10 {
+	all := make([]policy.Decision, most+10)
+	for i := range all {
 		r := timed("/")
 		r.Host = fmt.Sprintf("h%d.example.com", i)
-		if d := e.Decide(ctx, r); d.Allowed {
+		if all[i] = e.Decide(ctx, r); all[i].Allowed {
 			passed++
 		}
 	}
 	if passed != most+1 || len(e.Loads()) != most+1 {
 		t.Errorf("%d passed, %d limits", passed, len(e.Loads()))
+	}
+	for i, d := range all {
+		if want := fmt.Sprintf("capacity/h%d.example.com", i); d.Loads[0].Key != want {
+			t.Fatalf("after later decisions: %s, want %s", d.Loads[0].Key, want)
+		}
 	}
 }
 

@@ -282,9 +282,9 @@ func setByDoors(name string) bool {
 
 // answers warns of an answer that is never sent.
 func (w *warner) answers() {
-	blocks := slices.ContainsFunc(w.policy.rules, func(r rule) bool { return r.block && !r.shadow })
+	blocks := slices.ContainsFunc(w.policy.rules, func(r rule) bool { return !r.shadow && (r.block || w.policy.overrides.blocks(&r)) })
 	if w.policy.answers.For(http.StatusForbidden) != nil && !blocks {
-		w.add(nil, `answers["403"]`, `write "block: true" in a rule, or "status: 403" in the answer of another status`, "no rule blocks, so no request gets 403")
+		w.add(nil, `answers["403"]`, `write "block: true" in a rule or an override, or "status: 403" in the answer of another status`, "no rule or override blocks, so no request gets 403")
 	}
 }
 

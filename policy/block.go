@@ -39,7 +39,8 @@ func (s *Subject) Block(until time.Time) error {
 	case !until.After(time.Now()):
 		return fmt.Errorf("policy: the end of the block of %s has passed: %v", s.key, until)
 	}
-	return s.engine.changeBlocks(func(all map[string]int64) { all[s.key] = until.UnixMicro() })
+	// AdhocInto reuses the memory of s.key.
+	return s.engine.changeBlocks(func(all map[string]int64) { all[strings.Clone(s.key)] = until.UnixMicro() })
 }
 
 // Unblock lifts the block that Block has set.

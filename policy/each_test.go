@@ -125,6 +125,14 @@ func TestEachBroughtOtherwise(t *testing.T) {
 	if e.DecideEach(t.Context(), reqs, ds); ds[0].Allowed || ds[0].Blocked != "a" || !ds[1].Allowed {
 		t.Errorf("one is blocked: %+v", ds)
 	}
+	one.Unblock()
+	var reused Subject
+	one.AdhocInto(&reused, "two")
+	ok(t, reused.Block(time.Now().Add(time.Hour)))
+	one.AdhocInto(&reused, "six")
+	if all := e.Blocks(); len(all) != 1 || all[0].Key != e.Adhoc("a", "two", plan, sluice.Allow).Key() {
+		t.Errorf("two is blocked: %+v", all)
+	}
 }
 
 func TestParallelID(t *testing.T) {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/policy/internal/parts"
@@ -21,6 +22,12 @@ func (o *overrides) forRule(r *rule) *table.Table[*resolved] {
 		return nil
 	}
 	return &o.byRule[r.index]
+}
+
+// blocks reports whether an override blocks subjects of the rule.
+func (o *overrides) blocks(r *rule) bool {
+	all := o.forRule(r)
+	return all != nil && slices.ContainsFunc(all.Values(), func(by *resolved) bool { return by.block })
 }
 
 func (c *compiler) overrides(p *Policy, list []Override) overrides {

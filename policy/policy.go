@@ -202,18 +202,18 @@ func (p *Policy) fieldsRead() map[string]bool {
 	return names
 }
 
-// WithoutBody returns a problem for each rule that cannot count requests without their bodies, for an integration that
-// does not get bodies. asker is the name of the integration in the messages. Shadows are included, because their
+// WithoutBody returns a problem for each rule that cannot count requests without their bodies, or has a condition on the
+// body, for an integration that does not get bodies. asker is the name of the integration in the messages. Shadows are included, because their
 // reports would be wrong.
 func (p *Policy) WithoutBody(asker, hint string) Errors {
-	return p.without(func(r *rule) bool { return r.needsBody },
+	return p.without(func(r *rule) bool { return r.needsBody || len(r.bodies) > 0 },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not send them", asker), hint)
 }
 
 // WithoutBodyOrPath is WithoutBody for an integration that gets neither bodies nor paths, and in which rules with
 // "match" never apply.
 func (p *Policy) WithoutBodyOrPath(asker, hint string) Errors {
-	return p.without(func(r *rule) bool { return r.needsBody && len(r.match) == 0 },
+	return p.without(func(r *rule) bool { return (r.needsBody || len(r.bodies) > 0) && len(r.match) == 0 },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not send them", asker), hint)
 }
 

@@ -139,7 +139,7 @@ func (p *Policy) Outages() []Outage {
 		case r.shadow:
 			o.OnError, o.Why = sluice.Allow, "a rule in shadow mode never denies"
 		case r.marks:
-			o.Why = "it marks, and never denies"
+			o.OnError, o.Why = sluice.Allow, "it marks, and never denies"
 		case !r.byDefault:
 			o.Why = "set by the rule"
 		case r.onError == sluice.Deny:

@@ -143,7 +143,7 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 func (w *warner) exempt(r *rule) {
 	switch {
 	case len(r.clients) > 0: // only these clients are exempt
-	case len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes) == 0:
+	case r.everyRequest():
 		w.add(r, "", "list exempt paths under match", "the rule exempts every request, so nothing is limited")
 	case len(r.headers) > 0:
 		w.add(r, "", "have a proxy in front of Sluice set or remove it",
@@ -211,7 +211,7 @@ func (w *warner) hostless(r *rule) {
 
 // sensitive warns of rules for logins, passwords and payments that allow all requests during an outage.
 func (w *warner) sensitive(r *rule, closed []*rule) {
-	if r.onError != sluice.Allow || r.shadow {
+	if r.onError != sluice.Allow || r.neverRefuses() {
 		return
 	}
 	what, word := named(r.hosts, r.match, words.Closed)
@@ -227,7 +227,7 @@ func (w *warner) sensitive(r *rule, closed []*rule) {
 // closed returns the rules that deny requests while the store does not answer.
 func (p *Policy) closed() (all []*rule) {
 	for i := range p.rules {
-		if r := &p.rules[i]; r.onError == sluice.Deny && !r.isLenient() && !r.exempt {
+		if r := &p.rules[i]; r.onError == sluice.Deny && r.charges() && !r.neverRefuses() && !r.isPartial() {
 			all = append(all, r)
 		}
 	}
@@ -325,10 +325,12 @@ func (w *warner) hasty(r *rule) {
 	}
 }
 
-// isFloor reports whether a rule applies to every request and counts by a key that a client cannot choose.
+// everyRequest reports whether the rule applies to every request.
+func (r *rule) everyRequest() bool { return len(r.match) == 0 && !r.asks && len(r.bodies) == 0 }
+
+// isFloor reports whether a rule applies to every request, denies, and counts by a key that a client cannot choose.
 func isFloor(r rule) bool {
-	return r.charges() && !r.isLenient() && len(r.match) == 0 && !r.asks && len(r.bodies) == 0 &&
-		!r.key.Any((*parts.Part).IsChosen)
+	return r.charges() && !r.neverRefuses() && !r.isPartial() && r.everyRequest() && !r.key.Any((*parts.Part).IsChosen)
 }
 
 func (w *warner) forgeable(r *rule, floor bool) {
@@ -362,7 +364,7 @@ func (w *warner) forgeableShare(r *rule) {
 
 // block warns of a rule that blocks all requests.
 func (w *warner) block(r *rule) {
-	if !r.neverRefuses() && len(r.match) == 0 && !r.asks && len(r.bodies) == 0 {
+	if !r.neverRefuses() && r.everyRequest() {
 		w.add(r, "", "restrict the block with clients or match", "the rule blocks every request")
 	}
 }

@@ -4,7 +4,7 @@ import "github.com/sluicehq/sluice/policy/internal/parts"
 
 // work is the memory of one decision: the request, and the output of each stage. Each stage writes its own field.
 // Previews and DecideEach also set fields of other stages. The memory is reused, so nothing in a [Decision] refers to
-// it, except for Key of a [Load].
+// it.
 //
 //	match    finds the rules that apply to the request
 //	resolve  finds the subject of each rule, and the limits in force for it

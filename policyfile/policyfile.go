@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,7 +53,7 @@ func ParseWith(name string, data []byte, read func(path string) ([]byte, error))
 
 // ParseTo is like [ParseWith], with compile in place of [policy.CompileAt], for example to compile the document
 // together with another one. If only a part of the document can be read, ParseTo calls compile to find further
-// problems, and ignores the policy.
+// problems, and ignores the policy. The error is a [policy.Errors], unless compile returns another kind of error.
 func ParseTo(name string, data []byte, read func(path string) ([]byte, error), compile Compiler) (*policy.Policy, error) {
 	d := newDecoder(name, data)
 	doc := d.document()
@@ -66,8 +67,14 @@ func ParseTo(name string, data []byte, read func(path string) ([]byte, error), c
 	if err == nil && len(d.problems) == 0 {
 		return p, nil
 	}
-	found, _ := err.(policy.Errors)
-	return nil, merge(d.problems, found, name)
+	found, ok := err.(policy.Errors)
+	switch {
+	case err == nil || ok:
+		return nil, merge(d.problems, found, name)
+	case len(d.problems) == 0:
+		return nil, err
+	}
+	return nil, errors.Join(merge(d.problems, nil, name), err)
 }
 
 // Decode returns the document in data without compiling it: see [policy.Compile]. The name and the error are as in

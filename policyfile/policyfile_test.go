@@ -40,6 +40,20 @@ func TestBadDocuments(t *testing.T) {
 	}
 }
 
+// An error of the compiler that names no problems is kept, also beside problems of the document.
+func TestParseToError(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for document, want := range map[string]string{"version: 1\nrules: []": "broken", "version: 1\nrules: x": "p.yaml:2: rules"} {
+		_, err := policyfile.ParseTo("p.yaml", []byte(document), nil, func(policy.Document, func(string) (string, int)) (*policy.Policy, error) {
+			return nil, broken
+		})
+		if !errors.Is(err, broken) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", document, err)
+		}
+	}
+}
+
 // Each testdata/good/NAME.yaml is accepted, with the warnings of NAME.txt, if there is one.
 func TestGoodDocuments(t *testing.T) {
 	for _, file := range files(t, "testdata/good/*.yaml") {

@@ -248,7 +248,6 @@ func describeRefusal(o *policy.Observation, i int, now time.Time) Refusal {
 	address := o.Client().WithZone("")
 	line := Refusal{
 		At: now, Shadow: i < 0 && o.Decision.Missing == "", Wait: -1, Because: "malformed",
-		Missing:   printable.Text(cmp.Or(o.Decision.Missing, o.Pardoned()), 64),
 		Door:      q.Door,
 		Method:    printable.Text(q.Method, 16),
 		Path:      printable.Text(q.Path, 128),
@@ -260,6 +259,7 @@ func describeRefusal(o *policy.Observation, i int, now time.Time) Refusal {
 		line.Address = address.String()
 	}
 	if i < 0 {
+		line.Missing = printable.Text(cmp.Or(o.Decision.Missing, o.Pardoned()), 64)
 		return line
 	}
 	if at := i - len(o.Decision.Results); at >= 0 {

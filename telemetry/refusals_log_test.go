@@ -171,6 +171,7 @@ func TestRefusalBecause(t *testing.T) {
 		{"{name: r, limit: 99/day, key: [api_key], missing: refuse}", memory.New(), logLine{Because: "malformed", Missing: "api_key", Address: known}},
 		{"{name: r, limit: 99/day, key: [api_key], missing: refuse, shadow: true}", memory.New(),
 			logLine{Msg: "would deny", Because: "malformed", Missing: "api_key", Address: known}},
+		{"{name: r, limit: 1/day}, {name: s, limit: 99/day, key: [api_key], missing: refuse, shadow: true}", memory.New(), limited("limit", known)},
 		{"{name: r, limit: 1/day, key: [method], show_key: hash}", memory.New(), limited("limit", known)},
 		{"{name: r, limit: 1/day, key: [client_ip], show_key: hash}", memory.New(), limited("limit", "")},
 		{"{name: r, limit: 1/day, key: [client_ip]} #" + six, memory.New(), limited("limit", six)},

@@ -114,6 +114,8 @@ func TestOutcomes(t *testing.T) {
 		{"- {name: r, clients: [192.0.2.0/24], block: true}", "outcome=deny degraded=false refused_by=r because=block"},
 		{"- {name: r, limit: 9/day, key: [api_key], missing: refuse}", "outcome=deny degraded=false because=malformed missing=api_key"},
 		{"- {name: r, limit: 9/day, key: [api_key], missing: refuse, shadow: true}", "outcome=would_deny degraded=false because=malformed missing=api_key"},
+		{"- {name: b, block: true, shadow: true}\n- {name: r, limit: 9/day, key: [api_key], missing: refuse}",
+			"outcome=deny degraded=false would_be_refused_by=b because=malformed missing=api_key"},
 		{"- {name: r, exempt: true}", "outcome=allow degraded=false"},
 		{"- {name: r, limit: 1/second, algorithm: leaky_bucket, key: [client_ip]}", "outcome=allow degraded=false limit=r remaining="},
 	} {

@@ -20,18 +20,24 @@ const maxKeys = 1000
 // concurrent use after Begin.
 type Limits struct {
 	epoch time.Time
-	began time.Duration                                // the Unix time of epoch
-	mu    sync.Mutex                                   // held while byKey changes
-	byKey atomic.Pointer[map[string]*adaptive.Limiter] // by the key of a subject
-	swept time.Duration                                // when idle limits were last removed
-	holds sync.Pool                                    // of *hold
+	began time.Duration                     // the Unix time of epoch
+	mu    sync.Mutex                        // held while byKey changes
+	byKey atomic.Pointer[map[string]*limit] // by the key of a subject
+	swept time.Duration                     // when idle limits were last removed
+	holds sync.Pool                         // of *hold
+}
+
+// limit is the limit of a key.
+type limit struct {
+	*adaptive.Limiter
+	key string
 }
 
 // Begin prepares l. Call it before any other method.
 func (l *Limits) Begin() {
 	l.epoch = time.Now()
 	l.began = time.Duration(l.epoch.UnixNano())
-	l.byKey.Store(&map[string]*adaptive.Limiter{})
+	l.byKey.Store(&map[string]*limit{})
 	l.holds.New = func() any { return new(hold) }
 }
 
@@ -43,21 +49,30 @@ func (l *Limits) at(t time.Time) time.Duration {
 // Now returns the present Unix time. It reads only the monotonic clock.
 func (l *Limits) Now() time.Duration { return l.began + time.Since(l.epoch) }
 
-// Of returns the limit of a key of a rule. A new limit gets the configuration.
-func (l *Limits) Of(rule, key string, config *adaptive.Config) *adaptive.Limiter {
-	if known := (*l.byKey.Load())[key]; known != nil {
-		return known
+// Of returns the limit of a key of a rule. A new limit gets the configuration. kept is the key in memory that is not
+// reused; for a known limit, this needs no copy.
+func (l *Limits) Of(rule, key string, config *adaptive.Config) (of *adaptive.Limiter, kept string) {
+	known := (*l.byKey.Load())[key]
+	if known == nil {
+		known = l.add(rule, key, config)
 	}
-	return l.add(rule, key, config)
+	if known.key != key { // the limit of further keys
+		return known.Limiter, strings.Clone(key)
+	}
+	return known.Limiter, known.key
 }
 
 // Known returns the limit of a key of a rule, or nil before its first request.
 func (l *Limits) Known(rule, key string) *adaptive.Limiter {
 	all := *l.byKey.Load()
-	if known := all[key]; known != nil {
-		return known
+	known := all[key]
+	if known == nil {
+		known = all[othersKey(rule)]
 	}
-	return all[othersKey(rule)]
+	if known == nil {
+		return nil
+	}
+	return known.Limiter
 }
 
 // othersKey is the key of the limit that the further keys of a rule share. It differs from all other keys, because
@@ -66,7 +81,7 @@ func othersKey(rule string) string { return rule + "/*" }
 
 // add adds the limit of a key. If the rule has too many limits, add removes the limits of idle keys. It does so at
 // most once a second, because clients can choose any number of keys, such as names of hosts.
-func (l *Limits) add(rule, key string, config *adaptive.Config) *adaptive.Limiter {
+func (l *Limits) add(rule, key string, config *adaptive.Config) *limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all, now := *l.byKey.Load(), l.Now()
@@ -79,8 +94,8 @@ func (l *Limits) add(rule, key string, config *adaptive.Config) *adaptive.Limite
 	all = maps.Clone(all)
 	if isFull(all, rule) && now-l.swept >= time.Second {
 		l.swept = now
-		maps.DeleteFunc(all, func(key string, limit *adaptive.Limiter) bool {
-			return hasKey(rule, key) && limit.State(now).InFlight == 0
+		maps.DeleteFunc(all, func(key string, known *limit) bool {
+			return hasKey(rule, key) && known.State(now).InFlight == 0
 		})
 	}
 	if isFull(all, rule) {
@@ -89,13 +104,13 @@ func (l *Limits) add(rule, key string, config *adaptive.Config) *adaptive.Limite
 	if known := all[key]; known != nil {
 		return known
 	}
-	limit := adaptive.New(*config)
-	all[strings.Clone(key)] = limit
+	added := &limit{adaptive.New(*config), strings.Clone(key)}
+	all[added.key] = added
 	l.byKey.Store(&all)
-	return limit
+	return added
 }
 
-func isFull(all map[string]*adaptive.Limiter, rule string) bool {
+func isFull(all map[string]*limit, rule string) bool {
 	n := 0
 	for key := range all {
 		if hasKey(rule, key) {
@@ -115,12 +130,12 @@ func hasKey(rule, key string) bool {
 func (l *Limits) Configure(config func(rule string) *adaptive.Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make(map[string]*adaptive.Limiter)
-	for key, limit := range *l.byKey.Load() {
+	all := make(map[string]*limit)
+	for key, known := range *l.byKey.Load() {
 		name, _ := parts.CutKey(key)
 		if c := config(name); c != nil {
-			limit.SetConfig(*c)
-			all[key] = limit
+			known.SetConfig(*c)
+			all[key] = known
 		}
 	}
 	l.byKey.Store(&all)
@@ -153,7 +168,15 @@ func (r Ref) Add(limiter *adaptive.Limiter) { r.hold.limiters = append(r.hold.li
 func (r Ref) Pending() bool { return r.hold != nil }
 
 // All returns the limits by their keys.
-func (l *Limits) All() iter.Seq2[string, *adaptive.Limiter] { return maps.All(*l.byKey.Load()) }
+func (l *Limits) All() iter.Seq2[string, *adaptive.Limiter] {
+	return func(yield func(string, *adaptive.Limiter) bool) {
+		for key, known := range *l.byKey.Load() {
+			if !yield(key, known.Limiter) {
+				return
+			}
+		}
+	}
+}
 
 // Answered records, in the limits of a request, that the head of its response has arrived, and releases its
 // permits.

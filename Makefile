@@ -33,8 +33,8 @@ PLAIN = ./cmd/e2e/console ./cmd/e2e ./cmd/e2e/... ./cmd/internal/adaptivesim ./c
 SLOWEST = ./redisstore ./memory ./failover ./cmd/internal/source ./lease ./cmd/internal/cli
 RACED = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PLAIN) $(SLOWEST))")
 # Go reuses the result of a test although programs or files outside of its module have changed. Tests that use these
-# read TEST_TREE, in internal/testkit, so that Go runs them again after each change of the tree or of what scripts/tools
-# misses. Without git, TEST_TREE always changes.
+# read TEST_TREE, in internal/testkit, so that Go runs them again after each change of the tree or of the list of missing
+# programs. Without git, TEST_TREE always changes.
 TREE = { { git ls-files -s && git diff HEAD && git ls-files -o --exclude-standard | git hash-object --stdin-paths; } 2>/dev/null || date +%s%N; scripts/tools; } | cksum
 
 # The argument of TESTSUM names the record of the run, in which .ci/run looks for skipped tests.

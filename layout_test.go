@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const module = "github.com/sluicehq/sluice"
@@ -55,6 +57,7 @@ type listed struct {
 // list returns the packages of all modules of the workspace, and everything that they need.
 func list(t *testing.T) map[string]listed {
 	t.Helper()
+	testkit.Root() // the packages of all modules decide the result
 	out := run(t, "go", "list", "-deps", "-json=ImportPath,Imports,Deps,Standard", "work")
 	all := map[string]listed{}
 	for dec := json.NewDecoder(strings.NewReader(out)); ; {

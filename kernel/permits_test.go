@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/kernel"
 )
 
@@ -17,14 +18,14 @@ const now = plantest.Start
 func TestPermitsBytes(t *testing.T) {
 	for _, n := range []int{1, 8, 9, 14, 15, 100, 897, 1000, 2000, 10_000, 65_536} {
 		sets := make([]kernel.Permits, 1+20_000/n)
-		p := inFlight(t, int64(n))
+		p, random := inFlight(t, int64(n)), rand.New(rand.NewPCG(seed.Of(t), 0))
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		said := 0
 		for i := range sets {
 			for number := range n {
-				sets[i].Step(&p.Plan, now, rand.Uint64()|uint64(number), 1)
+				sets[i].Step(&p.Plan, now, random.Uint64()|uint64(number), 1)
 			}
 			said += sets[i].Bytes()
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/internal/seed"
 )
 
 // TakeOne equals Take, for states in cells and elsewhere.
@@ -20,9 +21,9 @@ func TestTakeOne(t *testing.T) {
 			plantest.Of(t, sluice.Limit{Count: 5, Period: time.Second, Algorithm: sluice.FixedWindow}),
 			plantest.Of(t, sluice.Limit{Count: 5, Period: time.Second, Algorithm: sluice.SlidingWindowLog}),
 		}
-		one, list, refused := New(), New(), 0
+		one, list, refused, r := New(), New(), 0, rand.New(rand.NewPCG(seed.Of(t), 0))
 		for step := range 2000 {
-			c := sluice.Charge{Key: fmt.Sprint("key ", rand.IntN(3)), Plan: plans[rand.IntN(len(plans))], Cost: rand.Int64N(5) - 1}
+			c := sluice.Charge{Key: fmt.Sprint("key ", r.IntN(3)), Plan: plans[r.IntN(len(plans))], Cost: r.Int64N(5) - 1}
 			got, err := one.TakeOne(t.Context(), c.Key, c.Plan, c.Cost)
 			if err != nil {
 				t.Fatal(err)
@@ -37,7 +38,7 @@ func TestTakeOne(t *testing.T) {
 			if !got.Fits {
 				refused++
 			}
-			time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+			time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
 		}
 		if refused == 0 {
 			t.Error("premise: nothing was refused")

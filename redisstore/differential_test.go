@@ -12,6 +12,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
@@ -21,7 +22,7 @@ import (
 // histories compare what Redis decides with what memory does, for a number of steps.
 var histories = map[string]func(t *testing.T, steps int){
 	"differential": func(t *testing.T, steps int) {
-		storetest.Differential(t, memory.New(), timed(t, redistest.Shared(t)), steps, 1)
+		storetest.Differential(t, memory.New(), timed(t, redistest.Shared(t)), steps, seed.Of(t))
 	},
 	"batches":    testBatches,
 	"bursts":     testBursts,
@@ -87,7 +88,7 @@ func plansOf(t *testing.T, limits ...string) (plans []*sluice.Plan) {
 // had come alone.
 func testBatches(t *testing.T, steps int) {
 	one, many := memory.New(), timed(t, redistest.Shared(t))
-	r := rand.New(rand.NewPCG(1, 2))
+	r := rand.New(rand.NewPCG(seed.Of(t), 2))
 	// One and the same fingerprint for the two of a pair, and logs short and long.
 	plans := plansOf(t, "7/second", "70/10s", "1000/minute", "100/minute", "6000/minute")
 	plans = append(plans, plan(t, sluice.TokenBucket, "100/minute burst 20"), plan(t, sluice.GCRA, "7/second burst 500"))
@@ -176,7 +177,7 @@ func testBatches(t *testing.T, steps int) {
 
 // Two processes count one rate with different bursts, in ticks of a microsecond and of a millisecond, in one state.
 func testBursts(t *testing.T, steps int) {
-	server, r := redistest.Shared(t), rand.New(rand.NewPCG(11, 12))
+	server, r := redistest.Shared(t), rand.New(rand.NewPCG(seed.Of(t), 12))
 	plans := []*sluice.Plan{plan(t, sluice.TokenBucket, "999983/hour burst 10"), plan(t, sluice.TokenBucket, "999983/hour burst 1000000")}
 	stores := []*redisstore.TimedStore{timed(t, server), timed(t, server)}
 	var state kernel.State
@@ -269,7 +270,7 @@ func (c *crowd) run(t *testing.T, calls int, now int64, step func(now int64) int
 
 // Equal requests at the same time are decided as if they came one after the other.
 func testCrowd(t *testing.T, steps int) {
-	c := &crowd{Rand: rand.New(rand.NewPCG(7, 8)), lock: lockOf(t, sluice.Penalty{First: 200 * time.Millisecond, Factor: 2})}
+	c := &crowd{Rand: rand.New(rand.NewPCG(seed.Of(t), 8)), lock: lockOf(t, sluice.Penalty{First: 200 * time.Millisecond, Factor: 2})}
 	c.plans = append(plansOf(t, "7/second", "70/10s", "400/3s"),
 		plan(t, sluice.TokenBucket, "7/second burst 200"), plan(t, sluice.GCRA, "70/10s burst 3"))
 	c.run(t, steps/20, 1_700_000_000_000_000, func(now int64) int64 {
@@ -285,7 +286,7 @@ func testCrowd(t *testing.T, steps int) {
 
 // Months of the calendar, of many in one call, over edges and leap days and wherever the clock goes.
 func testMonths(t *testing.T, steps int) {
-	c := &crowd{Rand: rand.New(rand.NewPCG(9, 10)), lock: lockOf(t, sluice.Penalty{First: time.Hour})}
+	c := &crowd{Rand: rand.New(rand.NewPCG(seed.Of(t), 10)), lock: lockOf(t, sluice.Penalty{First: time.Hour})}
 	for _, limit := range []string{"7/month", "400/month from 15", "70/month from 29", "70/month from 30", "100/month from 31", "300/month from 31"} {
 		c.plans = append(c.plans, plan(t, sluice.FixedWindow, limit))
 	}
@@ -314,7 +315,7 @@ func testMonths(t *testing.T, steps int) {
 func testRemembered(t *testing.T, steps int) {
 	server := redistest.Shared(t)
 	stores := []*redisstore.TimedStore{timed(t, server), timed(t, server), timed(t, server)}
-	model, r := memory.New(), rand.New(rand.NewPCG(5, 6))
+	model, r := memory.New(), rand.New(rand.NewPCG(seed.Of(t), 6))
 	users, hosts, all := plansOf(t, "7/second", "20/10s"), plansOf(t, "30/second"), plansOf(t, "300/2s")
 	one := func(name string, n int, plans []*sluice.Plan) sluice.Charge {
 		n = r.IntN(n)
@@ -364,7 +365,7 @@ func testRemembered(t *testing.T, steps int) {
 func testForeignInBatch(t *testing.T, steps int) {
 	server := redistest.Shared(t)
 	model, store := memory.New(), timed(t, server)
-	r := rand.New(rand.NewPCG(7, 8))
+	r := rand.New(rand.NewPCG(seed.Of(t), 8))
 	plans := plansOf(t, "7/second", "1000/minute", "6000/minute")
 	now, failed, read := int64(1_700_000_000_000_000), 0, 0
 	for batch := range steps / 10 {
@@ -478,7 +479,7 @@ func testLongLog(t *testing.T, server *redistest.Server, s *redisstore.TimedStor
 		return twins.At(t, now, sluice.Charge{Key: "k", Plan: p, Cost: cost})[0].Fits
 	}
 	const most = 40_000
-	r := rand.New(rand.NewPCG(3, 4))
+	r := rand.New(rand.NewPCG(seed.Of(t), 4))
 	refused := 0
 	for n := range 400 {
 		if !step(1+r.Int64N(most), time.Duration(r.Int64N(int64(period/30)))) {

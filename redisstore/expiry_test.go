@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/redisstore"
 )
@@ -33,7 +34,7 @@ func TestExpiry(t *testing.T) {
 		for _, group := range limits {
 			t.Run(a.String()+" "+group, func(t *testing.T) {
 				t.Parallel()
-				server, r := redistest.Shared(t), rand.New(rand.NewPCG(1, uint64(a)))
+				server, r := redistest.Shared(t), rand.New(rand.NewPCG(seed.Of(t), uint64(a)))
 				var plans []*sluice.Plan
 				for limit := range strings.SplitSeq(group, ",") {
 					p := plan(t, a, limit)
@@ -120,7 +121,7 @@ func TestSharedKey(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := timed(t, server)
-	r := rand.New(rand.NewPCG(5, 6))
+	r := rand.New(rand.NewPCG(seed.Of(t), 6))
 	for _, a := range sluice.Algorithms() {
 		for _, limit := range []string{"700/hour", "4/500ms", "5000/day"} {
 			server.Do("FLUSHALL")

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -92,11 +93,11 @@ func near(estimate uint64, truth int) bool {
 func verify(t *testing.T, keys []string) *Rule {
 	t.Helper()
 	const over = 4 * time.Minute
-	refused, asked := exact{}, exact{}
+	refused, asked, random := exact{}, exact{}, rand.New(rand.NewPCG(seed.Of(t), 0))
 	instances := []*subjects{newSubjects(), newSubjects()}
 	for i, key := range keys {
 		at := noon.Add(over * time.Duration(i) / time.Duration(len(keys)))
-		instances[rand.IntN(2)].count("pages", key, i%3 == 0, at.UnixMilli())
+		instances[random.IntN(2)].count("pages", key, i%3 == 0, at.UnixMilli())
 		asked[key]++
 		if i%3 == 0 {
 			refused[key]++

@@ -237,7 +237,7 @@ func TestLongConsistency(t *testing.T) {
 
 // The same, with a gateway whose clock is an hour ahead, and one whose clock is an hour behind. Only "make
 // consistency" runs it: it builds the program and all that it needs anew, which takes minutes.
-func TestConsistencyClocks(t *testing.T) {
+func TestLongConsistencyClocks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	odd := oddClock(t)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,7 +44,7 @@ func TestLongFleet(t *testing.T) {
 	redis := redistest.Start(t)
 	args := append([]string{"--policy", testkit.File(t, "policy.yaml", policy.String()), "--upstream", upstream, "--store", redis.URL()}, patientStore...)
 	admitted := make([]atomic.Int64, fleetKeys)
-	until := time.Now().Add(fleetTook())
+	until := time.Now().Add(max(fleetTime, 4*time.Second))
 	client := newClient(t)
 	var workers sync.WaitGroup
 	for i := range fleetSize {
@@ -79,14 +78,6 @@ func TestLongFleet(t *testing.T) {
 	if fmt.Sscan(redis.Do("DBSIZE"), &states); states < fleetKeys {
 		t.Errorf("the server has %d keys, want at least %d", states, fleetKeys)
 	}
-}
-
-// fleetTook is how long a fleet is asked, at least.
-func fleetTook() time.Duration {
-	if os.Getenv("SLUICE_LONG") != "" {
-		return time.Minute
-	}
-	return 4 * time.Second
 }
 
 // ask returns the status of an answer. It may be called by any goroutine.

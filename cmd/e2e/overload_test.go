@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -101,7 +102,7 @@ type fate struct {
 	wrong  string
 }
 
-// openLoop sends requests at random times, whether others are answered or not.
+// openLoop sends requests at random times, which are the same for each SLUICE_SEED, whether others are answered or not.
 type openLoop struct {
 	rates map[string]float64 // requests a second, by class
 	urls  func() string
@@ -115,14 +116,16 @@ type openLoop struct {
 
 func (c *openLoop) run(t testing.TB, lasts time.Duration) {
 	c.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4096, DialContext: (&net.Dialer{Timeout: clientPatience}).DialContext}}
+	seed := seed.Of(t)
 	c.began = time.Now()
 	ctx, cancel := context.WithDeadline(t.Context(), c.began.Add(lasts))
 	defer cancel()
 	var all, sending sync.WaitGroup
 	for class, rate := range c.rates {
 		all.Go(func() {
+			random := rand.New(rand.NewPCG(seed, uint64(class[0])))
 			for due := time.Duration(0); ; {
-				due += time.Duration(rand.ExpFloat64() / rate * float64(time.Second))
+				due += time.Duration(random.ExpFloat64() / rate * float64(time.Second))
 				if due > lasts {
 					return
 				}
@@ -236,16 +239,20 @@ func TestOverload(t *testing.T) {
 	if none.shed != 0 {
 		t.Errorf("%d are refused in shadow", none.shed)
 	}
-	// On a machine that sends late, load and latency are the machine's own.
-	if late := time.Duration(max(limited.late.Load(), watched.late.Load())); late > clientPatience/4 {
-		t.Logf("a request was sent %v after it was due: numbers are not compared", late)
+	// On a machine that sends late, load and latency are the machine's own: classes keep their order but for chance.
+	late, chance := time.Duration(max(limited.late.Load(), watched.late.Load())), 0.0
+	if late > clientPatience/4 {
+		chance = 10
+	}
+	if high.percent()+chance < middle.percent() || middle.percent()+chance < low.percent() {
+		t.Error("a lower class is served rather than a higher one")
+	}
+	if late > clientPatience/4 {
+		t.Logf("a request was sent %v after it was due: totals are not compared", late)
 		return
 	}
 	if most := bounded.most.Load(); most > 64+16+1 { // critical requests have some more
 		t.Errorf("%d were under way at once", most)
-	}
-	if high.percent() < middle.percent() || middle.percent() < low.percent() {
-		t.Error("a lower class is served rather than a higher one")
 	}
 	if all.shed == 0 || all.served <= none.served {
 		t.Errorf("%d are refused and %d served, and without the limit %d", all.shed, all.served, none.served)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -68,7 +69,7 @@ func Play(t *testing.T, path string, memory func() TakerAt, open func(t *testing
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					p := &play{
-						t: t, open: open, memory: memory, began: time.Now(),
+						t: t, open: open, memory: memory, began: time.Now(), random: rand.New(rand.NewPCG(seed.Of(t), 0)),
 						settings: map[string]string{}, plans: map[string]*sluice.Plan{}, admitted: map[string]int64{},
 					}
 					p.clock = NewClocked(memory())
@@ -116,6 +117,8 @@ type play struct {
 	open     func(t *testing.T, sv *Store, settings map[string]string) Subject
 	memory   func() TakerAt
 	began    time.Time
+	mu       sync.Mutex
+	random   *rand.Rand // guarded by mu
 	settings map[string]string
 	plans    map[string]*sluice.Plan
 	clock    *Clocked
@@ -413,11 +416,18 @@ func (p *play) fault(words []string) Fault {
 	var struck atomic.Int64
 	return func(ctx context.Context, c Call) error {
 		if keys != nil && !slices.Contains(keys, c.Charges[0].Key) || struck.Add(1) > times ||
-			part > 0 && rand.Int64N(part) > 0 {
+			part > 0 && p.below(part) > 0 {
 			return c.Take()
 		}
 		return f(ctx, c)
 	}
+}
+
+// below returns a random number in [0, n).
+func (p *play) below(n int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.random.Int64N(n)
 }
 
 func (p *play) faultOf(words []string) Fault {
@@ -439,7 +449,7 @@ func (p *play) faultOf(words []string) Fault {
 		}
 	case "late":
 		d := p.duration(words[1])
-		return Late(func() time.Duration { return d - d/5 + rand.N(d*2/5) })
+		return Late(func() time.Duration { return d - d/5 + time.Duration(p.below(int64(d*2/5))) })
 	case "telling":
 		return Telling(p.duration(words[1]), p.duration(words[2]))
 	case "none":

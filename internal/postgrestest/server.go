@@ -155,7 +155,7 @@ func binaries(t testing.TB) string {
 // server runs as postgres, because it refuses to run as root.
 func account(t testing.TB) *syscall.SysProcAttr {
 	t.Helper()
-	as := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	as := testkit.DiesWithTest()
 	if os.Geteuid() != 0 {
 		return as
 	}

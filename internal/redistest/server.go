@@ -117,7 +117,7 @@ func (s *Server) start() {
 	s.t.Helper()
 	s.startWith(func(c *exec.Cmd) (func() bool, error) {
 		// If the test binary is killed, its servers end, too.
-		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		c.SysProcAttr = testkit.DiesWithTest()
 		if err := c.Start(); err != nil {
 			return nil, err
 		}

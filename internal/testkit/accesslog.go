@@ -2,9 +2,9 @@ package testkit
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
-	"os"
-	"path/filepath"
+	_ "embed"
 	"strings"
 	"testing"
 	"time"
@@ -16,16 +16,14 @@ type Access struct {
 	Address, Method, Target string
 }
 
+//go:embed testdata/access.log.gz
+var accessLog []byte
+
 // AccessLog returns 10,000 requests to a public web site, in the order of their log, which is nearly the order of
 // their times: see testdata/README.md.
 func AccessLog(t testing.TB) (all []Access) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(Root(), "internal/testkit/testdata/access.log.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
+	z, err := gzip.NewReader(bytes.NewReader(accessLog))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 // does the program; a race then ends it with exit code 66. The program stays in bin/test, so that only the first of
 // several test binaries links it, and the others wait.
 func Sluice() (path string, err error) {
-	dir, args := filepath.Join(Root(), "bin", "test", "plain"), []string{"build"}
+	dir, args := filepath.Join(Root(), "bin", "test", "plain"), []string{"build", "-buildvcs=false"}
 	if Race {
-		dir, args = filepath.Join(Root(), "bin", "test", "race"), []string{"build", "-race"}
+		dir, args = filepath.Join(Root(), "bin", "test", "race"), []string{"build", "-buildvcs=false", "-race"}
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", err
@@ -40,7 +40,7 @@ func Sluice() (path string, err error) {
 // tree, and not in a workspace.
 func BuildModule(name, dir, pkg string) (path string, err error) {
 	path = filepath.Join(Root(), "bin", "test", name)
-	build := exec.Command("go", "build", "-o", path, pkg)
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, pkg)
 	build.Dir, build.Env = filepath.Join(Root(), dir), append(os.Environ(), "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build of %s: %w\n%s", name, err, out)

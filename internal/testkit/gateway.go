@@ -86,7 +86,7 @@ func StartWith(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) 
 	command := append(slices.Clip(by), Binary(t), "serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	command = append(command, args...)
 	g.process = exec.Command(command[0], command[1:]...)
-	g.process.Env = Environ()
+	g.process.Env, g.process.SysProcAttr = Environ(), DiesWithTest()
 	edit(g.process)
 	stderr, err := g.process.StderrPipe()
 	if err != nil {
@@ -111,17 +111,24 @@ func (g *Gateway) read(stderr io.Reader) {
 		g.mu.Unlock()
 		g.grown.Broadcast()
 	}()
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		var r Record
-		err := json.Unmarshal(lines.Bytes(), &r)
-		r.Text = lines.Text()
-		g.mu.Lock()
-		if err == nil {
-			g.records = append(g.records, r)
+	lines := bufio.NewReader(stderr) // no Scanner, whose lines are at most 64 KiB long
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			r := Record{}
+			wrong := json.Unmarshal([]byte(line), &r)
+			r.Text = strings.TrimSuffix(line, "\n")
+			g.mu.Lock()
+			if wrong == nil {
+				g.records = append(g.records, r)
+			}
+			g.raw.WriteString(line)
+			g.mu.Unlock()
+			g.grown.Broadcast()
 		}
-		fmt.Fprintf(&g.raw, "%s\n", lines.Bytes())
-		g.mu.Unlock()
-		g.grown.Broadcast()
+		if err != nil {
+			return
+		}
 	}
 }
 

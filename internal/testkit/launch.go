@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Launch starts a program, waits until it listens at an address, and ends it with the test. If the test fails, it
@@ -13,7 +14,8 @@ func Launch(t testing.TB, c *exec.Cmd, addr string) {
 	t.Helper()
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
-	c.SysProcAttr = diesWithTest()
+	c.SysProcAttr = DiesWithTest()
+	c.WaitDelay = time.Second // for processes that it leaves behind with its output
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +23,13 @@ func Launch(t testing.TB, c *exec.Cmd, addr string) {
 	go func() { _ = c.Wait(); close(ended) }()
 	t.Cleanup(func() {
 		_ = c.Process.Signal(syscall.SIGTERM)
-		<-ended
+		select {
+		case <-ended:
+		case <-time.After(Patience):
+			_ = c.Process.Kill()
+			t.Errorf("%s has not ended", c.Path)
+			<-ended
+		}
 		if t.Failed() {
 			t.Logf("%s wrote:\n%s", c.Path, &out)
 		}

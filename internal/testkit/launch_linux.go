@@ -2,5 +2,6 @@ package testkit
 
 import "syscall"
 
-// diesWithTest makes the kernel kill a process when the test process has ended, even if that was killed.
-func diesWithTest() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+// DiesWithTest returns process attributes with which the kernel kills a process when the test process has ended, even
+// if that was killed.
+func DiesWithTest() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

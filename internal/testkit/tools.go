@@ -29,7 +29,7 @@ func Find(name string) (path string, ok bool) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, true
 	}
-	for _, dir := range []string{"/usr/sbin", filepath.Join(Root(), "bin", "tools")} {
+	for _, dir := range []string{"/usr/sbin", filepath.Join(root(), "bin", "tools")} {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 			return path, true
 		}
@@ -41,14 +41,24 @@ func Find(name string) (path string, ok bool) {
 // fails instead.
 func Missing(t testing.TB, what string) {
 	t.Helper()
+	treeRead()
 	if os.Getenv("TEST_TOOLS") == "all" {
 		t.Fatalf("%s is missing: \"make tools\" installs it", what)
 	}
 	t.Skipf("%s is missing: \"make tools\" installs it", what)
 }
 
-// Root returns the root directory of the tree.
+// Root returns the root directory of the tree. A test that calls it runs again after each change of the tree.
 func Root() string {
+	treeRead()
+	return root()
+}
+
+// treeRead makes the result of a test depend on TEST_TREE, which the Makefile sets to a hash of the tree and of the
+// missing programs: Go reuses a test's result unless files of its own module, or variables that it has read, change.
+func treeRead() { os.Getenv("TEST_TREE") }
+
+func root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 }

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
-)
 
-const cliReference = "../../../docs/cli.md"
+	"github.com/sluicehq/sluice/internal/testkit"
+)
 
 // The reference of the command line equals the output of --help.
 func TestReference(t *testing.T) {
@@ -28,6 +29,7 @@ func TestReference(t *testing.T) {
 		}
 	}
 	add(rootCommand(Build{}))
+	cliReference := filepath.Join(testkit.Root(), "docs", "cli.md")
 	if *update {
 		if err := os.WriteFile(cliReference, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)

@@ -6,15 +6,17 @@ import (
 	"bytes"
 	"os"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // The list has the licences of all that the program is built of, on every system.
 func TestLongUpToDate(t *testing.T) {
-	want, err := generate("../../..")
+	want, err := generate(testkit.Root())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile("../../../cmd/internal/cli/licences.txt"); err != nil || !bytes.Equal(got, want) {
+	if got, err := os.ReadFile("../cli/licences.txt"); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("cmd/internal/cli/licences.txt is old: go generate ./cmd/internal/licencegen (%v)", err)
 	}
 }

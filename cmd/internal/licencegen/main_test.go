@@ -2,13 +2,16 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // A licence that is not allowed stops the list from being made, and so does what is none.
 func TestIdentify(t *testing.T) {
-	ours, err := os.ReadFile("../../../LICENSE")
+	ours, err := os.ReadFile(filepath.Join(testkit.Root(), "LICENSE"))
 	if err != nil {
 		t.Fatal(err)
 	}

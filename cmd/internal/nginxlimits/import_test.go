@@ -61,7 +61,7 @@ func TestImport(t *testing.T) {
 // The page about migration shows the policy of its configuration.
 func TestImportPage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/migrating.md")
+	page, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "migrating.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

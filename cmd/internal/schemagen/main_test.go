@@ -12,24 +12,25 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-const schemaFile = "../../../docs/policy.schema.json"
+func schemaFile() string { return filepath.Join(testkit.Root(), "docs", "policy.schema.json") }
 
 func TestUpToDate(t *testing.T) {
-	want, err := generate("../../../policy")
+	want, err := generate(filepath.Join(testkit.Root(), "policy"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(schemaFile); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is old: go generate ./cmd/internal/schemagen (%v)", schemaFile, err)
+	if got, err := os.ReadFile(schemaFile()); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is old: go generate ./cmd/internal/schemagen (%v)", schemaFile(), err)
 	}
 }
 
 func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	s, err := jsonschema.NewCompiler().Compile(schemaFile)
+	s, err := jsonschema.NewCompiler().Compile(schemaFile())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func policies(t *testing.T) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
 	fence := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
-	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(testkit.Root(), func(path string, d fs.DirEntry, err error) error {
 		markdown := strings.HasSuffix(path, ".md")
 		switch {
 		case err != nil || d.IsDir() && d.Name() == "bad" || d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules"):

@@ -71,11 +71,10 @@ func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, found := testkit.Find(name)
 	if !found {
-		message := name + " is missing: on Debian, apt-get install mariadb-server-core mariadb-client-core postgresql"
-		if os.Getenv("SLUICE_COLLATIONS") == "" {
-			t.Skip(message)
+		if os.Getenv("SLUICE_COLLATIONS") != "" {
+			t.Fatalf("%s is missing: \"make tools\" installs it", name)
 		}
-		t.Fatal(message)
+		testkit.Missing(t, name)
 	}
 	cmd := exec.Command(path, args...)
 	cmd.Dir = os.TempDir()

@@ -37,9 +37,9 @@ type Decision struct {
 	Origin Origin
 	// Locked reports that a [Penalty] is in force: the key is denied, whatever remains.
 	Locked bool
-	// Early corrects the rounding of Delay to whole ticks: it is how much of the queue's level drains between the
-	// exact time of the turn and the end of Delay. Callers do not need it; [Limiter.LeaveQueue] reads it to compute
-	// the turn.
+	// Early is the error of rounding Delay up to whole ticks. It is not a time, but what the queue drains between the
+	// exact time of the turn and the end of Delay, in the unit of the plan's Drain. Callers do not need it;
+	// [Limiter.LeaveQueue] reads it to compute the turn.
 	Early int64
 }
 

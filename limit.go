@@ -28,7 +28,7 @@ const (
 	FixedWindow
 	// SlidingWindowCounter adds to the current window's count a fraction of the previous one's: the fraction of the
 	// previous window that lies within the last Period. This assumes that the previous window was used evenly.
-	// Around Count units pass in a Period, or nearly twice as many if a burst at the end of one window is followed
+	// About Count units pass in a Period, or nearly twice as many if a burst at the end of one window is followed
 	// by another at the end of the next.
 	SlidingWindowCounter
 	// SlidingWindowLog records the time of each unit, in two bytes per unit, so that no Period has more than Count.
@@ -192,7 +192,7 @@ func parseMonth(count int64, words []string) (Limit, error) {
 	case len(words) == 0:
 		return l, nil
 	case words[0] == "burst":
-		return Limit{}, fmt.Errorf("a month of the calendar has no burst: leave it out, or write 30d for the length")
+		return Limit{}, fmt.Errorf("a month of the calendar has no burst: leave it out, or write 30d in place of month")
 	case len(words) != 2 || words[0] != "from":
 		return Limit{}, fmt.Errorf("%.60q after the month is not \"from DAY\"", strings.Join(words, " "))
 	}
@@ -418,7 +418,7 @@ func (l Limit) checkMonth() error {
 	case l.Period != 0 && l.Period != longestMonth:
 		return fmt.Errorf("the period of a month of the calendar is %v: leave it at zero", l.Period)
 	case l.Algorithm != FixedWindow:
-		return fmt.Errorf("%v does not count by the calendar: use fixed_window, or write 30d for the length", l.Algorithm)
+		return fmt.Errorf("%v does not count by the calendar: use fixed_window, or write 30d in place of month", l.Algorithm)
 	case l.Burst != 0:
 		return fmt.Errorf("a month of the calendar has no burst: leave it out")
 	}

@@ -104,7 +104,7 @@ type OnError uint8
 
 const (
 	Allow OnError = iota // the charge passes
-	Deny                 // the charge is refused; the store may have counted it, if only the answer was lost
+	Deny                 // the charge is denied; if the store counted it, and only the answer was lost, it stays counted
 	Local                // a local allowance of the limit decides
 )
 

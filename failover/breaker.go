@@ -117,8 +117,8 @@ func (s *Store) logFailure(shards []*shard, err error) {
 	}
 }
 
-// suspect requests a probe. If calls are few, or callers do not wait for the deadline, only failed probes open the
-// circuit.
+// suspect requests a probe. If calls are few, or callers cancel them before the deadline (which is not a failure), only
+// failed probes open the circuit.
 func (h *shard) suspect() {
 	select {
 	case h.wake <- struct{}{}:

@@ -26,7 +26,7 @@ type ledger struct {
 	serial  uint64       // the serial number of the last entry
 	swept   int64        // when full() last removed empty entries, in µs
 	owing   atomic.Int64 // the number of entries that are pending
-	extra   int          // the number of debts that were written in addition to those of a round; later rounds write that many fewer
+	extra   int          // the number of second writes for a key (see repay); later rounds write that many debts fewer
 }
 
 // stateID identifies a state in the shared store.

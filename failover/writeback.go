@@ -56,9 +56,9 @@ func (s *Store) repay(d debt) {
 	}
 }
 
-// debts returns up to n debts to shards that answer, and removes entries without a debt. n is reduced by the number
-// of debts that earlier rounds have written in addition. It relies on the random order of the map to reach all
-// entries. It skips a shard that fails although its circuit is closed, because the shard's entries must not start
+// debts returns up to n debts to shards that answer, and removes entries without a debt. If repay has written twice for
+// a key, the second write counts toward the n of a later round. debts relies on the random order of the map to reach
+// all entries. It skips a shard that fails although its circuit is closed, because the shard's entries must not start
 // again with a new allowance.
 func (s *Store) debts(n int) (debts []debt) {
 	l := &s.ledger
@@ -86,16 +86,17 @@ func (s *Store) debts(n int) (debts []debt) {
 	return debts
 }
 
-// unanswered reports whether the shared store, although it is in use, has not answered for e's key since e was
-// charged for a call with an unknown outcome. If so, the entry has to stay, because each new share would allow
-// another burst.
+// unanswered reports whether e has to stay because it is not empty, was charged for a call with an unknown outcome,
+// and the shared store has not answered for its key since that call. A new entry would have a new share, which would
+// allow another burst.
 func (s *Store) unanswered(e *entry) bool {
 	at := time.Duration(e.unknownAt.Load())
 	return at > 0 && !e.empty(time.Now().UnixMicro()) && !s.recent.after(&sluice.Charge{Key: e.key, Plan: e.limit}, at)
 }
 
-// owed computes, from the states in the fallback, the debt of an entry: the units by which the share is above the
-// baseline, at most the share's allowance of a burst, and the owed units beyond the limit.
+// owed computes the debt of an entry from its two states in the fallback. The units of the debt are those by which the
+// use of the share exceeds the use of the baseline, at most what the share lets pass at once. The owed units of the
+// debt are those by which the share owes more than the baseline.
 func (s *Store) owed(e *entry) debt {
 	if !e.pending.Load() {
 		return debt{entry: e}

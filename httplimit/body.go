@@ -72,8 +72,8 @@ func (c *call) bound() (restart, release func()) {
 // lingering is how long the server continues to read the body of a denied request before it sends the answer.
 const lingering = 500 * time.Millisecond
 
-// linger sets the read deadline to lingering from now. If the body has not ended by then, the server closes the
-// connection.
+// linger sets the read deadline to half a second from now (see lingering). If the body has not ended by then, the
+// server closes the connection.
 func (c *call) linger() {
 	if c.r.Body != nil && c.r.Body != http.NoBody {
 		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(lingering))

@@ -31,14 +31,14 @@ type pool struct {
 	waiting  int64     // the number of units that callers wait for
 	demand   int64     // units that are requested in a horizon
 	measured int64     // when demand was measured
-	before   int64     // what total returned at the time measured
+	before   int64     // what total returned when demand was measured
 	last     int64     // how many units the last reservation brought, if these were fewer than wanted; otherwise 0
 	again    int64     // the time until which the pool refuses without calling the store
 	fetching *fetching // the reservation that is under way, or nil
 	old      []*batch  // batches with units that are to be given back, not spent
 	shallow  int64     // the time since which the level has been too low for reservations, or 0
-	// After reserved units have drained before they arrived, the store decides while at < drains && refused < enough.
-	// Here, at is the present time.
+	// If reserved units have drained before they arrived, the store decides for a while: as long as the present time is
+	// before drains, and refused is less than enough.
 	drains, enough int64
 	known          known
 	drift          float64        // change of the bucket's level per microsecond, from draining and from other processes; 0 if unknown
@@ -345,11 +345,12 @@ func (p *pool) wants(at, need int64) (n, all int64) {
 	return min(n, p.plan.Capacity), all
 }
 
-// deposit returns how many units to reserve in addition to n, in order to raise the bucket's level. A reserved
-// unit can be spent only until the level beneath it has drained. So deposit returns 0 unless the level is so low
-// that, at the present demand, n reserved units would drain before they are spent. It returns at most half of the
-// free units. The parameter level is the level of the bucket with the n units, and beneath is the level without
-// them if other processes give back all that they can. p.mu is held.
+// deposit returns how many units to reserve in addition to n, in order to raise the bucket's level. Reserved units are
+// put on top of the level that the bucket had before, and can be spent only until that earlier level has drained. So
+// deposit returns 0 unless the earlier level is so low that, at the present demand, n reserved units would drain before
+// they are spent. It returns at most half of the free units. The parameter level is the level of the bucket with the
+// n units. The parameter beneath is what is left of this level without the n units, and without everything that other
+// processes can give back. p.mu is held.
 func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	plan := p.plan
 	if plan.Kernel != kernel.Meter {

@@ -235,8 +235,8 @@ type LoadState struct {
 	// are 0.
 	Base, Latency time.Duration
 	Denied        map[string]int64 // requests that did not fit, by class, since the limit of the key was made
-	// Overloaded is the start of the present overload: the first request that did not fit after a minute in which all
-	// requests did. It is zero if there is no overload.
+	// Overloaded is when the present overload started: at the first request that did not fit, after a minute in which
+	// every request fitted. It is zero if there is no overload.
 	Overloaded time.Time
 }
 

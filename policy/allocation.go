@@ -14,7 +14,7 @@ type allocations struct {
 	noCounter
 	shares *shares // the shared limits of the engine
 	list   []tenant
-	first  int   // index of the first tenant's charge of a turnPlan
+	first  int   // index of the charge for the first tenant's own time: see turnPlans
 	asked  int64 // the time of the charges, in microseconds since the Unix epoch
 }
 
@@ -22,7 +22,7 @@ type allocations struct {
 type tenant struct {
 	rule   *rule
 	charge int    // index of the limit's charge
-	key    string // the key of the tenant's charge of a turnPlan
+	key    string // the key of the charge for the tenant's own time
 	weight int64
 	terms  fair.Terms
 	cap    *fair.Cap // nil if too many limits are shared
@@ -35,8 +35,8 @@ func (a *allocations) charge(_ *input, _ *charges, s *subject, first int) {
 	t.rule, t.charge, t.key, t.weight = s.rule, first, s.key, s.weight
 }
 
-// beside adds a charge for the time of each tenant: see turnPlans. If a tenant requests more than its allocation, and
-// the bucket is filled up to the reserve, the charge never fits.
+// beside adds a second charge for each tenant, which counts the tenant's own time: see turnPlans. If a tenant requests
+// more than its allocation, and the request would use the reserve of the limit (see [Share]), this charge never fits.
 func (a *allocations) beside(in *input, c *charges) {
 	a.asked, a.first = a.shares.time(in.request.Time), len(c.list)
 	for i := range a.list {
@@ -72,8 +72,8 @@ func (t *tenant) ask(s *shares, limit *sluice.Charge, takes bool, now int64) {
 	}
 }
 
-// neverFits is the cost of the charge for the time of a tenant that must not use the reserve. It exceeds the capacity
-// of all turnPlans, so the store takes nothing.
+// neverFits is the cost of the charge for a tenant's own time if the tenant must not use the reserve. It exceeds the
+// capacity of all turnPlans, so the store takes nothing.
 const neverFits = maxTurn + 1
 
 // plan returns one of turnPlans for the tenant. The plan has room for the time of the largest request and one more
@@ -174,7 +174,7 @@ func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receip
 // inMicroseconds rounds n nanoseconds up to microseconds, the unit of all waits.
 func inMicroseconds(n int64) time.Duration { return time.Duration(max(0, n+999) / 1000 * 1000) }
 
-// until returns how long it takes until the bucket of the limit has room for the units below the reserve.
+// until returns how long it takes until the units fit into the bucket of the limit without the use of its reserve.
 func (t *tenant) until(p *sluice.Plan, r *sluice.Receipt, units int64) time.Duration {
 	above := r.Used + p.Level(units) - p.Level(t.terms.Line)
 	return time.Duration(max(0, (above+p.Drain-1)/p.Drain)*p.Tick) * time.Microsecond

@@ -64,7 +64,7 @@ type AnswerValues struct {
 	// Limit, Remaining and Reset are the values of the X-RateLimit fields for the rule. If a denial has no such
 	// fields, Reset is the time to retry. Reset is in UTC.
 	Limit     int64     `json:"limit,omitempty"`
-	Remaining int64     `json:"-"` // in JSON with Limit, also if it is 0
+	Remaining int64     `json:"-"` // MarshalJSON adds it if Limit is set, even if Remaining is 0
 	Reset     time.Time `json:"reset,omitzero"`
 	// Wait is RetryAfter as people read it: 1m30s.
 	Wait time.Duration `json:"-"`

@@ -50,9 +50,10 @@ type Cost struct {
 	// expired.
 	Estimate Estimate `json:"estimate,omitzero"`
 	// Unknown is the cost of a response that breaks off, or that has a status of 400 or above and does not report its
-	// cost: with "estimate", the estimate; by default, the cost of the part that was received, at most the estimate,
-	// or the estimate if Estimate is a number or the response cannot be read. Any other complete response that does
-	// not report its cost costs the estimate or, if that is more, the cost of the part that was received.
+	// cost. By default, it is the cost of the part that was received, but at most the estimate. It is the estimate if
+	// Unknown is "estimate", if Estimate is a number, if the response cannot be read, or if the model may continue in
+	// the background. It is never less than the usage that was reported. Any other complete response that does not
+	// report its cost costs the estimate or, if that is more, the cost of the part that was received.
 	Unknown string `json:"unknown,omitempty"`
 	// Usage is "ask" to add stream_options.include_usage to streamed requests in OpenAI's format that
 	// do not set stream_options: without it the response reports no tokens. Clients then receive one more event.

@@ -22,7 +22,7 @@
 //
 // Paths are read in all of these ways:
 //
-//   - with "%XX" unescaped once before or after the path is split, or twice before
+//   - with "%XX" unescaped once in each segment, or once or twice before the path is split into segments
 //   - with "." and ".." resolved, at any of these stages, or left alone
 //   - with empty segments dropped
 //   - with "\" for "/"
@@ -73,12 +73,12 @@
 //   - Frameworks that ignore case or marks, trim spaces, make several spaces one, or normalize
 //     names to a form of Unicode (NFC, NFD, NFKC, NFKD).
 //
-// So case, width, marks of every script, strokes and ligatures make no difference. Neither do spaces around a name,
-// or the number of spaces between its words. Hiragana equals Katakana, and every decimal digit of the basic plane its
-// ASCII digit. Invisible characters are dropped, and so are most characters beyond the basic plane, such as emoji.
-// Because collations differ, some names have the same key although no single database treats them as equal: "sss"
-// equals "s", because databases treat "ß" as "s" or as "ss"; and "y" equals "u", because they treat "ü" as "u" or as
-// "y".
+// So case, width, marks of every script, strokes and ligatures make no difference. Neither do spaces around a name, or
+// the number of spaces between its words. Hiragana equals Katakana, and every decimal digit of the basic plane equals
+// the ASCII digit of the same value. Invisible characters are dropped, and so are most characters beyond the basic
+// plane, such as emoji. Because collations differ, some names have the same key although no single database treats them
+// as equal: "sss" equals "s", because databases treat "ß" as "s" or as "ss"; and "y" equals "u", because they treat "ü"
+// as "u" or as "y".
 //
 // Some names are garbled, which makes them ambiguous: with "ambiguous: refuse" the request is refused, and with
 // "charge" all garbled names share one key. These are:

@@ -16,7 +16,7 @@ import (
 // queued has the turns for which a delayed request waits. All copies of the decision share it.
 type queued struct {
 	turns []turns.Turn
-	first [1]turns.Turn // the backing array of turns, which rarely has a second one
+	first [1]turns.Turn // the backing array of turns; few requests wait for a second turn
 	once  string        // the key of the request's ID, if it has one
 	left  atomic.Bool
 	parts *atomic.Int32 // how many parts of the request wait for the turns; nil for a request without parts
@@ -92,7 +92,7 @@ func (c *charges) keepTurns() {
 func isQueue(p *sluice.Plan) bool { return p.Queue }
 
 // again makes a repeated request wait for the turns that it had. If these have passed, or were given by another
-// engine, again takes new turns.
+// engine, the request gets new turns.
 func (e *Engine) again(ctx context.Context, once string, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	var places []int
 	var taken []sluice.Charge

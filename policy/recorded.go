@@ -31,8 +31,8 @@ type RequestPart struct {
 	// spellings of the part.
 	ID string
 	// Show is how much people are allowed to see of the values: "whole", "short" or "hash". If rules differ, the
-	// strictest form applies. A part that is in no key has "hash". If such a part determines the tier, it has
-	// "whole"; a secret has "short", or "hash" if a rule reads it, too.
+	// strictest form applies. A part that is in no key has "hash", unless it determines the tier: then it has "whole"
+	// or, if it is a secret that no rule reads, "short".
 	Show string
 }
 

@@ -60,7 +60,7 @@ type unsettled struct {
 	open  []openCharge
 	reads *numbers  // see Decision.ReadsResponse; may be nil
 	asks  bool      // see Decision.AsksUsage
-	taken time.Time // when the charges were taken, not later than the store has counted
+	taken time.Time // the time before the Take of the charges
 	made  time.Time // the Time of the request: see Outcome.At; zero: none
 	id    uint64    // see Decision.Track; 0: none
 }
@@ -170,7 +170,7 @@ func (d *Decision) Track(id uint64) {
 // bill has the changes of charges that an outcome causes.
 type bill struct {
 	charges []sluice.Charge
-	first   int                  // index of the charges of items; if a charge before it does not fit, the bill was settled before
+	first   int                  // index of the charge of items[0]; a charge before it is that of the request's ID, and does not fit if the bill is already settled
 	items   []Settlement         // those with a charge come first
 	pending []*underway.Estimate // estimates that are settled
 }

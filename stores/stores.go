@@ -43,9 +43,9 @@ type Config struct {
 	// Required makes [Open] fail if the shared store cannot be reached. Otherwise, each charge's OnError decides
 	// until the shared store can be reached.
 	Required bool
-	// Logger gets warnings about dangerous settings of the server, the server's errors, each change between
-	// available and unavailable, and, at most once a minute, a warning about failed calls to a shard of a shared store
-	// and one about keys for which memory has no room. Nil means slog.Default().
+	// Logger gets warnings about dangerous settings of the server and about its errors, and a line for each change
+	// between available and unavailable. At most once a minute, it also gets a warning about failed calls for each
+	// shard of a shared store, and one about keys for which memory has no room. Nil means slog.Default().
 	Logger *slog.Logger
 	// OnCall is called after each call to a shared store: see [failover.Config].
 	OnCall func(took time.Duration, err error)

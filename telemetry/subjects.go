@@ -20,8 +20,8 @@ import (
 //
 // Error. The true count of a subject, over all instances, is from Count-Error to Count. The true count of a subject
 // that is missing from a list is at most the list's Error. Error can exceed total/257 if fewer than 256 subjects are
-// kept, because there are many rules, keys are long, or a post has no room (see export). Subjects after the first
-// hundred are not listed, and count as missing.
+// kept, because there are many rules, keys are long, or a post to the other instances has no room (see export).
+// Subjects after the first hundred are not listed, and count as missing.
 type subjects struct {
 	mu    sync.RWMutex // guards the map; read-locked while requests are counted
 	rules map[string]*ruleSubjects
@@ -69,9 +69,9 @@ func entriesOf(n int) int {
 func newSubjects() *subjects { return &subjects{rules: make(map[string]*ruleSubjects)} }
 
 // note counts a request for its subject under a rule, once for all limits of the rule. The parameter result is the
-// index of the result of any of these limits. The time at is in Unix nanoseconds. note allocates only for a subject
-// that is new in the current ten seconds. It does not count a result without a key, such as that of a rule with
-// "block".
+// index of the result of any of these limits. The parameter at is the time in Unix nanoseconds. note allocates only for
+// a subject that is new in the current ten seconds. It does not count a result without a key, such as that of a rule
+// with "block".
 func (s *subjects) note(o *policy.Observation, result int, rule string, j *judgement, at int64) {
 	if key := o.Key(result); key != "" {
 		n := note{at: at / 1e6, refused: j.outcome == Deny || j.outcome == WouldDeny, blocked: j.blocked, limit: limitOf(j.plan)}
@@ -142,7 +142,7 @@ func (r *ruleSubjects) count(key, sent string, n *note) {
 	}
 }
 
-// noteCost adds the cost of a response to its subject under a rule. The time at is in Unix milliseconds.
+// noteCost adds the cost of a response to its subject under a rule. The parameter at is the time in Unix milliseconds.
 func (s *subjects) noteCost(rule, key string, unit policy.Unit, cost uint64, at int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

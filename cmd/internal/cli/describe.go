@@ -22,7 +22,7 @@ func describeCommand() *cobra.Command {
 			"changes only if the policy does. POLICY is a file, \"example\" for the built-in one, or - for\n" +
 			"standard input. It is optional with --rules.\n\n" +
 			"The page omits:\n" +
-			"  - rules that exempt, block or only mark requests, are in shadow mode, or apply to listed clients\n" +
+			"  - rules that exempt, block or only mark requests, are in shadow mode, or apply only to certain clients\n" +
 			"  - overrides, subjects and networks\n" +
 			"  - descriptions, values of headers, and how a request gets its tier\n\n" +
 			"Rules that count only some statuses, or count by a body field or a TLS fingerprint, protect against\n" +

@@ -56,8 +56,9 @@ func conflicts(err error) error {
 	return Problemf(http.StatusConflict, "%s", plain(err))
 }
 
-// putBlock blocks a subject by an override for this subject alone. If such an override exists, putBlock keeps the
-// spelling of its key, and replaces it only if it is also a block.
+// putBlock blocks a subject by an override for this subject alone. If such an override exists, the block gets its key
+// as it is written there, because one key can be written in several ways. A block is replaced; if the override is not a
+// block, putBlock returns an error.
 func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) (*BlockedRule, error) {
 	if hashed := s.Hashed(); len(hashed) > 0 {
 		return nil, Problemf(http.StatusConflict, "the %s of this subject is too long for an override: block it by a rule", hashed[0])

@@ -1,6 +1,6 @@
 // Package limitpage renders the page of sluice describe, which describes the limits of a policy to API clients. The
-// page omits limits of listed clients, and rules that protect the API against abuse. Packages cli and console
-// import this package; console describes limits with the same words.
+// page omits rules that apply only to certain clients (the setting "clients"), and rules that protect the API against
+// abuse. Packages cli and console import this package; console describes limits with the same words.
 package limitpage
 
 import (
@@ -103,8 +103,9 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	return page, nil
 }
 
-// guards reports whether a rule protects against guessing and abuse. Such a rule counts by status, or it counts by,
-// or counts values of, a body field or the TLS fingerprint, but it is not a budget of tokens or money.
+// guards reports whether a rule protects against guessing and abuse. Such a rule counts only some statuses, or has a
+// body field or the TLS fingerprint in its key, its share or its distinct values. Budgets of tokens or money are never
+// such rules.
 func guards(r *policy.Rule) bool {
 	if r.Cost.Tokens != "" || r.Cost.USD != "" {
 		return false // a budget

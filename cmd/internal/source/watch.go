@@ -103,8 +103,8 @@ func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Conte
 	return d.latest(ctx, old)
 }
 
-// again reads everything, and replaces the known contents. Meanwhile, this instance may commit a change that is
-// missing from the contents that were read. If so, again also reads the later changes.
+// again reads everything, and replaces the known contents. Meanwhile, this instance may commit a change that is missing
+// from the contents that were read. If so, the read is repeated until no such change has come in between.
 func (d *Database) again(ctx context.Context) (c *Contents, err error) {
 	for {
 		old := d.known.Load()

@@ -14,8 +14,8 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// Clean changes each request to the form that the upstream gets, and passes it to the handler next. So next decides
-// about the request that the upstream gets.
+// Clean changes each request to the form that the upstream gets, and passes it to next, the handler that decides. So
+// decisions are about the requests that the upstream gets.
 //
 //   - Fields that change the path, the method or the host are dropped, except those of u.Keep. X-Forwarded-Prefix and
 //     similar fields pass only if a trusted proxy sends them, even if u.Keep names them.

@@ -14,7 +14,7 @@ import (
 func (r *Rules) logCluster(p *policy.Policy) {
 	if r.store.Cluster() {
 		if _, apart := p.Cluster(); len(apart) > 0 {
-			r.Log.Info("the cluster charges some rules one by one: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
+			r.Log.Info("the cluster charges some rules one by one, so a request may be denied although it fits: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
 		}
 	}
 }
@@ -38,9 +38,9 @@ func (r *Rules) logEvictable(p *policy.Policy) {
 	}
 }
 
-// evictable returns the rule whose new keys expire last, and the rules whose keys expire sooner even if their
-// limits are used up. A store that evicts by expiry evicts keys of the latter rules to make room for new keys of
-// the former.
+// evictable returns in long the rule whose new keys expire last. It returns in short the rules whose keys expire
+// earlier than these new keys, even the keys that have used up their limit, which are kept longest. To make room for
+// new keys of the rule in long, a store that evicts by expiry evicts keys of the rules in short.
 func evictable(plans []policy.RulePlan) (short []string, long string) {
 	var longest time.Duration
 	for _, r := range plans {

@@ -1,5 +1,7 @@
 package answer
 
+import "github.com/sluicehq/sluice/policy"
+
 // exposed are the fields that pages of other origins may read, by dialect, without and with the X-RateLimit fields.
 var exposed = func() (names [NoRateLimit + 1][2]string) {
 	for dialect, own := range [...]string{
@@ -33,6 +35,9 @@ func (a *Answer) encodeCORS(f fields, c Client, sent forms) {
 	}
 	if !allowed && a.decision.RequestID() != "" {
 		names += ", " + fieldRequestID
+		if a.form == policy.Anthropic {
+			names += ", " + fieldCallID
+		}
 	}
 	f.join("Access-Control-Expose-Headers", names)
 	if allowed {

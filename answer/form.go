@@ -229,9 +229,6 @@ func (a *Answer) encodeUnit(f fields, names *llmFields, r *policy.Result, reset 
 var exposedLLM = func() (names [policy.Anthropic + 1]string) {
 	for _, form := range []policy.Form{policy.OpenAI, policy.Anthropic} {
 		list := []string{fieldRetryAfterMS, fieldShouldRetry}
-		if form == policy.Anthropic {
-			list = append(list, fieldCallID)
-		}
 		for _, u := range llmUnits {
 			of := u.openAI
 			if form == policy.Anthropic {

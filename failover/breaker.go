@@ -103,17 +103,22 @@ func (h *shard) trip(err error) {
 	h.circuit.Open()
 }
 
-// logFailure logs a failed call to shards, at most once in warnEvery for each shard. Without this line, the log would
-// have no error while the circuits stay closed.
+// logFailure logs a failed call to shards whose circuits are closed, at most once in warnEvery for each shard, and for
+// calls to several shards, of which any may have failed. Without this line, the log would have no error while the
+// circuits stay closed.
 func (s *Store) logFailure(shards []*shard, err error) {
-	var logged []int
+	gate := &s.warnings
+	if len(shards) == 1 {
+		gate = &shards[0].warnings
+	}
+	var called []int
 	for _, h := range shards {
-		if h.inUse.Load() && h.warnings.Opens(warnEvery) {
-			logged = append(logged, h.index)
+		if h.inUse.Load() {
+			called = append(called, h.index)
 		}
 	}
-	if len(logged) > 0 {
-		s.log.Warn("a call to the shared store has failed", "shards", logged, "error", err)
+	if len(called) > 0 && gate.Opens(warnEvery) {
+		s.log.Warn("a call to the shared store has failed", "shards", called, "error", err)
 	}
 }
 

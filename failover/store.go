@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/seldom"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -55,6 +56,7 @@ type Store struct {
 	deadline       time.Duration
 	maxCalls       int64
 	log            *slog.Logger
+	warnings       seldom.Gate // for logging failed calls to several shards
 	onCall         func(took time.Duration, err error)
 	id             string // the ID of this instance
 	countInstances bool   // instances is counted by heartbeats, and not configured

@@ -313,16 +313,6 @@ func near(t *testing.T, what string, c *caller, from, to int, want float64) {
 	}
 }
 
-// A tenant that comes while another has used up a burst of many windows gets its half within two seconds.
-func TestShareOfLargeBurst(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		flood := &caller{name: "flood", rate: 8_000}
-		comes := &caller{name: "comes", rate: 495, from: 5 * time.Second, phase: 0.5}
-		newFleet(t, 1, "1000/second burst 20000").serve(t, []*caller{flood, comes}, 12*time.Second, nil)
-		near(t, "of the burst", comes, 7, 12, 495)
-	})
-}
-
 // Many tenants of few requests leave the rest of the limit to one of many, although each of them may at any time
 // request more than in the last window.
 func TestShareAmongSmall(t *testing.T) {

@@ -37,8 +37,8 @@ type Decision struct {
 	Origin Origin
 	// Locked reports that a [Penalty] is in force: the key is denied, whatever remains.
 	Locked bool
-	// Early is the error of rounding Delay up to whole ticks. It is not a time, but what the queue drains between the
-	// exact time of the turn and the end of Delay, in the unit of the plan's Drain. Callers do not need it;
+	// Early is the part of the queue's level that drains in the time by which Delay was rounded up to whole ticks.
+	// It is a level, like Unit and Size of a [kernel.Plan], and not a time. Callers do not need it;
 	// [Limiter.LeaveQueue] reads it to compute the turn.
 	Early int64
 }

@@ -88,8 +88,8 @@ func checkPenalty(what string, d time.Duration) error {
 	return nil
 }
 
-// Offends reports whether charge i of a [Store.Take] records an offence, which starts a penalty. A charge does if
-// all of these are true:
+// Offends reports whether charge i of a [Store.Take] records an offence, which starts a penalty. A charge
+// records an offence if all of these are true:
 //
 //   - It is the charge of a [Penalty], its Cost is positive, and it fits: no penalty is in force.
 //   - An earlier charge with the same Key and a positive Cost does not fit. A charge with Owe does not count.

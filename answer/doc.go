@@ -26,11 +26,12 @@
 // than the count, and its Reset is t from now.
 //
 // A limit of requests in flight has no window, and therefore no w, no t and no X-RateLimit-Reset. It has the draft's
-// unit for such limits. Older dialects require a reset, which is one second for such a limit; their RateLimit-Policy
-// omits the limit. The fields are:
+// unit for such limits:
 //
 //	RateLimit-Policy: "search";q=10;qu="concurrent-requests"
 //	RateLimit: "search";r=3
+//
+// Older dialects require a reset, which is one second for such a limit; their RateLimit-Policy omits the limit.
 //
 // A limit in USD has the unit "micro-usd", and all its numbers in any field are millionths of a USD:
 //

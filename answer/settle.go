@@ -16,8 +16,8 @@ import (
 // Before the wait, Settle calls drain, if not nil, to read the rest of the request, because only then does a server
 // notice that the client has left. An error of drain means that the client has left.
 //
-// If the store has not decided the request and the client has left, Settle denies the request. Otherwise, clients
-// could leave early to avoid being counted.
+// If on_error has decided in place of the store, and ctx has ended by then, Settle makes d a denial. Otherwise, a client
+// could leave before the store answers, and its request would be allowed without being counted.
 func Settle(ctx context.Context, d *policy.Decision, drain func() error, giveBack func(context.Context)) {
 	if d.Degraded || d.Delay > 0 {
 		settle(ctx, d, drain, giveBack)

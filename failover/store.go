@@ -41,9 +41,9 @@ type Config struct {
 	OnCall func(took time.Duration, err error)
 }
 
-// Defaults of a [Config]. A healthy Redis answers in less than a millisecond nearby, and in 20 to 40 ms across a
-// region. A store that does not answer within 50 ms is probably unavailable and not just slow, and callers can
-// afford to wait for that long.
+// Defaults of a [Config]. A healthy Redis answers in less than a millisecond in the same region, and in 20 to 40 ms
+// from a neighboring one. A store that does not answer within 50 ms is probably unavailable and not just slow, and
+// callers can afford to wait for that long.
 const (
 	DefaultDeadline = 50 * time.Millisecond
 	DefaultMaxCalls = 1024

@@ -38,14 +38,14 @@ func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
 	return true
 }
 
-// sampleSize is the number of summaries that a search reads. If all of their records have at least the priority
-// overHalf, the search reads all summaries.
+// sampleSize bounds a search. When it has read more than sampleSize summaries, it ends as soon as it knows a record with
+// a priority below overHalf. A drained record ends it at once.
 const sampleSize = 64
 
 // victimStripe returns the stripe with the record of the lowest priority in its overflow, and that priority, as far
 // as both are known without locks. It reads the summaries of some stripes. If all records of these stripes have
-// used more than half of their limits, it reads all summaries, so that such records are evicted only if the store
-// has no others.
+// used more than half of their limits, it reads further summaries until it finds another record, so that such records
+// are evicted only if the store has no others.
 func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 	summaries := s.overflow.summaries
 	first := int(s.overflow.hand.Add(1) % uint64(len(summaries)))
@@ -93,9 +93,9 @@ func (s *Store) refresh(i int, now int64) priority {
 	return r
 }
 
-// evictRecord evicts a stripe's record of lowest priority. It reports false if that priority is not lower than the
-// bound, below. If the priority is higher than expected, the record stays, because another stripe may now have a
-// lower one.
+// evictRecord evicts a stripe's record of lowest priority. If that priority is higher than expected, it evicts nothing
+// and reports true, because another stripe may now have a record of lower priority. Otherwise, if the priority is not
+// lower than the parameter below, it evicts nothing and reports false.
 func (s *Store) evictRecord(i int, expected, below priority, now int64) bool {
 	st := &s.stripes[i]
 	st.mu.Lock()

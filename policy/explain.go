@@ -353,7 +353,9 @@ func (r *rule) whyNotPath(w *work) string {
 	case doubtful:
 		return fmt.Sprintf("the request has no usable %s", &b.part)
 	}
-	return noPattern // the path is not known, or only shadows would deny it
+	// Rules with patterns are ignored if the path is unknown, or if it is ambiguous and only shadows would deny the
+	// request for that.
+	return noPattern
 }
 
 // explainBarred explains a request that is blocked by the rule in by.

@@ -182,9 +182,9 @@ func (r *rule) isPartial() bool { return r.rollout > 0 }
 // request without a part of the key has no subject that could be selected.
 func (r *rule) isLenient() bool { return r.shadow || r.isPartial() }
 
-// isShadowFor reports whether the rule is a shadow for the subject of a key, without its hash tag. The result is
-// the same on every instance. A rule that is enforced for a subject at one percentage is enforced for it at every
-// larger one.
+// isShadowFor reports whether the rule is a shadow for a subject. The parameter is the subject's key without a hash tag
+// or, for an automatic limit, the address of the client. The result is the same on every instance. A rule that is
+// enforced for a subject at one percentage is enforced for it at every larger one.
 func (r *rule) isShadowFor(key []byte) bool {
 	if !r.isPartial() {
 		return r.shadow

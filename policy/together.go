@@ -10,12 +10,12 @@ import (
 )
 
 // DecideTogether decides about the parts of one request: all of them are charged, or none. Charges of several parts
-// for the same count are added up. Each part gets its own decision. If one part is denied, none is charged, except
-// that rules charge a malformed part if they can count it. Allowed of the other parts then only reports what would
-// have happened. Automatic limits do not count the parts. A part with Mode [Peek] does not affect the other
-// parts: if it does not fit, only its own decision is a denial. Its decision describes the state after the charges of
-// the other parts. The result is true if all parts that do not peek are allowed. If all parts peek, it is true if all
-// parts are allowed.
+// for the same count are added up. Each part gets its own decision. If one part is denied, no part is charged, with
+// one exception: a malformed part is charged to those rules that can count it. Allowed of the other parts then only
+// reports what would have happened. Automatic limits do not count the parts. A part with Mode [Peek] does not affect
+// the other parts: if it does not fit, only its own decision is a denial. Its decision describes the state after the
+// charges of the other parts. The result is true if all parts that do not peek are allowed. If all parts peek, it is
+// true if all parts are allowed.
 //
 // If any part has an ID, a repetition is recognized for all parts together. Each limit of a key is one charge, and so
 // are each penalty and the ID. At most 1024 charges can be taken together: a request that needs more is denied, with
@@ -59,7 +59,7 @@ type together struct {
 	limits   int             // how many of the charges are for limits
 	receipts []sluice.Receipt
 	places   map[stateID]int // the index in charges of each state
-	uncut    map[int]int64   // by the index of the charge: the units of estimates that are not cut to the limit
+	uncut    map[int]int64   // by the index of the charge: the sum of reservation.uncut over the parts, in units
 	refused  bool            // a part was denied before the store was asked
 	differ   bool            // parts have different values for one key
 	waits    logWaits
@@ -89,7 +89,7 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 	case len(t.charges) == 0:
 		return
 	case len(t.charges) > maxTogether:
-		t.malformed("a number of limits that can be taken together")
+		t.malformed("a total of at most 1024 charges")
 		return
 	case t.differ:
 		t.malformed("a single value for each key of a rule with distinct")
@@ -240,7 +240,8 @@ func (t *together) addOnce() {
 	if len(asked) == 1 || t.limits == 0 || t.peeks() {
 		return
 	}
-	asked = appendAsked(asked, "", t.charges[:t.limits], 1) // no ID is empty, so this is not the text of a single request
+	// The empty ID distinguishes this text from that of a single request, whose ID is never empty.
+	asked = appendAsked(asked, "", t.charges[:t.limits], 1)
 	t.charges = append(t.charges, onceCharge(&t.parts[0].w.charges.once.keys, asked, t.charges[0].Key))
 }
 

@@ -36,6 +36,6 @@
 // be empty. A list of texts with a single entry may be written as the entry, and a fixed cost as a number. Names of
 // other files in a document are relative to the directory of the document.
 //
-// Unknown keys, duplicates and invalid values are errors, which contain the line and mostly a correction. Anchors,
-// aliases and tags are not supported, nor are several documents in a file.
+// Unknown keys, duplicates and invalid values are errors. An error contains the line and, in most cases, a
+// correction. Anchors, aliases and tags are not supported, nor are several documents in a file.
 package policyfile

@@ -34,8 +34,8 @@ type held struct {
 	passed bool // the charge is in rest, too, because the shared store has to give back units
 }
 
-// TakeWithin implements failover.Shared. Its errors have the methods NotCharged and Unreadable, which return the
-// same as the methods of the shared store's errors.
+// TakeWithin implements failover.Shared. Its errors have the methods NotCharged and Unreadable. Unreadable returns
+// indexes in charges, where the shared store's error has indexes in the charges that it got.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if !slices.ContainsFunc(charges, func(c sluice.Charge) bool { return c.Consistency == sluice.Synced }) {
 		return s.shared.TakeWithin(ctx, wait, charges, receipts)

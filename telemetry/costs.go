@@ -88,7 +88,7 @@ const CostSteps = 289
 type ruleCosts struct {
 	mu    sync.Mutex
 	unit  policy.Unit
-	total Costs // since the start, or since the rule got this unit
+	total Costs // since the start or, if the unit has changed, since the first cost in this unit
 	steps costSteps
 
 	models map[string]*uint64 // cost of each model, over the same time as total
@@ -164,7 +164,8 @@ func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
 	}
 }
 
-// CostTotals has the costs of one rule on this instance since its start, or since the rule's costs got their unit.
+// CostTotals has the costs of one rule on this instance since its start or, if the unit of the rule's costs has changed,
+// since the first response with the present unit.
 type CostTotals struct {
 	policy.Budget
 	Costs

@@ -34,7 +34,7 @@ import (
 //   - "door", "method", "path" (without the query), "host", "request_id", and "trace_id" (from the field traceparent)
 //   - "left_out": see below
 //
-// Handlers get the context of the request.
+// With each line, the handler of logger gets the context of the request, without its cancellation.
 //
 // A subject gets a line for each of its first three denials by a rule, then for the 4th, 8th, 16th and so on. The
 // attribute "left_out" is the number of denials omitted in between. After an hour without a denial, counting starts
@@ -112,8 +112,8 @@ func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
 }
 
 // eachRefusal calls f for each rule that denies the request or would deny it, with the index of its result. Indexes
-// from len(Results) on are those of Loads. If no rule denies the request, eachRefusal calls f with -1 if the request is
-// malformed, even if only rules in shadow mode would deny it for that.
+// from len(Results) on are those of Loads. If the request is malformed, and no rule denies it for another reason,
+// eachRefusal calls f with -1. This includes requests that only rules in shadow mode would deny as malformed.
 func eachRefusal(o *policy.Observation, f func(i int)) {
 	d := &o.Decision
 	if o.Request.Mode != policy.Charge || d.Repeated {
@@ -307,7 +307,8 @@ func addressIn(key string, address netip.Addr) string {
 	return ""
 }
 
-// covers reports whether the second address is in a network of at least a /16 that starts at the first address.
+// covers reports whether the second address is in a network that starts at the first address and has a prefix of 16 bits
+// or more.
 func covers(first, address netip.Addr) bool {
 	for bits := 16; bits <= 128; bits++ {
 		if network, err := address.Prefix(bits); err == nil && network.Addr() == first {

@@ -154,8 +154,8 @@ type Rule struct {
 	Near [Windows]uint64
 	// Refused is the number of subjects with denials, including subjects that would be denied if the rule were not in
 	// shadow mode. Asked is the number of subjects with requests. Both are exact up to some hundreds. Larger numbers
-	// have a standard error of 2.3 %. If several rules have hundreds of subjects on several instances, the number of a
-	// rule may be too small: it is at least the number of one instance.
+	// have a standard error of 2.3 %. If several rules have hundreds of subjects on several instances, the number of
+	// subjects of a rule may be too small, but never less than the largest number that one instance has counted.
 	Refused, Asked [Windows]uint64
 	// Refusals has the subjects with the most denials, counted as for Refused. Traffic has the subjects with the
 	// most requests.

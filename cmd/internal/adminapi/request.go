@@ -203,13 +203,13 @@ func (q *query) flag(name string) (bool, error) {
 	return v == "true", nil
 }
 
-// or returns the value of a parameter. If the query lacks the parameter, it returns the argument otherwise. An empty
-// parameter is not missing.
-func (q *query) or(name, otherwise string) string {
+// or returns the value of a parameter, or the given default if the query lacks the parameter. An empty parameter is not
+// missing.
+func (q *query) or(name, byDefault string) string {
 	if v, given := q.values[name]; given {
 		return v
 	}
-	return otherwise
+	return byDefault
 }
 
 // rule returns the parameter "rule", or "" if it is missing. An empty parameter is an error.

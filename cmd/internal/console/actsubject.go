@@ -305,7 +305,7 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 		e.Notes = append(e.Notes, "The counters of the old limit do not fit the new one, so counting starts at zero.")
 	}
 	if state.Blocked {
-		e.Warnings = append(e.Warnings, "The subject is blocked. A new limit replaces a block that is an override. A block that applies only on this instance remains until you unblock the subject.")
+		e.Warnings = append(e.Warnings, "The subject is blocked. If an override blocks it, the new limit replaces that override. If it is blocked only on this instance, the block remains until you unblock the subject.")
 	}
 	return rows
 }

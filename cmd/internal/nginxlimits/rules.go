@@ -169,8 +169,9 @@ func pathsOf(g *group, s *server) []target {
 	return g.paths[s]
 }
 
-// merged replaces a target with a later one that covers it, if moving that one up changes no result. So a regular
-// expression that comes before several prefixes becomes one target again. The targets have no methods and no hosts.
+// merged replaces a target with a later one that covers it, if moving that one up changes no result. The targets
+// have no methods and no hosts. inOrder puts a copy of a regular expression before each prefix, restricted to the paths
+// of the prefix. merged makes these copies one target again.
 func merged(all []target) []target {
 	for i := range all {
 		for j := i + 1; j < len(all); j++ {
@@ -255,9 +256,10 @@ func coversMethod(q, p string) bool {
 	return q == p || q == "" || q == http.MethodGet && p == http.MethodHead
 }
 
-// unknownPlaces describes the locations of a server that patterns cannot express, if other places get their paths and
-// differ. With in, the limit is in force in the location, but not in such a place. Otherwise, it is the other way
-// round. It returns "" without such locations.
+// unknownPlaces names the locations of a server that patterns cannot express, if the rule treats their paths like those
+// of a later place with a different result (see differsAfter). If the parameter in is true, these are locations in which
+// the limit is in force, although it is not in force in the later place; if it is false, the reverse. unknownPlaces
+// returns "" if the server has no such locations.
 func unknownPlaces(g *group, s *server, in bool) string {
 	var all []string
 	for i := range s.places {
@@ -272,8 +274,9 @@ func unknownPlaces(g *group, s *server, in bool) string {
 	return strings.Join(all, ", ")
 }
 
-// differsAfter reports whether the place with the index i differs from a place that gets its paths if patterns cannot
-// express them: from a regular expression after it, or from the prefix after those.
+// differsAfter reports whether the limit is in force in place i and not in a place that gets the paths of place i, or
+// the reverse. If patterns cannot express place i, its paths go to the regular expressions directly after it, or to the
+// prefix after these.
 func (g *group) differsAfter(s *server, i int) bool {
 	in := g.appliesAt(s, i)
 	for j := i + 1; j < len(s.places); j++ {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// versus compares the decisions of two policies about the requests of one part.
+// versus compares the decisions of two policies about the requests of one part of the clients.
 type versus struct {
 	both, only, newly int64
 	clients           map[netip.Addr]*clientTally // the clients that either policy has denied, at most mostClients
@@ -49,7 +49,7 @@ func (v *versus) note(client netip.Addr, name string, before, after bool) {
 	}
 }
 
-// merge adds the counts of another part. The parts have no client in common.
+// merge adds the counts of another part of the clients. No client is in both parts.
 func (v *versus) merge(o *versus) {
 	v.both, v.only, v.newly = v.both+o.both, v.only+o.only, v.newly+o.newly
 	if v.clients == nil {

@@ -27,8 +27,8 @@ func (s *connectionSettings) addFlags(f *pflag.FlagSet) {
 	f.Var(&s.maxPerAddress, "max-connections-per-address", "maximum connections from one address (of IPv6, from one /64) that is not a trusted proxy (default an eighth of --max-connections, at least 16)")
 	f.Var(&s.maxStreams, "max-streams", "maximum open WebSockets, event streams and gRPC streams (default half of --max-connections)")
 	f.Var(&s.maxHeader, "max-header", "maximum size of a request head")
-	f.Var(&s.headerTimeout, "header-timeout", "maximum time to receive a request head; if rules read the body, also the maximum time for the\n"+
-		"first 64 KiB of the body, and again from there to 128 KiB, from there to 256 KiB and so on")
+	f.Var(&s.headerTimeout, "header-timeout", "maximum time to receive a request head. If rules read the body, also the maximum time for its first 64 KiB;\n"+
+		"the time starts again at 64 KiB, 128 KiB, 256 KiB and so on")
 	f.Var(&s.stallTimeout, "stall-timeout", "maximum wait for a client that stops reading a response body, or stops sending a request body; for request bodies of gRPC calls, --idle-timeout applies instead")
 }
 

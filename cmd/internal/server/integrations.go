@@ -158,7 +158,11 @@ func (s *server) warnOpen(flag string, addr net.Addr) {
 	needsToken := set.tokens != "" && flag != "--spoe" // SPOE has no tokens
 	switch {
 	case !needsToken && !set.tls.VerifiesClients():
-		s.log.Warn("any client that reaches this address can use up the limits of others: bind it to 127.0.0.1 or a private network, or require authentication with --door-tokens or --door-tls-client-ca",
+		flags := "--door-tokens or --door-tls-client-ca"
+		if flag == "--spoe" {
+			flags = "--door-tls-client-ca"
+		}
+		s.log.Warn("any client that reaches this address can use up the limits of others: bind it to 127.0.0.1 or a private network, or require authentication with "+flags,
 			"door", flag, "address", addr.String())
 	case needsToken && !set.tls.Any():
 		s.log.Warn("tokens cross the network unencrypted: give --door-tls-cert and --door-tls-key", "door", flag, "address", addr.String())

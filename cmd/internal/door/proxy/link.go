@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// link is a connection of a direct to its upstream. At most one request uses a link at any time.
+// link is a connection to the upstream of its owner. At most one request uses a link at any time.
 type link struct {
 	net.Conn
 	owner *direct

@@ -150,7 +150,7 @@ func (t *Turns) confirm(turn turns.Turn, c *Charge, r *Receipt) bool {
 	return t.kept.Confirm(turn, c.Key, &c.Plan.Plan, c.Cost, &r.Receipt)
 }
 
-// retake takes the charges whose indexes are in late. For these, the admitted Take has only peeked. retake takes the
+// retake takes the charges with the indexes in late. For these, the admitted Take has only peeked. retake takes the
 // penalties of their keys with them. If a charge does not fit, or the store fails, retake undoes the other charges.
 func (t *Turns) retake(ctx context.Context, store Store, charges []Charge, receipts []Receipt, late []int) error {
 	indexes := late

@@ -54,15 +54,13 @@ func negotiateOwn(accept []string, own *policy.OwnAnswer) int {
 	}
 	types := own.Types
 	i, weight, exact := best(accept, types)
-	for own.Page(i) && exact < named && len(types) > 1 {
+	for len(types) > 0 && own.Page(i) && exact < named {
 		types = types[:len(types)-1] // HTML is last
 		i, weight, exact = best(accept, types)
 	}
 	_, builtIn, builtInExact := best(accept, offers[:])
 	switch {
 	case weight == 0, weight < builtIn:
-		return -1
-	case own.Page(i) && exact < named:
 		return -1
 	case weight == builtIn && (exact < builtInExact || exact == builtInExact && own.Page(i)):
 		return -1

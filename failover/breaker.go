@@ -103,9 +103,9 @@ func (h *shard) trip(err error) {
 	h.circuit.Open()
 }
 
-// logFailure logs a failed call to shards whose circuits are closed, at most once in warnEvery for each shard, and for
-// calls to several shards, of which any may have failed. Without this line, the log would have no error while the
-// circuits stay closed.
+// logFailure logs a failed call, with the shards that it used and that have a closed circuit. It logs at most one call in
+// warnEvery for each shard, and one for calls to several shards. Without this line, the log would have no error while
+// the circuits stay closed.
 func (s *Store) logFailure(shards []*shard, err error) {
 	gate := &s.warnings
 	if len(shards) == 1 {

@@ -145,7 +145,7 @@ func TestBudgetLockout(t *testing.T) {
 	}
 }
 
-// A hard estimate is at least the price of a request whose whole input is written to a cache.
+// A hard estimate covers a request that writes its whole input to a cache.
 func TestHardEstimateOfCacheWrites(t *testing.T) {
 	t.Parallel()
 	const text = `{"model":"claude-x","max_tokens":100}`

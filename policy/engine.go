@@ -313,7 +313,7 @@ func (o *Observation) Key(i int) string {
 }
 
 // Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and bodies are
-// folded before they are counted: "lucy" and "Lucy" are one subject, whose folded form is "lucu". (Folding makes "y" a
+// folded before they are counted: "lucy" and "Lucy" are one subject, with the folded form "lucu". (Folding makes "y" a
 // "u", because some databases treat "ü" as "u", and others as "y".) But people look for the name as it was typed.
 // [Policy.ShownSent] turns Key and Sent into readable text. A name of more than [sluice.MaxKeyPart] bytes stays folded.
 func (o *Observation) Sent(i int) string {

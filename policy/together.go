@@ -240,7 +240,7 @@ func (t *together) addOnce() {
 	if len(asked) == 1 || t.limits == 0 || t.peeks() {
 		return
 	}
-	// The empty ID distinguishes this text from that of a single request, whose ID is never empty.
+	// A single request with this charge has an ID, so the empty ID distinguishes the two texts.
 	asked = appendAsked(asked, "", t.charges[:t.limits], 1)
 	t.charges = append(t.charges, onceCharge(&t.parts[0].w.charges.once.keys, asked, t.charges[0].Key))
 }

@@ -45,8 +45,8 @@ var (
 	loadOver  = desc("load_refusals_total", "Requests above the limit of a rule with in_flight: auto, by rule, class and outcome: deny, or would_deny if the rule is in shadow mode.", "rule", "class", "outcome")
 	loadLimit = desc("load_limit", "Current limit of a rule with in_flight: auto for requests of the class normal, summed over the keys of the rule.", "rule")
 	inFlight  = desc("load_in_flight", "Requests under way that a rule with in_flight: auto counts, summed over its keys.", "rule")
-	latency   = desc("load_latency_seconds", "Typical time until the head of a response, as a rule with in_flight: auto measures it. If the rule has several keys, this is the latency of the key whose latency is the largest multiple of its base latency (see sluice_load_base_latency_seconds). 0 if unknown.", "rule")
-	base      = desc("load_base_latency_seconds", "Base latency of the key whose latency is in sluice_load_latency_seconds: the time until the head of a response while the upstream has no queue. 0 if unknown.", "rule")
+	latency   = desc("load_latency_seconds", "Typical time until the head of a response, as a rule with in_flight: auto measures it. If the rule has several keys, this is the latency of the key with the largest ratio of latency to base latency (see sluice_load_base_latency_seconds). 0 if unknown.", "rule")
+	base      = desc("load_base_latency_seconds", "Base latency of the key that sluice_load_latency_seconds shows: the time until the head of a response while the upstream has no queue. 0 if unknown.", "rule")
 	duration  = desc("decision_duration_seconds", "Time for the decision on a request, including store calls, without the wait in a queue.", "door")
 )
 

@@ -115,8 +115,8 @@ const (
 	maxModel  = 64
 )
 
-// OtherModels is the name under which all models of a rule after the first 20 are counted together, and models whose
-// names are long, not ASCII, or known only from requests.
+// OtherModels is the name for all models of a rule after the first 20, and for models with names that are long, not
+// ASCII, or known only from requests. They are counted together.
 const OtherModels = "*other"
 
 // model returns the cell of a model. A new name is added only if the parameter known is true, which means that the

@@ -111,7 +111,7 @@ func (g *Gateway) read(stderr io.Reader) {
 		g.mu.Unlock()
 		g.grown.Broadcast()
 	}()
-	lines := bufio.NewReader(stderr) // no Scanner, whose lines are at most 64 KiB long
+	lines := bufio.NewReader(stderr) // not a Scanner, because it fails on lines above 64 KiB
 	for {
 		line, err := lines.ReadString('\n')
 		if line != "" {

@@ -66,7 +66,10 @@ func (f fleet) run(t *testing.T) outcome {
 	for range f.nodes {
 		urls = append(urls, testkit.Serve(t, args...).URL)
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
+	// While the machine is late, requests wait for a connection. More than this number of connections from one address
+	// are closed by a gateway that may have few open files.
+	const connections = 32
+	transport := &http.Transport{MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	return f.watch(f.plan(), func(node int) (int64, bool) {

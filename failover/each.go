@@ -98,7 +98,7 @@ func (s *Store) askEach(ctx context.Context, calls []sluice.TakeCall) {
 	}
 	takeEachWithin(ctx, s.shared, 0, calls)
 	for i := range calls {
-		if calls[i].Err != nil {
+		if err := calls[i].Err; err != nil && !errors.Is(err, sluice.ErrUsage) {
 			calls[i].Err = errBusy
 		}
 	}

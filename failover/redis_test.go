@@ -118,7 +118,8 @@ func TestRedisUnreadable(t *testing.T) {
 // A Take with more charges than the shared store accepts is the caller's mistake, and no failure.
 func TestRedisTooManyCharges(t *testing.T) {
 	t.Parallel()
-	s := overRedis(t, redistest.Shared(t).URL(), failover.Config{Deadline: patient})
+	failed := 0
+	s := overRedis(t, redistest.Shared(t).URL(), failover.Config{Deadline: patient, OnCall: func(time.Duration, error) { failed++ }})
 	p := plan(t, "3/day", sluice.FixedWindow)
 	calls := []sluice.TakeCall{{Charges: make([]sluice.Charge, 1025), Receipts: make([]sluice.Receipt, 1025)}}
 	for i := range calls[0].Charges {
@@ -126,8 +127,8 @@ func TestRedisTooManyCharges(t *testing.T) {
 	}
 	one := s.Take(t.Context(), calls[0].Charges, calls[0].Receipts)
 	s.TakeEach(t.Context(), calls)
-	if st := s.Status(); !errors.Is(one, sluice.ErrUsage) || !errors.Is(calls[0].Err, sluice.ErrUsage) || st.Failed+st.Local > 0 {
-		t.Errorf("Take: %v, TakeEach: %v, %+v", one, calls[0].Err, st)
+	if st := s.Status(); !errors.Is(one, sluice.ErrUsage) || !errors.Is(calls[0].Err, sluice.ErrUsage) || st.Failed+st.Local > 0 || failed > 0 {
+		t.Errorf("Take: %v, TakeEach: %v, %d calls of OnCall, %+v", one, calls[0].Err, failed, st)
 	}
 }
 

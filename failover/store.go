@@ -36,14 +36,13 @@ type Config struct {
 	Logger *slog.Logger
 	// OnCall, if not nil, is called after each call to the shared store with the duration and the error of the
 	// call, on the goroutine of the caller, which waits for OnCall to return. It is not called for decisions from
-	// memory, nor for calls that their caller canceled. For a [Store.TakeEach], OnCall is called once for each of
-	// its Takes, with the duration of the whole call.
+	// memory, for calls that their caller canceled, or for errors that match [sluice.ErrUsage]. For a
+	// [Store.TakeEach], OnCall is called once for each of its Takes, with the duration of the whole call.
 	OnCall func(took time.Duration, err error)
 }
 
-// Defaults of a [Config]. A healthy Redis answers in less than a millisecond in the same region, and in 20 to 40 ms
-// from a neighboring one. A store that does not answer within 50 ms is probably unavailable and not just slow, and
-// callers can afford to wait for that long.
+// Defaults of a [Config]. A store in the same region that does not answer within 50 ms is probably unavailable and not
+// just slow, and callers can afford to wait for that long.
 const (
 	DefaultDeadline = 50 * time.Millisecond
 	DefaultMaxCalls = 1024
@@ -174,10 +173,11 @@ func (s *Store) insteadOfShared(ctx context.Context, charges []sluice.Charge, re
 func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	defer s.calls.Add(-1)
 	if s.calls.Add(1) > s.maxCalls {
-		if s.shared.TakeWithin(ctx, 0, charges, receipts) != nil {
+		err := s.shared.TakeWithin(ctx, 0, charges, receipts)
+		if err != nil && !errors.Is(err, sluice.ErrUsage) {
 			return errBusy
 		}
-		return nil
+		return err
 	}
 	began := time.Now()
 	err := s.shared.TakeWithin(ctx, s.deadline, charges, receipts)
@@ -195,7 +195,7 @@ func (s *Store) reportCall(ctx context.Context, began time.Time, err error, rece
 	switch {
 	case s.onCall == nil:
 	case err == nil && remembered(receipts):
-	case err != nil && ctx.Err() != nil:
+	case err != nil && (ctx.Err() != nil || errors.Is(err, sluice.ErrUsage)):
 	default:
 		s.onCall(time.Since(began), err)
 	}

@@ -47,7 +47,7 @@ func (s *integrationSettings) addFlags(f *pflag.FlagSet) {
 func (s *integrationSettings) any() bool { return s.check+s.grpc+s.resp+s.spoe != "" }
 
 func (s *integrationSettings) verify() error {
-	if s.tokens != "" && !s.any() {
+	if s.tokens != "" && s.check+s.grpc+s.resp == "" {
 		return errors.New("--door-tokens: no integration uses the tokens: give --check, --grpc or --resp")
 	}
 	if _, err := (&tokens.File{Path: s.tokens, NoRoles: true}).Read(); err != nil {

@@ -50,7 +50,7 @@ func checkCommand() *cobra.Command {
 			"  sluice check --policy api.yaml --times 6 -d username=alice /auth/login\n" +
 			"  sluice check --policy api.yaml --rules sqlite:rules.db /api/users\n" +
 			"  sluice check --admin-url http://127.0.0.1:9090 --from 192.0.2.7 /api/users",
-		Args:    command.Args(1, 1, "check: which request? Give one path or URL, for example /api/users; the policy is --policy FILE"),
+		Args:    command.Args(1, 1, "check: missing request: give one path or URL, for example /api/users; the policy is --policy FILE"),
 		PreRunE: command.ApplySettings,
 		RunE:    func(c *cobra.Command, args []string) error { return q.run(c, args[0]) },
 	}
@@ -118,7 +118,7 @@ func (q *checkSettings) asksGateway(f *pflag.FlagSet) (bool, error) {
 // explain decides by the policy of --policy and --rules.
 func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
 	if !q.policy.any() {
-		return nil, errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
+		return nil, errors.New("missing policy: give --policy FILE, or --policy example for the built-in one")
 	}
 	_, p, err := q.policy.read(c, command.Origin(c.Flags(), "policy"))
 	if err != nil {

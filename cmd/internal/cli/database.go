@@ -21,7 +21,7 @@ func databaseCommand(c *cobra.Command, run func(*cobra.Command, *source.Database
 	c.PreRunE = command.ApplySettings
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if url == "" {
-			return errors.New("which database? Give --rules URL, as in sqlite:rules.db or postgres://user@host/name")
+			return errors.New("missing database: give --rules URL, as in sqlite:rules.db or postgres://user@host/name")
 		}
 		db, err := source.Open(url, slog.New(slog.DiscardHandler))
 		if err != nil {

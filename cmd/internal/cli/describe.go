@@ -34,7 +34,7 @@ func describeCommand() *cobra.Command {
 		Example: "  sluice describe api.yaml > limits.md\n" +
 			"  sluice describe api.yaml --output limits.html\n" +
 			"  sluice describe --rules sqlite:rules.db",
-		Args:    command.Args(0, 1, "describe: which policy? Give one file, or - for standard input"),
+		Args:    command.Args(0, 1, "describe: missing policy: give one file, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, args []string) error {
 			to, err := destinationOf(output, pageFormats, "markdown or html, or a file that ends in .md or .html")
@@ -42,7 +42,7 @@ func describeCommand() *cobra.Command {
 				return err
 			}
 			if from.file = strings.Join(args, ""); !from.any() {
-				return errors.New("describe: which policy? Give one file, - for standard input, or --rules URL for one in a database")
+				return errors.New("describe: missing policy: give one file, - for standard input, or --rules URL for one in a database")
 			}
 			doc, p, err := from.read(c, "describe")
 			if err != nil {

@@ -33,7 +33,7 @@ func diffCommand() *cobra.Command {
 			"recording began, the output also has an approximate upper bound for the change.\n\n" +
 			"The token needs the role operator." + remote.Help,
 		Example: "  sluice diff new.yaml\n  sluice diff new.yaml --live",
-		Args:    command.Args(1, 1, "diff: which file? Give one, or - for standard input"),
+		Args:    command.Args(1, 1, "diff: missing file: give one, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE:    func(c *cobra.Command, args []string) error { return s.run(c, args[0]) },
 	}

@@ -22,7 +22,7 @@ func exportNginxCommand() *cobra.Command {
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !from.any() {
-				return errors.New("which policy? Give --policy FILE, or --rules URL for one in a database")
+				return errors.New("missing policy: give --policy FILE, or --rules URL for one in a database")
 			}
 			doc, _, err := from.read(c, command.Origin(c.Flags(), "policy"))
 			if err != nil {

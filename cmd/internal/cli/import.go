@@ -36,7 +36,7 @@ func importCommand() *cobra.Command {
 			"with --yes, it applies them in one transaction.",
 		Example: "  sluice import --rules sqlite:rules.db api.yaml\n" +
 			"  sluice import --rules sqlite:rules.db --yes api.yaml",
-		Args: command.Args(1, 1, "import: which file? Give one, or - for standard input"),
+		Args: command.Args(1, 1, "import: missing file: give one, or - for standard input"),
 	}, s.run)
 	f := c.Flags()
 	f.BoolVar(&s.yes, "yes", false, "make the changes, instead of only showing them")

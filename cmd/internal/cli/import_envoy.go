@@ -23,7 +23,7 @@ func importEnvoyCommand() *cobra.Command {
 			"Unsupported settings are reported and omitted, and the exit code is 1. To serve the configuration\n" +
 			"unchanged, use \"sluice serve --envoy-config\".",
 		Example: "  sluice import envoy config/ > policy.yaml",
-		Args:    command.Args(1, 1, "import envoy: which directory? Give the one with the configuration"),
+		Args:    command.Args(1, 1, "import envoy: missing directory: give the one with the configuration"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, args []string) error {
 			return command.Failed(convertEnvoy(c, args[0], sluice.Algorithm(algorithm)))

@@ -22,7 +22,7 @@ func importNginxCommand() *cobra.Command {
 			"standard input. Settings that a policy cannot express become comments that name the line.",
 		Example: "  sluice import nginx /etc/nginx/nginx.conf > policy.yaml\n" +
 			"  nginx -T | sluice import nginx - > policy.yaml",
-		Args:    command.Args(1, 1000, "import nginx: which files? Give nginx.conf, or - for standard input"),
+		Args:    command.Args(1, 1000, "import nginx: missing file: give nginx.conf, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, args []string) error {
 			return command.Failed(convertNginx(c, args))

@@ -24,7 +24,7 @@ func importOpenAPICommand() *cobra.Command {
 			"cannot express are listed in comments next to the rule.\n\n" +
 			"Paths that the document takes from other files are reported and omitted, and the exit code is 1.",
 		Example: "  sluice import openapi openapi.yaml > policy.yaml",
-		Args:    command.Args(1, 1, "import openapi: which document? Give one file, or - for standard input"),
+		Args:    command.Args(1, 1, "import openapi: missing document: give one file, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, args []string) error {
 			d, err := readOpenAPI(args[0], c.InOrStdin())

@@ -41,7 +41,7 @@ func recommendCommand() *cobra.Command {
 		Example: "  sluice recommend access.log.1.gz access.log\n" +
 			"  sluice recommend --output api.yaml --window 1h access.log\n" +
 			"  sluice recommend --key header:X-Api-Key --format json api.jsonl",
-		Args:    command.Args(1, 0, "recommend: which log? Give at least one file, or - for standard input"),
+		Args:    command.Args(1, 0, "recommend: missing log: give at least one file, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE:    q.run,
 	}

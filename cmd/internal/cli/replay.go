@@ -112,10 +112,10 @@ func (q *replaySettings) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if q.policy == "" {
-		return errors.New("replay: which policy? Give --policy FILE")
+		return errors.New("replay: missing policy: give --policy FILE")
 	}
 	if len(logs) == 0 {
-		return errors.New("replay: which log? Give at least one file, or - for standard input")
+		return errors.New("replay: missing log: give at least one file, or - for standard input")
 	}
 	config := replay.Config{Files: logs, Compile: policy.Compile, NewStore: newReplayStore}
 	if config.Feed, err = q.logs.options(c.InOrStdin()); err != nil {
@@ -155,7 +155,7 @@ func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error 
 		config.Against = doc
 		return err
 	case f.Changed("nodes") && (q.nodes < 2 || q.nodes > maxNodes):
-		return fmt.Errorf("--nodes: how many instances are there? Give 2 to %d", maxNodes)
+		return fmt.Errorf("--nodes: give the number of instances, 2 to %d", maxNodes)
 	}
 	config.Nodes = q.nodes
 	return nil
@@ -180,7 +180,7 @@ func reportTo(output string, args []string) (to destination, logs []string, err 
 	}
 	i := slices.IndexFunc(args, func(arg string) bool { return strings.HasSuffix(arg, ".html") })
 	if i < 0 {
-		return to, nil, errors.New("--output html: which file? Write it after html, as in --output html report.html access.log")
+		return to, nil, errors.New("--output html: missing file: write it after html, as in --output html report.html access.log")
 	}
 	to.file = args[i]
 	return to, slices.Delete(slices.Clone(args), i, i+1), nil

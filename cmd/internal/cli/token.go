@@ -89,7 +89,7 @@ func tokenListCommand() *cobra.Command {
 func tokenDeleteCommand() *cobra.Command {
 	return databaseCommand(&cobra.Command{
 		Use: "delete --rules URL NAME", Short: "Delete a token; gateways reject it within a second",
-		Args: command.Args(1, 1, "token delete: which token? Give its name"),
+		Args: command.Args(1, 1, "token delete: missing token: give its name"),
 	}, func(c *cobra.Command, db *source.Database, args []string) error {
 		_, err := db.Change(c.Context(), actor(), func(tx *source.Tx) error { return tx.DeleteToken(args[0], source.Any) })
 		return err

@@ -37,7 +37,7 @@ func validateCommand() *cobra.Command {
 			"rules list the same key parts under \"together\".\n\n" +
 			"With --openapi, each policy is also compared with an OpenAPI document. An operation without a\n" +
 			"rule is a warning, and a rule without an operation is a note.",
-		Args:    command.Args(1, 0, "validate: which file? Give at least one, or - for standard input"),
+		Args:    command.Args(1, 0, "validate: missing file: give at least one, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, files []string) error {
 			var operations *openapi.Document

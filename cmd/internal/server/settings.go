@@ -44,7 +44,7 @@ func (s *settings) addFlags(c *cobra.Command) {
 func (s *settings) complete(origin func(flag string) string) error {
 	upstreams := &s.gateway.upstreams
 	if !upstreams.any() && !s.integrations.any() {
-		return errors.New("which upstream? Give --upstream URL, or --upstream sample for the built-in API, or an integration that needs none, such as --check :8081")
+		return errors.New("missing upstream: give --upstream URL, or --upstream sample for the built-in API, or an integration that needs none, such as --check :8081")
 	}
 	if !s.rules.Any() && upstreams.isSample() {
 		s.rules.File = command.ExamplePolicy

@@ -57,7 +57,7 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case len(subject.rest) == 0 && !s.block && !s.exempt:
-		return errors.New("override set: which limit? Write one as in 5000/minute, or --block or --exempt")
+		return errors.New("override set: missing limit: write one as in 5000/minute, or --block or --exempt")
 	}
 	if err := s.expiry.check("override delete"); err != nil {
 		return err

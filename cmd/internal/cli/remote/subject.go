@@ -141,7 +141,7 @@ func (r *subjectRequest) setUnits(args []string) (err error) {
 		return err
 	}
 	if len(args) != 1 {
-		return errors.New("how many units? Write one number after the key, or an amount as in \"0.50 USD\"")
+		return errors.New("missing number of units: write one number after the key, or an amount as in \"0.50 USD\"")
 	}
 	if r.Units, err = strconv.ParseInt(text, 10, 64); err != nil || r.Units < 1 {
 		return fmt.Errorf("%.60q: write the units as a whole number, at least 1", text)

@@ -31,7 +31,7 @@ func (x syntax) parse(command string, args []string) (s subjectArgs, err error) 
 		part, value, pair := strings.Cut(arg, "=")
 		switch {
 		case x.rule && i == 0 && pair:
-			return s, fmt.Errorf("%s: which rule? Write its name before %.60q", command, arg)
+			return s, fmt.Errorf("%s: missing rule: write its name before %.60q", command, arg)
 		case x.rule && i == 0:
 			s.rule = arg
 		case !pair && x.rest:
@@ -47,7 +47,7 @@ func (x syntax) parse(command string, args []string) (s subjectArgs, err error) 
 	}
 	switch {
 	case x.rule && s.rule == "":
-		return s, fmt.Errorf("%s: which rule? Write its name, and then values of its key, as in client_ip=192.0.2.7", command)
+		return s, fmt.Errorf("%s: missing rule: write its name, and then values of its key, as in client_ip=192.0.2.7", command)
 	case !x.any && len(s.key) == 0:
 		return s, fmt.Errorf("%s: missing subject, for example api_key=k-42", command)
 	}

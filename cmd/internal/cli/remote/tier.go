@@ -39,7 +39,7 @@ func (s *tierSettings) set(c *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case len(given.rest) != 1:
-		return errors.New("subject set: which tier? Write its name after the value, as in api_key=k-42 pro")
+		return errors.New("subject set: missing tier: write its name after the value, as in api_key=k-42 pro")
 	}
 	if err := s.expiry.check("subject delete"); err != nil {
 		return err

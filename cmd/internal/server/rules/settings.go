@@ -38,7 +38,7 @@ func (s *Settings) Check(origin func(flag string) string) error {
 	case s.EnvoyConfig != "" && s.File != "":
 		return fmt.Errorf("%s: --envoy-config is already the policy: remove one of the two, or convert it to a policy with \"sluice import envoy\"", origin("policy"))
 	case !s.Any():
-		return errors.New("which policy? Give --policy FILE, --policy example for the built-in one, or --rules URL for one in a database")
+		return errors.New("missing policy: give --policy FILE, --policy example for the built-in one, or --rules URL for one in a database")
 	case s.File == command.Stdin:
 		return fmt.Errorf("%s: standard input cannot be reloaded: give a file", origin("policy"))
 	}

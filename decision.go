@@ -37,7 +37,7 @@ type Decision struct {
 	Origin Origin
 	// Locked reports that a [Penalty] is in force: the key is denied, whatever remains.
 	Locked bool
-	// Early is the part of the queue's level that drains in the time by which Delay was rounded up to whole ticks.
+	// Delay is rounded up to whole ticks. Early is how much of the queue drains in the time that the rounding added.
 	// It is a level, like Unit and Size of a [kernel.Plan], and not a time. Callers do not need it;
 	// [Limiter.LeaveQueue] reads it to compute the turn.
 	Early int64

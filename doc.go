@@ -5,9 +5,9 @@
 // no floats: limits are exact to the plan's unit of time, a microsecond for most limits (see Tick in
 // [kernel.Plan]).
 //
-// A [Store] keeps the counts. It takes any number of charges at once, all or none, so that a request denied by one
-// limit uses up none of the others. Package memory has a store for one process, and package redisstore has a store
-// for many; both give the same answers.
+// A [Store] keeps the counts. It takes several charges at once, all or none, so that a request denied by one limit uses
+// up none of the others. Package memory has a store for one process, and package redisstore has a store for many; both
+// give the same answers.
 //
 // For one limit, or a few that are charged together, use a [Limiter]:
 //

@@ -17,8 +17,9 @@ type Algorithm uint8
 const (
 	// TokenBucket lets Burst units pass at once and refills at Count per Period.
 	TokenBucket Algorithm = iota
-	// LeakyBucket is a queue of Burst units that drains at Count per Period: a unit that fits is admitted with the
-	// Delay until its turn. If a caller leaves before its turn, a later caller gets the turn: see [Turns].
+	// LeakyBucket is a queue of Burst units that drains at Count per Period: a unit that fits is admitted, and Delay in
+	// its [Decision] is the time until its turn. If a caller leaves before its turn, a later caller gets the turn: see
+	// [Turns].
 	LeakyBucket
 	// GCRA is the generic cell rate algorithm of ITU-T I.371. It is the same algorithm as TokenBucket under another
 	// name.
@@ -31,13 +32,13 @@ const (
 	// About Count units pass in a Period, or nearly twice as many if a burst at the end of one window is followed
 	// by another at the end of the next.
 	SlidingWindowCounter
-	// SlidingWindowLog records the time of each unit, in two bytes per unit, so that no Period has more than Count.
-	// It rounds times to 2^-15 of the Period, so that a unit counts for a little longer, never shorter. If Count is
-	// above 1,024, it divides the Period into 32 parts and keeps a count for each, in about 150 bytes whatever the
-	// Count. (In addition, a store has a fixed overhead for each key.) In this case, too, no Period has more than
-	// Count, but under constant demand only 32/33 of Count pass. So steady traffic at the limit loses 3 %, and a
-	// client that takes all of Count at once, exactly once a Period, is denied every second time, because units
-	// expire only after 33/32 of the Period.
+	// SlidingWindowLog records the time of each unit, in two bytes (in package memory up to four), so that no Period
+	// has more than Count. It rounds times, so that a unit counts for a little longer than the Period, by at most 2^-14
+	// of it, and never shorter. If Count is above 1,024, it divides the Period into 32 parts and keeps a count for
+	// each, in about 150 bytes whatever the Count. (In addition, a store has a fixed overhead for each key.) In this
+	// case, too, no Period has more than Count, but under constant demand only 32/33 of Count pass. So steady traffic
+	// at the limit loses 3 %, and a client that takes all of Count at once, exactly once a Period, is denied every
+	// second time, because units expire only after 33/32 of the Period.
 	SlidingWindowLog
 	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for exactly one Period. Package
 	// memory keeps 16 to 32 bytes for each microsecond in which units were taken. Package redisstore keeps at most

@@ -18,12 +18,12 @@ type Charge struct {
 	Cost int64
 	// Shadow marks a charge that never refuses its Take. If it fits, it is counted like any other.
 	Shadow bool
-	// Owe marks a charge that is committed even if it does not fit, such as the rest of the cost of a request that
-	// has passed. Its Cost is above 0. Receipt.Fits reports whether the charge fits, as for any other charge. If it
-	// does not fit, only as many units are committed as the plan's Most has room for; Most may include a debt (see
-	// [Plan.WithMost]). Receipt.Cut is the number of units that were not committed. The charge never refuses its
-	// Take, but if another charge does, it is not committed. Charges of penalties, permits and distinct values that
-	// do not fit are not committed even with Owe.
+	// Owe marks a charge that is committed even if it does not fit, such as the rest of the cost of a request that has
+	// passed. Its Cost is above 0. Receipt.Fits reports whether the charge fits, as for any other charge. If it does
+	// not fit, only as many units are committed as the plan's Most has room for; Most may include a debt (see
+	// [Plan.WithMost]). Receipt.Cut is the number of units that were not committed. The charge itself never refuses its
+	// Take. If another charge refuses the Take, nothing is committed. Charges of penalties, permits and distinct values
+	// that do not fit are not committed even with Owe.
 	Owe bool
 	// OnError decides this charge if the shared store is unavailable. Stores that cannot fail over ignore it.
 	OnError OnError

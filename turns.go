@@ -86,8 +86,9 @@ func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	}
 }
 
-// Offer reports whether t keeps a turn of the given number of units that is valid for r, the receipt of a peek at
-// the queue of c. If so, Offer changes r to the receipt of a charge with this turn.
+// Offer reports whether t keeps a turn for a charge of the given number of units in the queue of c. The parameter r is
+// the receipt of a peek at the queue. A turn that ends later than the queue of r is not offered. If t keeps a turn,
+// Offer changes r to the receipt of a charge with this turn.
 func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	return !t.kept.None() && c.Plan.Queue && units > 0 && !r.Origin.Degraded() && t.kept.Offer(c.Key, &c.Plan.Plan, units, &r.Receipt)
 }

@@ -28,9 +28,10 @@
 //
 // A policy may have other answers. Package answer describes the fields, the bodies and those answers.
 //
-// If one middleware runs behind another, the inner one appends to the lists of the outer one, so that the client sees all
-// limits. It overwrites the fields that can have only one value. A handler that sets these fields itself overrides
-// them. Wrap a reverse proxy in [Keep]; otherwise, the proxy adds the fields of its upstream.
+// If one middleware runs behind another, the inner one adds its limits to the RateLimit and RateLimit-Policy fields of
+// the outer one, so that the client sees all limits. It overwrites the fields that can have only one value. A handler
+// that sets these fields itself overrides them. Wrap a reverse proxy in [Keep]; otherwise, the proxy adds the fields of
+// its upstream.
 //
 // If the policy has cors, pages of the listed origins may read denials. For other responses, the handler decides
 // whether such a page may read them; the middleware only exposes the fields above. A handler that sets
@@ -63,8 +64,8 @@
 //     The same is true if the client leaves and the handler therefore does not answer.
 //   - If the handler returns without an answer, the status is 200, which the server then sends. So do not install this
 //     middleware with echo.WrapMiddleware alone: echo writes the errors of handlers after all of its middleware. Wrap
-//     the whole framework, or use the adapter EchoLimit in examples/frameworks, which writes errors inside the limit.
-//     The middleware logs a warning if a framework writes so late.
+//     the whole framework, or use the adapter EchoLimit in examples/frameworks, which makes echo write errors before
+//     this middleware ends. The middleware logs a warning if a framework writes so late.
 //   - If the handler takes the connection over (Hijack), the status is 101, and a cost that depends on bytes is the
 //     estimate.
 //   - If the client leaves a queue, so that no handler runs, the charges are given back, and a later request gets the
@@ -101,6 +102,6 @@
 // limit. For rules that depend on the outcome or have in_flight, handlers get a wrapper. It can flush, hijack and copy
 // files, and [net/http.ResponseController] finds the server's writer through it.
 //
-// Most calls allocate nothing. The values of the fields are parts of 1 KB chunks of memory. About a dozen responses share
-// a chunk. A program that keeps a value for long should clone it, because the value keeps its whole chunk.
+// Most calls allocate nothing. The values of the fields are parts of 1 KB chunks of memory. About a dozen responses
+// share a chunk. A program that keeps a value for long should clone it, because the value keeps its whole chunk.
 package httplimit

@@ -5,14 +5,14 @@
 // with the keys in use, up to its bound. Once the tables have a sixteenth of their largest size, new keys replace
 // states that have drained. So a Store needs no background work, and need not be closed.
 //
-// At the bound, a new key evicts another one: a key that has used about the smallest fraction of its limit. Keys
-// may count as equal if their fractions differ by less than a factor of two. Of equal keys, the one that was least
-// recently used is evicted, if the store knows which one this is. Keys that have used more than half of their limit
-// are evicted last, in the order in which they drain. So a flood of new keys, under any limits, never evicts a key
-// that is being limited, unless limited keys fill seven tenths of the memory. If they do, [Stats] counts the
-// evicted keys; with RefuseNew in [Config], new keys are refused instead. A client that sends enough new keys to
-// fill the store makes it forget keys that have used hardly anything. So if clients can invent keys, limit by
-// address as well.
+// At the bound, a new key evicts another one: a key that has used about the smallest fraction of its limit. Keys may
+// count as equal if their fractions differ by less than a factor of two. Of equal keys, the one that was least recently
+// used is evicted, if the store knows which one this is. Keys that have used more than half of their limit are evicted
+// last, in the order in which they drain. So a flood of new keys, under any limits, never evicts a key that is being
+// limited, unless limited keys fill seven tenths of the space for their kind of state (see MaxBytes in [Config]). If
+// they do, [Stats] counts the evicted keys; with RefuseNew in [Config], new keys are refused instead. A client that
+// sends enough new keys to fill the store makes it forget keys that have used hardly anything. So if clients can invent
+// keys, limit by address as well.
 //
 // A Store keeps only a hash of each key, with a random seed: 58 bits in a store of the default size. The
 // probability that any two of a million keys share a state is one in 500,000, and clients cannot find out which
@@ -67,9 +67,9 @@ var _ sluice.OneTaker = (*Store)(nil)
 type Config struct {
 	// MaxBytes bounds the memory of the store, and is at least 64 KiB. Zero means 64 MiB.
 	//
-	// Half of the memory is for buckets and windows, 16 bytes each. The other half is for all other states: for the
-	// few buckets and windows that do not fit in 16 bytes, for penalties, for permits in flight, and for logs. They
-	// take about this many bytes, with their part of the store's tables:
+	// Half of the memory is for buckets and windows, 16 bytes each. The other half is for all other states: for the few
+	// buckets and windows that do not fit in 16 bytes, for penalties, for permits in flight, and for logs. These other
+	// states take about the following numbers of bytes, including the space in the store's tables:
 	//
 	//   - up to eight permits of a key: 400, and 42 for each further permit
 	//   - a log: 150, and 2 to 4 for each unit
@@ -79,12 +79,12 @@ type Config struct {
 	// A log that outgrows this half is forgotten, and then its limit is not enforced. So for an exact log, the half
 	// needs room for 32 bytes times the Count.
 	MaxBytes int64
-	// RefuseNew makes the store refuse a new key, as if it had used up its limit, rather than evict a key that has
-	// used more than half of its limit. So a flood of keys frees no limited key, but locks out new clients while it
-	// lasts. This is right for limits against password guessing, and wrong for limits that keep a site reachable.
-	// Even then, a penalty can evict a key that has used more than half of its limit. A log of a key that is already
-	// in the store can do so when it grows, but only if the half for logs is full. New keys leave the last sixteenth
-	// of this half free for such growth.
+	// RefuseNew makes the store refuse a new key, as if it had used up its limit, rather than evict a key that has used
+	// more than half of its limit. So a flood of keys frees no limited key, but locks out new clients while it lasts.
+	// This is right for limits against password guessing, and wrong for limits that keep a site reachable. Even with
+	// RefuseNew, a penalty can evict a key that has used more than half of its limit. A log of a key that is already in
+	// the store can do so when it grows, but only if the half for logs is full. New keys leave the last sixteenth of
+	// this half free for such growth.
 	RefuseNew bool
 }
 

@@ -33,9 +33,9 @@ type Answer struct {
 // Body is a body in one media type, for clients with an Accept that prefers this type. Clients without a preference
 // get the first body that is not HTML. A client gets HTML only if its Accept names HTML.
 //
-// The text is a template with the fields of [AnswerValues]: of [html/template] if Type is text/html, else of
-// [text/template]. In JSON a value goes inside a string, or, with the function json as in {{json .Rule}}, stands as
-// a JSON value of its own. In XML it is text or a quoted attribute.
+// The text is a template for [html/template] if Type is text/html, and for [text/template] otherwise. Its data are
+// [AnswerValues]. In JSON a value goes inside a string, or, with the function json as in {{json .Rule}}, stands as a
+// JSON value of its own. In XML it is text or a quoted attribute.
 type Body struct {
 	// Type is a media type without parameters. Text types are sent with charset=utf-8.
 	Type string `json:"type,omitempty"`
@@ -89,7 +89,7 @@ type OwnAnswers struct{ byStatus map[int]*OwnAnswer }
 // Answers returns the document's answers, or nil.
 func (p *Policy) Answers() *OwnAnswers { return p.answers }
 
-// For returns the answer that replaces denials with a status, or nil.
+// For returns the answer to denials that have the given status, or nil if the policy has none.
 func (o *OwnAnswers) For(status int) *OwnAnswer {
 	if o == nil {
 		return nil

@@ -142,7 +142,9 @@ func (p *Policy) atOnce(r *rule) (most int64) {
 type Debt struct {
 	Rule  string
 	Limit sluice.Limit
-	Units int64 // how many units a key can owe, in addition to the largest limit that shares the count
+	// Units is how many units a key can owe. A key owes what it has used above the largest of the limits that share
+	// its count.
+	Units int64
 	// Largest is the largest cost that is charged, in units of Limit, or 0 if the cost has no max.
 	Largest int64
 	// AtOnce is how many requests of a key can be under way, or 0 if no rule bounds them.

@@ -34,14 +34,15 @@
 //
 // A request is refused if a rule with patterns may apply to it and its path has control characters, "%uXXXX", a space
 // at an end, characters in more bytes than UTF-8 needs, or too many readings. Not covered are servers that rewrite
-// paths by their own rules, that take a method from a field or a parameter (limit POST as well), or that drop other
-// characters at the ends of a path, as some file systems do with "login..".
+// paths by their own rules, or that drop other characters at the ends of a path, as some file systems do with
+// "login..". Nor are servers that take the method from a field or a parameter: for these, a rule for another method has
+// to match POST, too.
 //
 // Whatever the Content-Type is, Sluice looks for the fields of a body in forms, in JSON objects (fields of inner
 // objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON
 // must follow RFC 8259 to the letter. Names of fields are compared without case. If the Content-Type is
-// application/json, the fields of APIs for models and of JSON-RPC, such as "model", "method" and "params[name]", are
-// taken only from the JSON object and the query, even if strings in the object look like a form.
+// application/json, the fields that JSON-RPC and the APIs of language models define, such as "method", "params[name]"
+// and "model", are taken only from the JSON object and the query, even if strings in the object look like a form.
 //
 // A field is ambiguous
 //

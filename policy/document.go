@@ -208,16 +208,16 @@ type Rule struct {
 	// that can be guessed can be found by trying. The default is "short" for a key with a [SecretPart] (api_key,
 	// cookie:NAME, jwt:CLAIM or header:Authorization), and otherwise "whole".
 	ShowKey string `json:"show_key,omitempty"`
-	// Source is the origin of the rule, such as "file" or "database". The code that assembles the document sets it,
-	// and traces and results contain it. Files do not.
+	// Source is the origin of the rule, such as "file" or "database". The code that assembles the document sets it; a
+	// policy file cannot set it. Traces and results contain it.
 	Source string `json:"-"`
 }
 
 // Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit, Limits, InFlight,
 // Block and Exempt. A subject without an override has the limits of its tier, or else the limits of the rule; a
-// [Result] contains the source of the limit. Limits that count alike, such as buckets of the same rate or windows
-// of the same length, share their counts; a limit of another kind starts from zero. So does a sliding_window_log
-// when its count changes from at most 1,024 to more, or back.
+// [Result] contains the source of the limit. Limits that count alike, such as buckets of the same rate or windows of
+// the same length, share their counts; a limit of another kind starts from zero. So does a sliding_window_log if its
+// number of units changes from at most 1,024 to more, or back.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key maps parts of the rule's key to values. A part that is left out, or that has the value "*", stands for

@@ -283,8 +283,8 @@ func (o *Observation) Pardoned() string {
 	return o.work.pardoned()
 }
 
-// Exempting returns the name of the rule that exempts the request. It returns "" if no rule does, also for a
-// preflight that cors exempts.
+// Exempting returns the name of the rule that exempts the request. It returns "" if no rule exempts the request, even
+// if cors exempts it as a preflight.
 func (o *Observation) Exempting() string {
 	if r := o.work.matches.exempting; r != nil {
 		return r.name

@@ -107,8 +107,8 @@ type permits struct {
 	malformed bool // the request is malformed, and takes no permit
 }
 
-// charge sets the Permit of the last charge in c, if the request takes one: its Mode is Charge, it is not malformed, and
-// the integration knows when it ends.
+// charge sets the Permit of the last charge in c, if the request takes one: its Mode is Charge, it is not malformed,
+// and the integration knows when it ends.
 func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	switch last := len(c.list) - 1; {
 	case in.mode == GiveBack: // a refund cannot free a permit, because its number is unknown
@@ -218,10 +218,10 @@ func (e *Engine) placeInFlight(d Decision) string {
 	return handover.Text(permits)
 }
 
-// HoldPlace renews the permits named in place, a text that [Engine.Place] returned. They then expire after another
-// [kernel.PermitLasts]. HoldPlace reports whether the request still has all of them. Expired permits are taken
-// again, unless other requests have taken them. Call HoldPlace well before the permits expire. Permits of rules that
-// no longer count requests in flight are left out.
+// HoldPlace renews the permits of the request for which [Engine.Place] returned the text place. The permits then expire
+// after another [kernel.PermitLasts]. HoldPlace reports whether the request still has all of them. Expired permits are
+// taken again, unless other requests have taken them. Call HoldPlace well before the permits expire. Permits of rules
+// that no longer count requests in flight are left out.
 func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
 	place, turn, err := cutTurn(place)
 	if err != nil || place == "" && turn != "" {

@@ -97,7 +97,7 @@ func (d *Decision) Unsettled() bool { return d.unsettled != nil }
 // taken between charge and refund may expire earlier, by at most the time that the response took.
 //
 // Settle works even if the context has ended. If the store does not answer in time, the units of the request stay,
-// and expire like any others. A request that was allowed only by on_error is not settled.
+// and expire like any others. A decision with an Err is not settled.
 func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	if d.unsettled == nil {
 		return

@@ -42,11 +42,11 @@
 // of these cases is an error:
 //
 //   - The server has lost its counts.
-//   - Another process did not publish a refund, because more than ten times its units were free afterwards: the key
-//     was probably not being denied.
-//   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at once
-//     and then at growing intervals of up to 45 seconds; or the user lacks the permissions (see [Store.Dangers]); or a
-//     proxy in front of the server does not support subscriptions.
+//   - Another process did not publish a refund, because more than ten times the refunded units were free afterwards:
+//     the key was probably not being denied.
+//   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at
+//     once and then at growing intervals of up to 45 seconds; or the user lacks the permissions (see [Store.Dangers]);
+//     or a proxy in front of the server does not support subscriptions.
 //   - More than 4096 states are published in a second.
 //
 // # Keys

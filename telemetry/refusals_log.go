@@ -24,8 +24,8 @@ import (
 //   - "rule"
 //   - "limit", and "limit_name" if the rule has several limits
 //   - "from": see [policy.Result]
-//   - "because", which is "limit", "reserved" (by the estimates of requests in flight), "penalty", "block", "store" (the
-//     store is unavailable and on_error is deny), "overload" (the rule has "in_flight: auto"), or "malformed"
+//   - "because", which is "limit", "reserved" (by the estimates of requests in flight), "penalty", "block", "store"
+//     (the store is unavailable and on_error is deny), "overload" (the rule has "in_flight: auto"), or "malformed"
 //   - "missing": why a request is "malformed"; such a line has no rule
 //   - "class": the class of the request, only with "overload"
 //   - "subject", in the form that the rule's show_key allows
@@ -36,7 +36,7 @@ import (
 //
 // With each line, the handler of logger gets the context of the request, without its cancellation.
 //
-// A subject gets a line for each of its first three denials by a rule, then for the 4th, 8th, 16th and so on. The
+// A subject gets a line for each of its first four denials by a rule, then for the 8th, 16th, 32nd and so on. The
 // attribute "left_out" is the number of denials omitted in between. After an hour without a denial, counting starts
 // again. On average, at most 5 lines a second are written, and at most 200 at once; for one rule, at most 2 a second
 // and 50 at once. This bound does not depend on the number of subjects that an attacker has. Denials omitted because of
@@ -307,8 +307,8 @@ func addressIn(key string, address netip.Addr) string {
 	return ""
 }
 
-// covers reports whether the second address is in a network that starts at the first address and has a prefix of 16 bits
-// or more.
+// covers reports whether the second address is in a network that starts at the first address and has a prefix of 16
+// bits or more.
 func covers(first, address netip.Addr) bool {
 	for bits := 16; bits <= 128; bits++ {
 		if network, err := address.Prefix(bits); err == nil && network.Addr() == first {

@@ -22,7 +22,7 @@ type Settings struct {
 func (s *Settings) AddFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.Var(&s.Level, "log-level", "debug, info, warn or error")
-	f.BoolVar(&s.Refusals, "log-refusals", true, "log denied requests at level info, sampled per subject: the first three, then the 4th, 8th, 16th and so on")
+	f.BoolVar(&s.Refusals, "log-refusals", true, "log denied requests at level info, sampled per subject: the first four, then the 8th, 16th, 32nd and so on")
 	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(
 		[]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))

@@ -37,9 +37,10 @@ func ParseConsistency(name string) (Consistency, error) {
 func (c Consistency) String() string { return consistencyNames[min(c, Synced)] }
 
 // Leasable returns nil if a process may count by the plan without a call to the shared store for each charge, as
-// [Leased] and [Synced] do. Such plans are token buckets, GCRA, and windows of a fixed length. For any other plan,
-// Leasable returns an error with the reason and, for limits by rate, with the algorithms to use instead. Charges of
-// these other plans are counted as [Strict], whatever their Consistency.
+// [Leased] and [Synced] do. These are the plans of a [TokenBucket], of [GCRA], and of a [FixedWindow] or a
+// [SlidingWindowCounter] whose Period is no calendar month. For any other plan, Leasable returns an error with the
+// reason and, for limits by rate, with the algorithms to use instead. Charges of these other plans are counted as
+// [Strict], whatever their Consistency.
 func (p *Plan) Leasable() error {
 	const use = "use token_bucket, gcra, fixed_window or sliding_window_counter"
 	switch {

@@ -38,7 +38,7 @@ type Decision struct {
 	// Locked reports that a [Penalty] is in force: the key is denied, whatever remains.
 	Locked bool
 	// Delay is rounded up to whole ticks. Early is how much of the queue drains in the time that the rounding added.
-	// It is a level, like Unit and Size of a [kernel.Plan], and not a time. Callers do not need it;
+	// It is an amount in the unit of Unit and Size of a [kernel.Plan], and not a time. Callers do not need it;
 	// [Limiter.LeaveQueue] reads it to compute the turn.
 	Early int64
 }

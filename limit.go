@@ -27,10 +27,10 @@ const (
 	// FixedWindow counts in windows aligned to the Unix epoch, or in months of the calendar. Up to twice Count can
 	// pass around the end of a window.
 	FixedWindow
-	// SlidingWindowCounter adds to the current window's count a fraction of the previous one's: the fraction of the
-	// previous window that lies within the last Period. This assumes that the previous window was used evenly.
-	// About Count units pass in a Period, or nearly twice as many if a burst at the end of one window is followed
-	// by another at the end of the next.
+	// SlidingWindowCounter adds a fraction of the previous window's count to the count of the current window. The
+	// fraction is the part of the previous window that lies within the last Period. This assumes that the previous
+	// window was used evenly. About Count units pass in a Period, or nearly twice as many if a burst at the end of one
+	// window is followed by another at the end of the next.
 	SlidingWindowCounter
 	// SlidingWindowLog records the time of each unit, in two bytes (in package memory up to four), so that no Period
 	// has more than Count. It rounds times, so that a unit counts for a little longer than the Period, by at most 2^-14

@@ -22,7 +22,7 @@ func (all observers) call(ctx context.Context, key string, cost int64, d Decisio
 
 // Observe registers f to be called with the decision of each Take, including those that Wait makes, on the
 // goroutine of the caller, which waits for f to return. Peek, Refund, Reset and Owe are not observed, nor are calls
-// with a cost below 1. Limiters that With returns have the same observers. Call Observe before the first use.
+// with a cost below 1. Limiters made by [Limiter.With] have the same observers. Call Observe before the first use.
 func (l *Limiter) Observe(f func(context.Context, Observation)) {
 	l.observers = append(l.observers, f)
 }

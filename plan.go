@@ -8,9 +8,9 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Plan is a [Limit], a [Penalty] or a number of permits, compiled to integers. Stores count by its [kernel.Plan].
-// Plans are made by [NewPlan], [Penalty.Plan], [NewInFlight], [NewDistinct] and [NewOnce], never change after that,
-// and may be shared.
+// Plan is a [Limit], a [Penalty], or a number of permits or of distinct values, compiled to integers. Stores count by
+// its [kernel.Plan]. Plans are made by [NewPlan], [Penalty.Plan], [NewInFlight], [NewDistinct], [NewOnce] and
+// [Plan.WithMost], never change after that, and may be shared.
 type Plan struct {
 	kernel.Plan
 	Limit   Limit   // with the default Burst, or the Period of a month, filled in
@@ -59,12 +59,12 @@ func NewDistinct(l Limit) (*Plan, error) {
 	return &Plan{Plan: p, Limit: l}, nil
 }
 
-// NewOnce returns a plan that charges a repeated request only once. To use it, add a charge of this plan to the
-// Take: its Cost is 1, its Key identifies the request, and it stands before the charges of penalties. The plan has
-// room for one unit within the given time. If the charge does not fit, the Take is a repeat: an earlier Take with
-// the same Key has committed its charges. A repeat changes nothing, and is not an offence (see [Offends]). If a
-// memory store is full, it evicts such a charge like the count of a limit that is hardly used. While a shared store
-// is unavailable, only the instance that allowed a request recognizes a repeat of it, and only if the charge has the
+// NewOnce returns a plan that charges a repeated request only once. To use it, add a charge of this plan to the Take:
+// its Cost is 1, its Key identifies the request, and it stands before the charges of penalties. The plan has room for
+// one unit within the given time. If the charge does not fit, the Take is a repeat: an earlier Take with the same Key
+// has committed its charges. A repeat changes nothing, and is not an offence (see [Offends]). A full memory store
+// evicts such a charge among the first, as it does counts of limits that are hardly used. While a shared store is
+// unavailable, only the instance that allowed a request recognizes a repeat of it, and only if the charge has the
 // OnError [Local].
 func NewOnce(within time.Duration) (*Plan, error) {
 	p, err := NewPlan(Limit{Count: 1, Period: within})

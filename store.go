@@ -20,10 +20,10 @@ type Charge struct {
 	Shadow bool
 	// Owe marks a charge that is committed even if it does not fit, such as the rest of the cost of a request that has
 	// passed. Its Cost is above 0. Receipt.Fits reports whether the charge fits, as for any other charge. If it does
-	// not fit, only as many units are committed as the plan's Most has room for; Most may include a debt (see
-	// [Plan.WithMost]). Receipt.Cut is the number of units that were not committed. The charge itself never refuses its
-	// Take. If another charge refuses the Take, nothing is committed. Charges of penalties, permits and distinct values
-	// that do not fit are not committed even with Owe.
+	// not fit, units are committed only up to the plan's field Most. That can be more than the limit; the difference is
+	// the largest debt of a key (see [Plan.WithMost]). Receipt.Cut is the number of units that were not committed. The
+	// charge itself never refuses its Take. If another charge refuses the Take, nothing is committed. Charges of
+	// penalties, permits and distinct values that do not fit are not committed even with Owe.
 	Owe bool
 	// OnError decides this charge if the shared store is unavailable. Stores that cannot fail over ignore it.
 	OnError OnError

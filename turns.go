@@ -58,15 +58,16 @@ func (t *Turns) pickAll(charges []Charge) (all []picked) {
 	return all
 }
 
-// Take does what the store's Take does, but first gives charges of queues the turns that callers have given up, the
-// earliest turn first. For these charges, the store only peeks, and their receipts have the turns.
+// Take does what the store's Take does. But first, if callers have given up turns, it assigns these turns to the
+// charges of their queues, the earliest turn first. For these charges, the store only peeks, and their receipts have
+// the turns.
 func (t *Turns) Take(ctx context.Context, store Store, charges []Charge, receipts []Receipt) error {
 	all := t.pickAll(charges)
 	return t.settle(ctx, store, charges, receipts, all, store.Take(ctx, charges, receipts))
 }
 
-// TakeEach does for each call what [Turns.Take] does, with one [TakeEach] of the store. A turn that a denied call has
-// picked is free again only after the whole list.
+// TakeEach does for each call what [Turns.Take] does, with one [TakeEach] of the store. If a call is denied although a
+// turn was assigned to it, the turn is free again only after the whole list.
 func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	var all [][]picked
 	if !t.kept.None() {
@@ -87,8 +88,8 @@ func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 }
 
 // Offer reports whether t keeps a turn for a charge of the given number of units in the queue of c. The parameter r is
-// the receipt of a peek at the queue. A turn that ends later than the queue of r is not offered. If t keeps a turn,
-// Offer changes r to the receipt of a charge with this turn.
+// the receipt of a peek at the queue. A turn is not offered if it lies after the end of the queue that r reports. If t
+// offers a turn, Offer changes r to the receipt of a charge with this turn.
 func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	return !t.kept.None() && c.Plan.Queue && units > 0 && !r.Origin.Degraded() && t.kept.Offer(c.Key, &c.Plan.Plan, units, &r.Receipt)
 }

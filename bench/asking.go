@@ -198,7 +198,7 @@ func redisWorks() []work {
 			work{fmt.Sprintf("Redis: %d callers, 10,000 keys", callers), "Token buckets of 5,000 a day, so that nothing expires; all requests are admitted", redisDeciders, asking(callers, 10_000, roomy, 24*time.Hour, 0, 0), cols},
 			work{fmt.Sprintf("Redis: %d callers, one hot key", callers), "A token bucket of 50 million a day; all requests are admitted", each, asking(callers, 1, hot, 24*time.Hour, 0, 0), cols})
 	}
-	attacked := slices.DeleteFunc(slices.Clone(redisDeciders), func(c contender) bool { return c.name == "throttled" })
+	attacked := slices.DeleteFunc(slices.Clone(redisDeciders), func(c contender) bool { return c.name == "throttled/throttled" })
 	return append(works, work{"Redis: 64 callers, an attacker's key", "A token bucket of 10 a second; nearly all requests are denied. Calls are the scripts, or `INCR`s, that the server has run per decision",
 		attacked, asking(64, 1, 10, time.Second, 0.9, 1), append(slices.Clone(cols), "calls", "refused")})
 }

@@ -14,7 +14,7 @@ func keySizeWorks() []work {
 		{"Redis: what a bucket takes", "`MEMORY USAGE` of the key of a token bucket of 100 a minute that is used up", []contender{
 			{"sluice/redisstore", ours, fill(asked(sluiceRedis))},
 			{"redis_rate", rival, fill(asked(redisRate))},
-			{"throttled", rival, fill(asked(throttledRedis))},
+			{"throttled/throttled", rival, fill(asked(throttledRedis))},
 		}, keySize, []string{"bytes"}},
 		{"Redis: what a log takes", "`MEMORY USAGE` of the key of a sliding log of 100 a minute that is full", []contender{
 			{"sluice/redisstore", ours, fill(asked(sluiceLog))},

@@ -34,7 +34,7 @@ var deciders = []contender{
 	{"sluice.Limiter", ours, inMemory(sluiceLimiter)},
 	{"x/time/rate, sharded", rival, inMemory(xtime)},
 	{"sethvargo/go-limiter", rival, inMemory(sethvargo)},
-	{"throttled", rival, inMemory(throttle)},
+	{"throttled/throttled", rival, inMemory(throttle)},
 	{"ulule/limiter", rival, inMemory(ululeMemory)},
 	{"go-chi/httprate", rival, inMemory(chi)},
 	{"didip/tollbooth", rival, inMemory(tollboothKeys)},

@@ -39,7 +39,7 @@ var doors = []contender{
 	{onePolicy, ours, sluicePolicy("")},
 	{onePolicy + ", three fields", other, sluicePolicy("fields: x-ratelimit\n")},
 	{"sethvargo/go-limiter", rival, inFront(sethvargoDoor)},
-	{"throttled", rival, inFront(throttledDoor)},
+	{"throttled/throttled", rival, inFront(throttledDoor)},
 	{"ulule/limiter", rival, inFront(ululeDoor)},
 	{"go-chi/httprate", rival, inFront(chiDoor)},
 	{"didip/tollbooth", rival, inFront(tollboothDoor)},

@@ -23,7 +23,7 @@ var redisDeciders = []contender{
 	{"sluice/redisstore", ours, overRedis(sluiceRedis)},
 	{"redis_rate", rival, overRedis(redisRate)},
 	{"ulule/limiter", rival, overRedis(ululeRedis)},
-	{"throttled", rival, overRedis(throttledRedis)},
+	{"throttled/throttled", rival, overRedis(throttledRedis)},
 }
 
 func goRedis(addr string) *redis.Client { return redis.NewClient(&redis.Options{Addr: addr}) }

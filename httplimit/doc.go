@@ -48,7 +48,7 @@
 // # Bodies
 //
 // If a rule counts by a field of the body, the body is read before the decision; the handler still receives all of it.
-// The time for this is bounded by the server's ReadTimeout or, if it has none, by [Config] BodyTimeout.
+// The time for this is bounded by the server's ReadTimeout or, if it has none, by BodyTimeout in [Config].
 //
 // Before a denial is sent, the server reads the rest of the body for at most half a second.
 //

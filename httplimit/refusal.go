@@ -8,9 +8,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Refusal writes the answer to a denied request. The limit fields, Retry-After and Cache-Control are already set,
-// and may be changed; the function sets Content-Type. It need not write a body. It need not call WriteHeader
-// either, except to change the status, which is 429, 503, 403, 413 or 400: see the package's documentation.
+// Refusal writes the answer to a denied request. The limit fields, Retry-After and Cache-Control are already set, and
+// may be changed; the function sets Content-Type. It need not write a body. It need not call WriteHeader either, except
+// to change the status, which is 429, 503, 403, 413 or 400 (see the package's documentation), or 529 in place of 503
+// for a rule with "answer: llm" in Anthropic's form.
 //
 // The setting "answers" of a policy has no effect on answers of a Refusal.
 //
@@ -45,9 +46,9 @@ func (c Config) Answerer() *Answerer {
 	}
 }
 
-// Answer sets the response fields for d, the result of [policy.Engine.Decide] or [answer.Take]. It reports whether
-// the request may pass. If not, Answer has written the response. Answer does not wait for a Delay; call
-// [answer.Settle] for that.
+// Answer sets the response fields for d, the result of [policy.Engine.Decide] or [answer.Take]. It reports whether the
+// request may pass. If not, Answer has written the response. Answer does not wait for the Delay of a queue: call
+// [answer.Settle] first, which waits for the turn.
 func (a *Answerer) Answer(w http.ResponseWriter, r *http.Request, d policy.Decision) (pass bool) {
 	var reply answer.Answer
 	a.outage.Note(&d)

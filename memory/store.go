@@ -45,7 +45,7 @@ const (
 )
 
 // Store is a [sluice.Store] in memory. It is safe for concurrent use, has no goroutines
-// and need not be closed. Make one with [New] or [NewSize].
+// and need not be closed. Make one with [New], [NewSize] or [Config.New].
 type Store struct {
 	base time.Time // when the store was made
 	wall int64     // base in microseconds since the epoch

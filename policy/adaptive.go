@@ -14,7 +14,8 @@ import (
 // classNames are the names of the classes of requests, indexed by class.
 var classNames = []string{adaptive.Sheddable: "sheddable", adaptive.Normal: "normal", adaptive.Critical: "critical"}
 
-// ClassNames returns the names of the classes of requests. The first is denied first.
+// ClassNames returns the names that Class of a [Rule] can have. In an overload, requests of the class that comes first
+// are denied first.
 func ClassNames() []string { return classNames[adaptive.Sheddable:] }
 
 // maxInFlight is the largest limit of requests under way.
@@ -205,9 +206,9 @@ func (o *Observation) LoadShown(i int) string {
 }
 
 // Answered reports to the automatic limits of an allowed request that the head of the response has arrived, and
-// releases their permits. sent is the time at which the request was sent to the upstream or the handler. status is
-// the status of the response, or 0 if the client left before the head. Permits are held only until the head, because
-// an overload lengthens the time until the head. A long stream holds none after its head. Further calls for the
+// releases their permits. sent is the time at which the request was sent to the upstream or the handler. status is the
+// status of the response, or 0 if the client left before the head. An overload lengthens the time until the head of a
+// response, so permits are held only for that time. A long stream holds none after its head. Further calls for the
 // request do nothing.
 func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	o := adaptive.OK

@@ -315,10 +315,11 @@ func (s *shares) time(t time.Time) int64 {
 	return s.wall + since.Microseconds()
 }
 
-// Demand returns the demand of the tenants of shared limits on this engine in the last window (see [Share]), or nil
-// without demand. Pass it to [Engine.ReceiveDemand] of the other engines over the same store, about four times a
-// second. The result lists the 1000 tenants with the highest demand, by hashes of their keys, and the sum of all other
-// tenants of each limit. It takes about 12 bytes for each tenant and each sum, and 10 bytes for each limit.
+// Demand returns how much the tenants of each shared limit (see [Share]) requested from this engine in the last window,
+// or nil if they requested nothing. Pass the result to [Engine.ReceiveDemand] of the other engines over the same store,
+// about four times a second. The result lists the 1000 tenants with the highest demand, by hashes of their keys, and
+// the sum of all other tenants of each limit. It takes about 12 bytes for each tenant and each sum, and 10 bytes for
+// each limit.
 func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }

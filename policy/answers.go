@@ -34,8 +34,8 @@ type Answer struct {
 // get the first body that is not HTML. A client gets HTML only if its Accept names HTML.
 //
 // The text is a template for [html/template] if Type is text/html, and for [text/template] otherwise. Its data are
-// [AnswerValues]. In JSON a value goes inside a string, or, with the function json as in {{json .Rule}}, stands as a
-// JSON value of its own. In XML it is text or a quoted attribute.
+// [AnswerValues]. In a JSON template, write a value between the quotes of a string, as in "{{.Rule}}", or write {{json
+// .Rule}}, which produces a complete JSON value. In XML, a value can be text or a quoted attribute.
 type Body struct {
 	// Type is a media type without parameters. Text types are sent with charset=utf-8.
 	Type string `json:"type,omitempty"`
@@ -45,8 +45,8 @@ type Body struct {
 	Text string `json:"body,omitempty"` // the text and its output have at most 64 KiB each
 }
 
-// AnswerValues are the values that a template of a [Body] can use. They are safe to send: clients receive all of
-// them in any case, and none contains text from a request. Values that a denial lacks are zero.
+// AnswerValues are the values that a template of a [Body] can use. They are safe to send: the built-in answers contain
+// most of them, and none contains text from a request. Values that a denial lacks are zero.
 type AnswerValues struct {
 	// Type, Title, Status, Detail, ViolatedPolicies and Error are members of the built-in problem (RFC 9457). So is
 	// RetryAfter, the number of seconds until the request fits, or zero if it never does. Status is the status that

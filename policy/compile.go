@@ -22,8 +22,9 @@ const maxKeyParts = 8
 // subjects, so do not change them afterwards. The error is an [Errors] that lists the problems.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 
-// CompileAt is Compile for a document that comes from a file. The function where returns the file and line of a
-// field, by the path of the field (see [Problem]). Problems and warnings contain them. where may be nil.
+// CompileAt is Compile for a document that comes from a file. To get the file and line of a field, it calls the
+// function where, unless it is nil, with the path of the field (see [Problem]). Problems and warnings contain the file
+// and the line.
 func CompileAt(doc Document, where func(path string) (file string, line int)) (*Policy, error) {
 	c := newCompiler(where)
 	p := c.compile(&doc)

@@ -14,7 +14,7 @@ import (
 type Decision struct {
 	// Allowed reports that the request may pass, after Delay.
 	Allowed bool
-	// Exempt reports that a rule exempts the request, or that it is a preflight, which cors exempts. Nothing was
+	// Exempt reports that a rule exempts the request, or that cors exempts it as a preflight. Nothing was
 	// counted, and Results is empty.
 	Exempt bool
 	// Degraded reports that the shared store did not answer for at least one limit, and that on_error of its rule
@@ -32,8 +32,8 @@ type Decision struct {
 	// or [Subject.Block] blocks the subject. RetryAfter is how long the block lasts, or [sluice.Never] if it has no
 	// end. Nothing was counted, and the state of the limits is unknown.
 	Blocked string
-	// Overloaded is the name of the rule with an automatic limit of requests under way that denies the request,
-	// because the upstream is overloaded. Nothing was counted.
+	// Overloaded is the name of the rule that denies the request because the upstream is overloaded. Such a rule has an
+	// automatic limit of requests under way: see [Load]. Nothing was counted.
 	Overloaded string
 	// Repeated reports that a request with this ID and these charges was allowed before, within [RepeatedWithin].
 	// It is allowed again, and nothing was charged, unless it needs another turn in a queue. It is denied only if
@@ -128,13 +128,13 @@ type Result struct {
 	// [LimitNames]. Otherwise it is empty, and clients see Rule.
 	Name string
 	Plan *sluice.Plan // nil for a block
-	// From is the origin of the limit: "rule", "tier:pro", or "override", which may also be a block; "block" for a
-	// rule with "block" or a subject of [Subject.Block]; or "caller" for a limit that the caller supplies: see
-	// [Engine.Adhoc].
+	// From is the origin of the limit: "rule", "tier:pro", "override", or "caller" for a limit that the caller supplies
+	// (see [Engine.Adhoc]). For a block it is "override", or "block" if the rule has "block" or [Subject.Block] blocks
+	// the subject.
 	From   string
 	Source string // the source of that rule or override: see [Rule]
 	Cost   int64
-	Owed   int64 // the debt of the key; set only in results of a [Subject] and of previews
+	Owed   int64 // the debt of the key; set only in results of a [Subject] and of requests with Mode [Peek]
 	Unit   Unit  // the unit of the rule's cost
 	Shadow bool  // the limit counts and reports, but does not deny: the rule is a shadow, or its Enforce leaves this subject out
 	// Marks reports that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a

@@ -2,7 +2,7 @@
 // and works with any [sluice.Store].
 //
 // A [Policy] is a compiled [Document], and an [Engine] applies it and counts in a store. Every rule that matches a
-// request applies. Either all of these rules charge the request or none does, so a request that one rule denies uses
+// request applies. Either all of these rules charge the request or none does, so a request that one limit denies uses
 // up nothing of the others.
 //
 //	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{
@@ -22,7 +22,8 @@
 //
 // Paths are read in all of these ways:
 //
-//   - with "%XX" unescaped once in each segment, or once or twice before the path is split into segments
+//   - with "%XX" unescaped: once or twice before the path is split into segments, or once in each segment after the
+//     split
 //   - with "." and ".." resolved, at any of these stages, or left alone
 //   - with empty segments dropped
 //   - with "\" for "/"
@@ -35,8 +36,8 @@
 // A request is refused if a rule with patterns may apply to it and its path has control characters, "%uXXXX", a space
 // at an end, characters in more bytes than UTF-8 needs, or too many readings. Not covered are servers that rewrite
 // paths by their own rules, or that drop other characters at the ends of a path, as some file systems do with
-// "login..". Nor are servers that take the method from a field or a parameter: for these, a rule for another method has
-// to match POST, too.
+// "login..". Nor are servers that take the method from a field or a parameter of a POST: for these, a rule for PUT or
+// DELETE has to match POST, too.
 //
 // Whatever the Content-Type is, Sluice looks for the fields of a body in forms, in JSON objects (fields of inner
 // objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON

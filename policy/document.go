@@ -170,10 +170,11 @@ type Rule struct {
 	Count Count `json:"count,omitzero"`
 	// Penalty locks out a key that exceeds a limit of the rule: see [Penalty].
 	Penalty Penalty `json:"penalty,omitzero"`
-	// OnError is what happens while the store does not answer: "allow", "deny", or "local" for a local allowance of
-	// the limit, if the store has a fallback. The default is "allow". It is "deny" if Match or Hosts contain a word
-	// for a login, a password or a payment, as in "POST /auth/sign-in" or "/v1/payments", and the rule is not a
-	// shadow, because no client should guess passwords or pay without a limit.
+	// OnError is what happens while the store does not answer: "allow", "deny", or "local". With "local", this process
+	// counts by itself, up to its fraction of the limit, if the store has a fallback (see package failover). The
+	// default is "allow". It is "deny" if Match or Hosts contain a word for a login, a password or a payment, as in
+	// "POST /auth/sign-in" or "/v1/payments", and the rule is not a shadow, because no client should guess passwords or
+	// pay without a limit.
 	OnError string `json:"on_error,omitempty"`
 	// Consistency is how exactly the rule is counted across the instances that share a store. "strict", the
 	// default, asks the store for each request. "leased" reserves units in advance and spends them without asking
@@ -194,8 +195,8 @@ type Rule struct {
 	Over string `json:"over,omitempty"`
 	// Shadow makes the rule count and report, but never deny.
 	Shadow bool `json:"shadow,omitempty"`
-	// Enforce is the rollout percentage: for that percentage of its subjects, such as "10%", with up to two decimals,
-	// the rule denies requests; for all others it is a shadow. A hash of the rule's name and of the key selects the
+	// Enforce is the rollout percentage, such as "10%", with up to two decimals. The rule denies requests of this
+	// percentage of its subjects; for all others it is a shadow. A hash of the rule's name and of the key selects the
 	// subjects, so that a subject is always in or always out, on every instance, and a subject that is in at 10 % is
 	// also in at 20 %. A client that can choose its key can choose to be out. Empty means all subjects. A rule with
 	// Enforce never refuses a request as malformed.

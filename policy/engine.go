@@ -295,8 +295,8 @@ func (o *Observation) Exempting() string {
 // Client returns the address of the client, found by the trusted proxies of the policy by which the engine decided.
 func (o *Observation) Client() netip.Addr { return o.work.policy.client(o.Request) }
 
-// Shown returns the key of result i as it is shown to people, with the names as the request spelled them: whole,
-// shortened or hashed by the ShowKey of the rule.
+// Shown returns the key of result i in the form for people: whole, shortened or hashed, as the ShowKey of the rule
+// requires. Names are spelled as in the request.
 func (o *Observation) Shown(i int) string { return o.Policy().ShownSent(o.Key(i), o.Sent(i)) }
 
 // Key returns the key of result i: the key under which the store counts, or would count if the subject were not

@@ -14,11 +14,11 @@ import (
 // Estimate is the cost that is charged before the response. It is a number, or, for a cost in tokens, in USD or by
 // response_json, an estimate from the request. In JSON and YAML it is a number or an object.
 //
-// An estimate from the request is one token for each Bytes bytes of the body, plus the tokens of the output. For these
-// it uses the maximum that the request sets, but at most Output. If the request sets no maximum, the estimate uses
-// Output. If Output is zero, it uses the field Most in the [Price] of the model, or 2000 if the model has none. An
-// estimate above a limit is cut to the limit. A maximum that the request itself sets is not cut: if it is above the
-// limit, the request never fits.
+// An estimate from the request is one token for each Bytes bytes of the body, plus the tokens of the output. If the
+// request sets a maximum for the output, the estimate uses this maximum, but at most Output unless Output is zero. If
+// the request sets none, the estimate uses Output; if Output is zero, too, the field Most in the [Price] of the model;
+// and without a Most, 2000. An estimate above a limit is cut to the limit. A maximum that the request itself sets is
+// not cut: if it is above the limit, the request never fits.
 type Estimate struct {
 	Units int64 `json:"-"`
 	// Bytes is how many bytes of the body are estimated as one token: 3 if zero, which suits text. 1 gives the

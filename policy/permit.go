@@ -218,10 +218,10 @@ func (e *Engine) placeInFlight(d Decision) string {
 	return handover.Text(permits)
 }
 
-// HoldPlace renews the permits of the request for which [Engine.Place] returned the text place. The permits then expire
-// after another [kernel.PermitLasts]. HoldPlace reports whether the request still has all of them. Expired permits are
-// taken again, unless other requests have taken them. Call HoldPlace well before the permits expire. Permits of rules
-// that no longer count requests in flight are left out.
+// HoldPlace renews the permits of a request. The parameter place is the text that [Engine.Place] returned. After the
+// renewal, the permits expire after another [kernel.PermitLasts]. HoldPlace reports whether the request still has all
+// of them. Expired permits are taken again, unless other requests have taken them. Call HoldPlace well before the
+// permits expire. Permits of rules that no longer count requests in flight are left out.
 func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
 	place, turn, err := cutTurn(place)
 	if err != nil || place == "" && turn != "" {
@@ -234,8 +234,8 @@ func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err er
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !r.Fits }), nil
 }
 
-// ReleasePlace ends the request for which [Engine.Place] returned the text place: see [Engine.Release]. If this
-// engine gave the request a turn that has yet to come, ReleasePlace gives the turn up: see [Engine.LeaveQueue].
+// ReleasePlace ends a request, like [Engine.Release]. The parameter place is the text that [Engine.Place] returned. If
+// this engine gave the request a turn that has yet to come, ReleasePlace gives the turn up: see [Engine.LeaveQueue].
 func (e *Engine) ReleasePlace(ctx context.Context, place string) error {
 	place, turn, err := cutTurn(place)
 	if err != nil {

@@ -21,18 +21,18 @@ const (
 	Present   = parts.Present   // the request has the part, with the value
 	Garbled   = parts.Garbled   // servers may read the part in several ways
 	BrokenOff = parts.BrokenOff // Garbled, because the body broke off
-	Faulty    = parts.Faulty    // rules cannot use the body; the value names what the request lacks, such as "an uncompressed body"
+	Faulty    = parts.Faulty    // rules cannot use the body; Value says what they need, such as "an uncompressed body"
 	Unread    = parts.Unread    // no rule has read it
 )
 
-// RequestPart is a part that the rules of a policy read from requests.
+// RequestPart is a part that the rules or the tiers of a policy read from requests.
 type RequestPart struct {
 	// ID is the kind of the part, ":" and its name, such as "api_key:" or "header:X-Plan". It is the same for all
 	// spellings of the part.
 	ID string
 	// Show is how much people are allowed to see of the values: "whole", "short" or "hash". If rules differ, the
-	// strictest form applies. A part that is in no key has "hash", unless it determines the tier: then it has "whole"
-	// or, if it is a secret that no rule reads, "short".
+	// strictest form applies. A part that is in no key has "hash". A part that determines the tier has "whole" in place
+	// of "hash" or, if it is a secret that only the tiers use, "short".
 	Show string
 }
 
@@ -110,8 +110,8 @@ func PartID(part string) string {
 	return p.ID()
 }
 
-// PartValue converts a value of a key part, as a document has it, to the form of a [Reading]. Addresses stay as they
-// are.
+// PartValue converts a value of a key part from the form in a document, such as in an override, to the form in a
+// [Reading]. Addresses stay as they are.
 func PartValue(part, value string) string {
 	p, err := parts.Parse(part)
 	if err != nil || p.IsAddress() {

@@ -61,16 +61,16 @@ type Request struct {
 	// ID, if not empty, names the request, so that a repeated call is not charged again: requests with the same ID,
 	// keys, limits and costs count once within [RepeatedWithin]. The ID is stored in the same atomic step as the
 	// charges, so only one of many simultaneous calls is charged. On a cluster, this is a single step only if all
-	// charges have the same hash tag. Each ID takes as much memory in the store as a key. An ID can be charged again
-	// if the request was denied, or was given back: by [Engine.Refund], or by a request with Mode [GiveBack] and the
-	// same ID, which takes effect only once. A repetition has nothing to refund or to settle. In a queue, it waits
-	// for the turn that the first request had; if that turn has passed, or another instance gave it, the repetition
-	// takes another turn. During an outage of the shared store, an instance knows only the IDs that it allowed
-	// itself.
+	// charges have the same hash tag. Each ID takes as much memory in the store as a key. An ID can be charged again if
+	// the request was denied, or was given back: by [Engine.Refund], or by a request with Mode [GiveBack] and the same
+	// ID, which takes effect only once. A repetition has nothing to refund or to settle. In a queue, it waits for the
+	// turn that the first request had; if that turn has passed, or if another instance assigned it, the repetition
+	// takes another turn. During an outage of the shared store, an instance knows only the IDs that it allowed itself.
 	//
 	// A client that can choose the ID gets any number of requests for the price of one: take IDs only from trusted
-	// sources. With an ID, bodies are read before any limit is checked. Package redisstore uses its remembered
-	// denials for a request with an ID only if it has already denied a request with the same ID.
+	// sources. With an ID, bodies are read before any limit is checked. Package redisstore can deny requests from
+	// memory, without a call to the server. It does so for a request with an ID only if it has already denied a request
+	// with the same ID.
 	ID string
 	// Door names the integration of the request, such as "gateway", for observers. It never comes from requests.
 	Door string

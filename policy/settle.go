@@ -319,8 +319,7 @@ func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) 
 // outcome, or on the part of the outcome that is known so far.
 var ErrNothingToSettle = errors.New("policy: no rule that counted the request depends on this outcome")
 
-// ErrNotCharged is matched by the errors of [Engine.SettleRequest] about a request that the policy would not have
-// allowed.
+// [Engine.SettleRequest] returns an error that matches ErrNotCharged if the policy would not have allowed the request.
 var ErrNotCharged = errors.New("policy: the request was not charged")
 
 // SettleRequest settles a request by its outcome, as [Engine.Settle] does, for a caller that no longer has the

@@ -196,11 +196,11 @@ func (r *rule) isShadowFor(key []byte) bool {
 
 // whyPartial describes the subjects for which the rule is enforced.
 func (r *rule) whyPartial(watched bool) string {
-	s := "enforced for " + shareText(r.rollout)
+	s := "enforced for " + shareText(r.rollout) + " of subjects, "
 	if watched {
-		return s + ": this subject is not"
+		return s + "but not for this one"
 	}
-	return s + ": this subject is"
+	return s + "including this one"
 }
 
 // onlyWatched returns the reason why a rule that would deny the request does not deny it.

@@ -14,9 +14,9 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// Subject is one key of a rule, such as one address under a rule by client_ip: everything with a count of its own. A
-// Subject is for administration: its counts in the store can be read, refunded and reset, and it can be blocked. It
-// uses the policy that was in force when [Engine.Subject] returned it.
+// Subject is one key of a rule, such as one address under a rule by client_ip. Each subject has counts of its own. A
+// Subject is for administration: its counts in the store can be read, refunded and reset, and it can be blocked. Its
+// methods use the policy that was in force when [Engine.Subject] returned it.
 //
 // A subject has one count for each kind of limit that may apply to it. If it has an override with limits, these are
 // the limits of the override; else, if the key alone determines its tier, the limits of the tier; else the rule's
@@ -38,8 +38,8 @@ type Subject struct {
 	shadow  bool     // the rule is a shadow for the subject
 }
 
-// ErrStoreUnavailable is returned if the shared store did not answer. If only the answer was lost, the store has made the
-// change.
+// ErrStoreUnavailable is returned if the shared store did not answer. If only the answer was lost, the store has made
+// the change.
 var ErrStoreUnavailable = errors.New("policy: the shared store is unavailable, and the change may or may not have been made")
 
 // Subject returns the subject of a rule with these values in its key. The map is keyed by the key parts as written
@@ -183,7 +183,7 @@ func (s *Subject) limits() ([]counted, *Override) {
 func (s *Subject) Rule() string { return s.rule.name }
 
 // Enforced returns a text about whether a rule with a rollout percentage is enforced for the subject, such as
-// "enforced for 10 %: this subject is not". Without a percentage it returns "".
+// "enforced for 10 % of subjects, but not for this one". Without a percentage it returns "".
 func (s *Subject) Enforced() string {
 	if !s.rule.isPartial() {
 		return ""
@@ -370,9 +370,9 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 	return s
 }
 
-// AdhocInto is [Engine.Adhoc] for another key of the same limit. The subject is stored in *into. If into has been
-// used this way before, nothing is allocated, and earlier results of into.Key are no longer valid. Do not call it
-// while a decision about into is under way.
+// AdhocInto is [Engine.Adhoc] for another key of the same limit. The subject is stored in *into. A Subject can be
+// passed as into again: then nothing is allocated, and earlier results of its method Key are no longer valid. Do not
+// pass a Subject while a decision about it is under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
 	into.engine, into.policy, into.rule = s.engine, nil, s.rule
 	into.setAdhocKey(key)
@@ -403,8 +403,8 @@ var showKeyNames = []string{showWhole: "whole", showShort: "short", showHash: "h
 // any other key without a rule in the policy are shortened.
 func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
 
-// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is always made
-// from key. If sent cannot be a spelling of key under its rule, it is ignored.
+// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. Under "show_key: hash", the
+// result is always made from key. If sent cannot be a spelling of key under its rule, it is ignored.
 func (p *Policy) ShownSent(key, sent string) string {
 	name, subject := parts.CutKey(key)
 	if i, known := p.byName[name]; known {

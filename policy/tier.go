@@ -237,8 +237,8 @@ func (o *Observation) Tier() (tier, customer string, known bool) {
 }
 
 // TierCustomer returns the key of a customer of [Observation.Tier], and the form in which people see the customer. Both
-// are what the customer has under the first rule that charges requests and whose only key part is the Subject of the
-// document's [Tiers]. Without such a rule, the key is empty.
+// come from one rule: the first that charges requests and has the Subject of the document's [Tiers] as its only key
+// part. Without such a rule, the key is empty.
 func (p *Policy) TierCustomer(customer string) (key, shown string) {
 	if p.tierSubject == nil {
 		return "", string(parts.AppendShown(nil, customer, true))

@@ -34,7 +34,7 @@ var (
 	requests  = desc("requests_total", "Requests decided, by door and outcome. Each request counts once, however many rules match it. Each check of a batch, and each descriptor of a request from Envoy, counts as a request of its own.", "door", "outcome")
 	malformed = desc("requests_malformed_total", "Requests denied as malformed: they lack a value that a rule requires, such as an API key, or servers may read them in several ways.", "door")
 	repeated  = desc("requests_repeated_total", "Repeated checks of a request, which are not charged again.", "door")
-	exempt    = desc("requests_exempt_total", "Requests that a rule exempts, and exempt CORS preflights.", "door")
+	exempt    = desc("requests_exempt_total", "Requests exempted by a rule, and CORS preflights exempted by cors.", "door")
 	reserved  = desc("cost_reserved_units_total", "Units that requests were charged before their response reported the cost, by rule and unit: tokens, micro_usd or units. A request is counted when its response has ended.", "rule", "unit")
 	settled   = desc("cost_settled_units_total", "Final cost, in units, of the same requests as in sluice_cost_reserved_units_total, by rule and unit.", "rule", "unit")
 	models    = desc("cost_model_units_total", "sluice_cost_settled_units_total by model. The first 20 models in responses have a series each; all others are counted together as *other.", "rule", "unit", "model")

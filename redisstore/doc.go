@@ -32,34 +32,33 @@
 // processes have taken since the last call. This mostly affects the receipts of limits that do not deny the
 // request.
 //
-// Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
-// within milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds
-// by other processes take effect within some 60 ms: they are collected for 50 ms, so a process publishes at most 20
-// messages a second, and fewer if more than ten processes subscribe. The messages have the keys, encrypted if a
-// HashKey is set.
+// Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect within
+// milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds by other
+// processes take effect within some 60 ms: they are collected for 50 ms, so a process publishes at most 20 messages a
+// second. If more than ten processes subscribe, refunds are collected for 5 ms for each of them. The messages have the
+// keys, encrypted if a HashKey is set.
 //
 // In the following cases, denials may be outdated until the remembered answer expires, after a second at most. None
 // of these cases is an error:
 //
 //   - The server has lost its counts.
-//   - Another process did not publish a refund, because more than ten times the refunded units were free afterwards:
-//     the key was probably not being denied.
+//   - Another process did not publish a small refund: afterwards, the key had more than ten times as many free units as
+//     were refunded, so it was probably not being denied.
 //   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at
 //     once and then at growing intervals of up to 45 seconds; or the user lacks the permissions (see [Store.Dangers]);
 //     or a proxy in front of the server does not support subscriptions.
-//   - More than 4096 states are published in a second.
+//   - Other processes publish resets and refunds of more than 4096 keys in a second.
 //
 // # Keys
 //
 // A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
-// charge's key: see [Config]. It expires when nothing of its count is left, or up to an eighth of the limit's
-// period later (for a bucket, an eighth of the time in which a full one drains). If more than half of a window or
-// log is used, its state stays longer, so that volatile-ttl does not evict it before other keys: a fixed window by
-// an eighth of its period, a sliding window by nine eighths, and a log by its period. The state of permits in
-// flight and of distinct values is a sorted set: the members are the numbers of the permits or values (8 bytes
-// each), and the scores are the times when they expire, in microseconds. A set of permits expires
-// [kernel.PermitLasts] after the last of these times. A set of values expires one period after the last of its
-// times.
+// charge's key: see [Config]. It expires when nothing of its count is left, or up to an eighth of the limit's period
+// later (for a bucket, an eighth of the time in which a full one drains). If more than half of a window or log is used,
+// its state stays for a further time, so that volatile-ttl does not evict it before other keys: for an eighth of the
+// period of a fixed window, nine eighths of the period of a sliding window, and the whole period of a log. The state of
+// permits in flight and of distinct values is a sorted set: the members are the numbers of the permits or values (8
+// bytes each), and the scores are the times when they expire, in microseconds. A set of permits expires
+// [kernel.PermitLasts] after the last of these times. A set of values expires one period after the last of its times.
 //
 // # Posts
 //
@@ -75,8 +74,9 @@
 // # Cluster
 //
 // Charges of one Take are atomic if their keys start with the same hash tag: see [Store.Take]. Other charges take a
-// round trip for each hash slot, one after the other, all within the context of the Take. Slots that denied before
-// come first. Of the other slots, those with lower rates come first. Slots can move at any time.
+// round trip for each hash slot, one after the other, all within the context of the Take. Slots that denied before come
+// first. Of the other slots, those with the limits of the lowest rates come first. Slots may move to other masters at
+// any time.
 //
 // # The client library
 //

@@ -220,7 +220,8 @@ func (tooMany) Error() string { return "redisstore: more than 1024 charges in on
 
 func (tooMany) Is(target error) bool { return target == sluice.ErrUsage }
 
-// Shard returns a small number for the master of a cluster that counts a key. On a single server it returns 0.
+// Shard returns the number of the master that counts a key. The masters of a cluster are numbered from 0. On a single
+// server, Shard returns 0.
 func (s *Store) Shard(key string) int {
 	if !s.cluster {
 		return 0

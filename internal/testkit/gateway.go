@@ -217,21 +217,26 @@ func (g *Gateway) AwaitMetric(name string, value float64) {
 // Metric returns the value of a metric, or NaN if it is missing. The name includes the labels, as in /metrics.
 func (g *Gateway) Metric(name string) float64 {
 	g.Helper()
-	resp, err := http.Get(g.Admin + "/metrics")
+	value, err := g.TryMetric(name)
 	if err != nil {
 		g.Fatal(err)
+	}
+	return value
+}
+
+// TryMetric is Metric for a gateway that may refuse the connection.
+func (g *Gateway) TryMetric(name string) (float64, error) {
+	resp, err := http.Get(g.Admin + "/metrics")
+	if err != nil {
+		return math.NaN(), err
 	}
 	defer resp.Body.Close()
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		if text, found := strings.CutPrefix(lines.Text(), name+" "); found {
-			value, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				g.Fatal(err)
-			}
-			return value
+			return strconv.ParseFloat(text, 64)
 		}
 	}
-	return math.NaN()
+	return math.NaN(), nil
 }
 
 // Signal sends a signal to the process.

@@ -28,6 +28,6 @@ func ParseExample(compile policyfile.Compiler) (*policy.Policy, error) {
 // AddEnvoyAlgorithmFlag adds --envoy-algorithm. Its default is the sliding window counter.
 func AddEnvoyAlgorithmFlag(f *pflag.FlagSet, a *Algorithm) {
 	*a = Algorithm(sluice.SlidingWindowCounter)
-	f.Var(a, "envoy-algorithm", "algorithm for limits in an envoyproxy/ratelimit configuration without metadata.sluice.algorithm, and for limits that Envoy's requests carry.\n"+
+	f.Var(a, "envoy-algorithm", "algorithm for limits that set no metadata.sluice.algorithm in an envoyproxy/ratelimit configuration, and for limits that Envoy's requests carry.\n"+
 		"envoyproxy/ratelimit itself uses fixed_window, which allows up to twice the limit across the boundary of two windows")
 }

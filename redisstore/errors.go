@@ -39,7 +39,7 @@ const (
 	Denied
 	// BadReply: this package does not understand the server's answer. The Take may have been charged.
 	BadReply
-	// Misconfigured: the settings are wrong. Only [ParseURL], [Open] and [New] return it.
+	// Misconfigured: the settings are wrong. Only [ParseURL], [Open], [Config.Open] and [New] return it.
 	Misconfigured
 	// Foreign: the server works, but a key of a charge has a value that this package did not write: see
 	// [ForeignState], which the error unwraps to. Nothing was charged.

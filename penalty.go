@@ -47,11 +47,11 @@ func (p Penalty) Plan() (*Plan, error) {
 // filled returns p with its defaults, or an error if p is invalid.
 func (p Penalty) filled() (Penalty, error) {
 	if p.Factor < 0 || p.Factor > maxFactor {
-		return p, fmt.Errorf("the factor of a penalty is %d, and must be from 1 to %d", p.Factor, maxFactor)
+		return p, fmt.Errorf("the factor of a penalty is %d, and must be from 0 to %d", p.Factor, maxFactor)
 	}
 	if p.Factor <= 1 {
 		if p.Most != 0 || p.Forget != 0 {
-			return p, fmt.Errorf("without a factor all penalties last for %v: leave out most and forget, or give it a factor of 2", p.First)
+			return p, fmt.Errorf("without a factor of at least 2, all penalties last for %v: set \"factor\", or remove \"most\" and \"forget\"", p.First)
 		}
 		p.Factor, p.Most = 1, p.First
 		return p, checkPenalty("a penalty", p.First)
@@ -63,7 +63,7 @@ func (p Penalty) filled() (Penalty, error) {
 		p.Forget = aDay
 	}
 	if p.Most < p.First {
-		return p, fmt.Errorf("the longest penalty is %v, and the first already %v: raise most or lower first", p.Most, p.First)
+		return p, fmt.Errorf("the first penalty, %v, is longer than the longest penalty, %v: raise \"most\" or lower \"first\"", p.First, p.Most)
 	}
 	for _, l := range []struct {
 		what string
@@ -83,7 +83,7 @@ func checkPenalty(what string, d time.Duration) error {
 	case d%time.Microsecond != 0:
 		return fmt.Errorf("%s, %v, is not a whole number of microseconds", what, d)
 	case d > longestPenalty:
-		return fmt.Errorf("%s is %v, and must be ten years at most: block instead", what, d)
+		return fmt.Errorf("%s is %v, and must be at most ten years", what, d)
 	}
 	return nil
 }

@@ -37,11 +37,11 @@ func TestPenaltyPlan(t *testing.T) {
 	}{
 		{sluice.Penalty{}, "must be positive"},
 		{sluice.Penalty{First: 1500}, "whole number of microseconds"},
-		{sluice.Penalty{First: 3651 * day}, "ten years at most"},
-		{sluice.Penalty{First: time.Minute, Factor: 1001}, "from 1 to 1000"},
-		{sluice.Penalty{First: time.Minute, Most: time.Hour}, "factor of 2"},
-		{sluice.Penalty{First: time.Minute, Factor: 1, Forget: time.Hour}, "factor of 2"},
-		{sluice.Penalty{First: time.Minute, Factor: 2, Most: time.Second}, "raise most"},
+		{sluice.Penalty{First: 3651 * day}, "at most ten years"},
+		{sluice.Penalty{First: time.Minute, Factor: 1001}, "from 0 to 1000"},
+		{sluice.Penalty{First: time.Minute, Most: time.Hour}, "factor of at least 2"},
+		{sluice.Penalty{First: time.Minute, Factor: 1, Forget: time.Hour}, "factor of at least 2"},
+		{sluice.Penalty{First: time.Minute, Factor: 2, Most: time.Second}, `raise "most"`},
 		{sluice.Penalty{First: time.Minute, Factor: 2, Forget: -1}, "forgotten is -1ns"},
 	} {
 		if _, err := test.p.Plan(); err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, sluice.ErrUsage) {

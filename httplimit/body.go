@@ -36,7 +36,7 @@ func (c *call) peek(limit int64) ([]byte, error) {
 	return c.body.peek(c.r.ContentLength, limit, restart)
 }
 
-// maxWaiting is the most bytes of a body that are read before its request waits for its turn.
+// maxWaiting is the maximum number of bytes of a body that are read before its request waits for its turn.
 const maxWaiting = 64 << 10
 
 // drain reads the body, because a server notices that a client has left only after the body has been read.

@@ -17,8 +17,9 @@ type State struct {
 // since the Unix epoch, if they fit, writes the receipt to r, and returns the state to keep. A cost of 0 always
 // fits. A negative cost gives units back, but not more than are used.
 //
-// A cost that does not fit, or is 0, does not change s, with one exception: if the clock has stepped back further
-// than a state of the plan can explain (see Most), the state moves back with it.
+// A cost that does not fit, or is 0, does not change s, with one exception: if s is too far ahead of now, for example
+// because the clock has stepped back, Step moves s back. This concerns a meter with a level above Most, a window after
+// the next one, and a penalty that ends after more than twice its length.
 func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	*r = Receipt{}
 	switch p.Kernel {

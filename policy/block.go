@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// maxBlocks is the most blocks that an engine can have. The number is bounded because adding a block copies all of
-// them.
+// maxBlocks is the maximum number of blocks that an engine can have. The number is bounded because adding a block
+// copies all of them.
 const maxBlocks = 10_000
 
 // blocked is From in a [Result] for a rule with "block", or for a subject that [Subject.Block] blocks.

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// maxKeyParts is the most parts of a key. More would make keys hard to look up and to read.
+// maxKeyParts is the maximum number of parts of a key. More would make keys hard to look up and to read.
 const maxKeyParts = 8
 
 // Compile checks a document and compiles it to a policy. The policy keeps the document's rules, overrides and

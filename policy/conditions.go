@@ -193,7 +193,7 @@ func (r *rule) whyNotClient(in *input, condition string) string {
 	return fmt.Sprintf("client %v is in %s", a, set.name(a))
 }
 
-// maxNamed is the most networks of a rule that an explanation lists.
+// maxNamed is the maximum number of networks of a rule that an explanation lists.
 const maxNamed = 5
 
 func namesOf(sets []*clientSet) string {
@@ -234,8 +234,8 @@ func (c *compiler) readLists(lists map[string]List) {
 	}
 }
 
-// maxBadEntries is the most errors about the entries of one list. In a file that is not a list, every line would be
-// an error.
+// maxBadEntries is the maximum number of errors about the entries of one list. In a file that is not a list, every line
+// would be an error.
 const maxBadEntries = 20
 
 func (c *compiler) networks(field string, texts []string) []netip.Prefix {

@@ -117,7 +117,7 @@ func (w *work) meetsTyped() bool {
 	if !x.anyPath {
 		return false
 	}
-	for _, v := range paths.Readings(w.request.Path, w.policy.ignoreCase, &w.matches.views) {
+	for _, v := range paths.Readings(w.request.Path, w.policy.ignoreCase, &w.matches.buffer) {
 		for _, id := range x.tree.Lookup(w.matches.ids[:0], pattern.AnyMethod, w.request.Host, &v) {
 			if x.byID[id].rule.countsTyped() {
 				return true

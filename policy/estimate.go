@@ -177,7 +177,7 @@ func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
 	return max(min(units, p.Capacity), -p.Capacity)
 }
 
-// maxChoices is the most answers to one request that an estimate takes into account.
+// maxChoices is the maximum number of answers to one request that an estimate takes into account.
 const maxChoices = 128
 
 // The fields of requests that set the maximum of the output and the number of answers. Gemini accepts both

@@ -342,9 +342,9 @@ func (r *rule) whyNotPath(w *work) string {
 	const noPattern = "no pattern matches the method, host and path"
 	switch x := &w.policy.index; {
 	case len(r.match) == 0:
-	case !w.matches.someView(r, x):
+	case !w.matches.someReading(r, x):
 		return noPattern
-	case r.exempt && !w.matches.everyView(r, x):
+	case r.exempt && !w.matches.everyReading(r, x):
 		return "does not exempt: the path can be read in more than one way, and not every way matches"
 	}
 	switch b, v := w.checkBody(r); v {

@@ -81,7 +81,7 @@ func writtenLimits(one string, several []string, inFlight int64) Limits {
 	return several
 }
 
-// maxLimits is the most limits of a rule. Each limit adds a count for every key.
+// maxLimits is the maximum number of limits of a rule. Each limit adds a count for every key.
 const maxLimits = 8
 
 // limit is one of the limits that a rule charges together.

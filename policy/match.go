@@ -143,10 +143,10 @@ type matches struct {
 	pathless  bool    // rules with patterns are ignored
 	lack      lack    // the field of the body that is doubtful, and for which the request is denied
 
-	ids   []int32 // first of rules without patterns, then of the patterns that match each view of the path
-	ends  []int   // where the ids of the rules without patterns end, and where the ids of each view end
-	order []int32 // see ordered
-	views paths.Buffer
+	ids    []int32 // the ids of rules without patterns, then for each reading of the path the ids of matching patterns
+	ends   []int   // where the ids of rules without patterns end, and where the ids for each reading end
+	order  []int32 // see ordered
+	buffer paths.Buffer
 }
 
 func (m *matches) reset() {
@@ -175,8 +175,8 @@ func (w *work) apply(d *Decision) (undecided bool) {
 	return true
 }
 
-// match finds the rules that apply, in the order of the document, up to the first that exempts the request. It does
-// not look at the conditions of limits on the body: see matchBodies.
+// match finds the rules that apply, in the order of the document, up to the first that exempts the request. It checks
+// conditions on the body only of rules that exempt or block; matchBodies checks those of the other rules.
 func (w *work) match() {
 	m, x := &w.matches, &w.policy.index
 	if x.all != nil {
@@ -205,14 +205,14 @@ func (w *work) match() {
 				m.barring = append(m.barring, r)
 			}
 		case !r.exempt:
-			if r.strict && len(r.match) > 0 && !m.everyView(r, x) {
+			if r.strict && len(r.match) > 0 && !m.everyReading(r, x) {
 				m.doubt(r)
 			}
 			m.rules = append(m.rules, *one)
-			if r.class > adaptive.Normal && len(r.match) > 0 && !m.everyView(r, x) {
+			if r.class > adaptive.Normal && len(r.match) > 0 && !m.everyReading(r, x) {
 				m.rules[len(m.rules)-1].unclassed = true
 			}
-		case (len(r.match) == 0 || m.everyView(r, x)) && w.meetsBody(r):
+		case (len(r.match) == 0 || m.everyReading(r, x)) && w.meetsBody(r):
 			m.exempting = r
 			return
 		}
@@ -226,7 +226,7 @@ func (w *work) match() {
 // lookUp finds the patterns that match each reading of the path.
 func (m *matches) lookUp(in *input) {
 	method := pattern.Method(in.request.Method)
-	readings := paths.Readings(in.request.Path, in.policy.ignoreCase, &m.views)
+	readings := paths.Readings(in.request.Path, in.policy.ignoreCase, &m.buffer)
 	m.ends = append(m.ends, len(m.ids))
 	for i := range readings {
 		m.ambiguous = m.ambiguous || readings[i].Never
@@ -266,8 +266,8 @@ func (m *matches) forgetShadows() {
 	m.doubtful = m.doubtful || len(m.rules) < all
 }
 
-// everyView reports whether the rule matches every reading of the path.
-func (m *matches) everyView(r *rule, x *index) bool {
+// everyReading reports whether the rule matches every reading of the path.
+func (m *matches) everyReading(r *rule, x *index) bool {
 	start := m.ends[0]
 	for _, end := range m.ends[1:] {
 		if !slices.ContainsFunc(m.ids[start:end], func(id int32) bool { return x.byID[id].rule == r }) {
@@ -278,8 +278,8 @@ func (m *matches) everyView(r *rule, x *index) bool {
 	return true
 }
 
-// someView reports whether a pattern of r matches at least one reading of the path.
-func (m *matches) someView(r *rule, x *index) bool {
+// someReading reports whether a pattern of r matches at least one reading of the path.
+func (m *matches) someReading(r *rule, x *index) bool {
 	return slices.ContainsFunc(m.ids, func(id int32) bool { return x.byID[id].rule == r })
 }
 

@@ -56,7 +56,7 @@ func (p Problem) at(where func(string) (string, int)) Problem {
 // Errors as its error; find them with errors.As.
 type Errors []Problem
 
-// maxErrors is the most problems that Error returns.
+// maxErrors is the maximum number of problems that Error returns.
 const maxErrors = 100
 
 // Error returns the problems, one on each line, at most the first 100.
@@ -108,7 +108,7 @@ func (c *compiler) first(item int) string {
 	return "the first is " + path
 }
 
-// maxEnded is the most warnings about expired items of one list. A database may keep any number of them.
+// maxEnded is the maximum number of warnings about expired items of one list. A database may keep any number of them.
 const maxEnded = 10
 
 // ended warns of the current item if it has expired.

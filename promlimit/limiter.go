@@ -16,12 +16,12 @@ import (
 // The metrics are:
 //
 //	sluice_limiter_decisions_total{limiter,outcome}  allow, delayed, degraded, deny
-//	sluice_limiter_errors_total{limiter,on_error}    decided without the shared store: allow, deny, local, returned
+//	sluice_limiter_errors_total{limiter,on_error}    calls that the store did not answer: allow, deny, local, returned
 //
 // The label limiter is the name of l, or "default" if the name is empty. The names of the limiters in one registry
 // must differ. Each Take counts, including the Takes of a Wait; httplimit and grpclimit make one Take for each
-// request. Decisions of limiters that [sluice.Limiter.With] derives from l count for l. The collector costs an
-// atomic addition for each decision.
+// request. Decisions of limiters that [sluice.Limiter.With] derives from l count for l. For each Take, the collector
+// makes an atomic addition, or two if on_error decides.
 //
 // The label on_error is the [sluice.OnError] that decided in place of the store, or "returned" if the caller got
 // the error. In the second case, no outcome is counted.
@@ -63,7 +63,7 @@ func newTally(kind, name string) *tally {
 	return &tally{
 		name:      name,
 		decisions: newDesc(kind, "decisions_total", "Decisions of a "+kind+" without a policy, by outcome: allow, delayed, degraded or deny.", name, "outcome"),
-		failures:  newDesc(kind, "errors_total", "Decisions of a "+kind+" without an answer from the shared store, by the on_error that decided instead (allow, deny or local), or returned if the caller got the error.", name, "on_error"),
+		failures:  newDesc(kind, "errors_total", "Calls of a "+kind+" without an answer from the shared store, by the on_error that decided instead (allow, deny or local), or returned if the caller got the error.", name, "on_error"),
 	}
 }
 

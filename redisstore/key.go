@@ -86,7 +86,8 @@ func (n *naming) slot(key string) uint16 {
 
 var anyPlan sluice.Plan
 
-// appendHash appends half of the hash of a text, as 22 characters. The hash also depends on the parameter use.
+// appendHash appends half of the hash of a text, as 22 characters. The parameter use is hashed, too, so that a key and
+// a tag with the same text have different hashes.
 func (n *naming) appendHash(dst []byte, use, text string) []byte {
 	h := n.hashes.Get().(hash.Hash)
 	h.Reset()

@@ -26,7 +26,7 @@ type table struct {
 
 func (t *table) caller() *ruleCounters { return t.rules[len(t.rules)-1] }
 
-// at returns the counters of the rule with an index in the document.
+// at returns the counters of the rule with the given index in the document.
 func (t *table) at(i int) *ruleCounters { return t.rules[min(i, len(t.rules)-2)] }
 
 // find returns the counters of a rule, or nil if the rule has left the policy. i is the index of the rule in the

@@ -294,8 +294,8 @@ type Upstream struct {
 	Name     string
 	InFlight uint64           // requests in flight now
 	Recent   []UpstreamCounts // one for each Step, the latest last, at most RecentSteps
-	// Usual is the latency over the latest steps in which the upstream was not slow, an hour in total, except the
-	// last ten minutes. After a start, its Count is small, or 0.
+	// Usual is the latency over an hour of steps: the latest ones that ended at least ten minutes ago and in which
+	// the upstream was not slow. After a start, its Count is small, or 0.
 	Usual Latency
 
 	long []UpstreamCounts // one for each LongStep

@@ -73,8 +73,8 @@ func slownesses(usual Latency) []slowness {
 
 func (s *slowness) exceeded(f fraction) bool { return f.of >= slowLeast && f.share() > s.share }
 
-// usual returns the latency over the latest steps in which the upstream was not slow, an hour in total. Slow steps
-// are left out, because otherwise the latency of an upstream that stays slow would soon be the usual one.
+// usual computes u.Usual. Slow steps are left out, because otherwise the latency of an upstream that stays slow would
+// soon be the usual one.
 func (u *Upstream) usual() Latency {
 	var calm []*UpstreamCounts // at most usualWithin steps
 	var sum UpstreamCounts

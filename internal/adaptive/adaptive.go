@@ -257,8 +257,8 @@ type State struct {
 	Base     time.Duration       // the typical latency without a queue; 0 if unknown
 	Latency  time.Duration       // the latest typical latency or, if there are few answers, the latest latency; 0 if unknown
 	Denied   [Critical + 1]int64 // by class: the number of requests that did not fit
-	// Overloaded reports whether requests were denied in the last minute. Since is then the time of the first
-	// denial of this overload.
+	// Overloaded reports whether a request did not fit in the last minute. Since is then the time of the first such
+	// request of this overload.
 	Overloaded bool
 	Since      time.Duration
 }

@@ -19,10 +19,10 @@ const unitPrefix = "sluice-"
 
 // Access identifies callers. The field Tokens is required. An Access is safe for concurrent use.
 type Access struct {
-	// Tokens returns the valid tokens. If it returns an error, no token is accepted.
+	// Tokens returns all tokens, including expired ones. If it returns an error, no token is accepted.
 	Tokens func() ([]source.TokenRow, error)
-	// Local gives callers on this machine all permissions while no token exists. Set it only if other machines
-	// cannot reach the listener's address.
+	// Local gives callers on this machine all permissions while no token exists, not even an expired one. Set it only
+	// if other machines cannot reach the listener's address.
 	Local bool
 	// Guess limits the attempts to guess a token. The argument from is the address and port of the client. Guess
 	// calls the function look, which reports whether the token is right or wrong; both are false while the tokens
@@ -74,7 +74,7 @@ func (a *Access) SignIn(from, token string) (who control.Caller, err error) {
 }
 
 // Holder returns the caller of a token. It does not limit guesses: use it only for a token that was accepted before,
-// such as the token of a session. Holder compares the token with every valid one, so that the time of the comparison
+// such as the token of a session. Holder compares the token with every known one, so that the time of the comparison
 // reveals nothing.
 func (a *Access) Holder(token string) (control.Caller, error) {
 	if token = strings.TrimSpace(token); token == "" {

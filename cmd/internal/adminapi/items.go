@@ -48,7 +48,7 @@ func (r *resource) list(a *API, c *call) (any, error) {
 	})
 }
 
-// subjectByID returns the limits of the subject with an ID.
+// subjectByID returns the limits of the subject with the given ID.
 func subjectByID(a *API, c *call, id string) (any, error) {
 	if len(c.query.values) > 1 || len(c.query.key) > 0 {
 		return nil, control.BadParameter("id", "write either the ID, or a rule and a key")

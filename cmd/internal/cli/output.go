@@ -15,15 +15,15 @@ import (
 type destination struct{ format, file string }
 
 // destinationOf parses --output: a format, or a file name with the extension of a format. The parameter formats has
-// the format for each format name and extension. In errors, the parameter what describes the valid values.
-func destinationOf(output string, formats map[string]string, what string) (destination, error) {
+// the format for each format name and extension. The parameter valid describes the valid values in errors.
+func destinationOf(output string, formats map[string]string, valid string) (destination, error) {
 	if format, ok := formats[output]; ok {
 		return destination{format: format}, nil
 	}
 	if format, ok := formats[filepath.Ext(output)]; ok {
 		return destination{format, output}, nil
 	}
-	return destination{}, fmt.Errorf("--output %.60q: write %s", output, what)
+	return destination{}, fmt.Errorf("--output %.60q: write %s", output, valid)
 }
 
 // write calls the function print with a writer for the destination. The parameter out is standard output.

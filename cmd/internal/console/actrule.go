@@ -56,7 +56,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	return e, nil
 }
 
-// pasteRule adds the text of the changed rule for the policy file to the effect.
+// pasteRule adds the changed rule to e: its text, to be written into the policy file, and the lines that change.
 func (e *effect) pasteRule(before, after *policy.Rule) error {
 	was, err := rulesYAML(*before)
 	if err != nil {
@@ -83,7 +83,8 @@ func stateOf(r *policy.Rule) ruleState {
 	return ruleState{Shadow: r.Shadow, Enforce: r.Enforce, Exempt: r.Exempt, Block: r.Block}
 }
 
-// Name returns the word for filters: enforced, shadow, partly, exempt or block.
+// Name returns the name of the state: enforced, shadow, partly, exempt, block or "not in force". Filters use all of
+// them except the last.
 func (s ruleState) Name() string {
 	switch {
 	case s.Gone:

@@ -19,9 +19,9 @@ import (
 type Telemetry interface {
 	// View returns the present counts. They do not change later.
 	View() *telemetry.View
-	// Find returns the key of the subject with an ID, if the subject was known when the latest View was made.
+	// Find returns the key of the subject with the given ID, if the subject was known when the latest View was made.
 	Find(id string) (key string, found bool)
-	// FindRefusals returns the recorded denials of the request with an ID, from all instances.
+	// FindRefusals returns the recorded denials of the request with the given ID, from all instances.
 	FindRefusals(ctx context.Context, id string) telemetry.FoundRefusals
 }
 

@@ -27,7 +27,9 @@ type current struct {
 
 func currentOf(stack *source.Stack) *current {
 	now := &current{lists: map[Kind]func() []item{}}
-	now.document, now.contents = stack.Document() // read first, so that written.now notices a change during this function
+	// The document is read before the file. So if the policy changes during this function, the document is outdated,
+	// and the next call of written.now makes a new current.
+	now.document, now.contents = stack.Document()
 	now.file, now.fileBefore = stack.FileDocument(), stack.FileBefore()
 	now.version = sync.OnceValue(func() string {
 		sum := sha256.Sum256(JSON(now.document))
@@ -39,7 +41,7 @@ func currentOf(stack *source.Stack) *current {
 	return now
 }
 
-// find returns the item with an ID.
+// find returns the item with the given ID.
 func (now *current) find(kind Kind, id string) (item, bool) {
 	all := now.lists[kind]()
 	i, found := slices.BinarySearchFunc(all, item{ID: id}, byID)
@@ -73,7 +75,8 @@ func (now *current) databaseShadow() string {
 	return now.contents.Settings.Document.Shadow
 }
 
-// item is a rule, tier, subject or override of the policy in force, from which an [Item] is made.
+// item is a rule, tier, subject or override of the database or the file, or a tier that only rules mention. An [Item]
+// is made from it.
 type item struct {
 	// ID is the name of a rule or a tier, the value of a subject, or a [source.OverrideName].
 	ID string
@@ -81,7 +84,7 @@ type item struct {
 	Version   int64
 	UpdatedAt time.Time
 	UpdatedBy string
-	// Disabled reports that a rule of the database is not in force. Rules are disabled only by SQL.
+	// Disabled is true for a rule of the database that is not in force. Rules are disabled only by SQL.
 	Disabled bool
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
 	Document any

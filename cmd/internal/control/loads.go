@@ -17,7 +17,7 @@ type LoadStats struct {
 	// unknown. Both are those of the limit with the largest ratio of latency to base.
 	Base    *float64 `json:"base"`
 	Latency *float64 `json:"latency"`
-	// Overloaded is when the present overload started; null: no request was denied in the last minute.
+	// Overloaded is when the present overload started; null: no request exceeded a limit in the last minute.
 	Overloaded *time.Time `json:"overloaded"`
 	// Denied and WouldDeny are requests of the last minute by class. A missing class is 0.
 	Denied    map[string]uint64 `json:"denied"`
@@ -60,7 +60,7 @@ type LoadSeries struct {
 	Days   LoadSteps `json:"days"`
 }
 
-// LoadSteps are numbers in steps of one length. The last step is not over.
+// LoadSteps has the numbers of successive steps, all of the same length. The last step is not over.
 type LoadSteps struct {
 	Seconds  int       `json:"seconds"` // the length of a step
 	Begin    time.Time `json:"begin"`   // start of the first step

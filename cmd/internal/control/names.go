@@ -11,9 +11,10 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Name has the name of a subject in several forms. Pages show only Shown, unless the caller may see the key.
+// Name has the name of a subject in several forms. Unless the caller may see the key, pages show it only as Shown, with
+// the start of Pseudonym if Shown is shortened.
 type Name struct {
-	// Text is the key in the store. It is empty for an override that may apply to several subjects.
+	// Text is the key in the store. It is empty for an override that may apply to several subjects, or to none.
 	Text string
 	Rule string
 	// Key has the values of the key parts other than constants. It is nil if a value was too long to be kept.
@@ -32,7 +33,7 @@ func nameOf(s *policy.Subject) *Name {
 	return n
 }
 
-// Name returns the name of the subject with a key in a [telemetry.View].
+// Name returns the name of the subject with the given key in a [telemetry.View].
 func (c *Control) Name(who Caller, key string) (*Name, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -67,8 +68,8 @@ func (c *Control) OverrideName(who Caller, rule string, key map[string]string) (
 	return &Name{Rule: rule, Key: key, Shown: c.shownKey(rule, key)}, nil
 }
 
-// single returns the subject of an override. It returns false if the override may apply to several subjects: to
-// every value of a key part, or to a network.
+// single returns the subject of an override. It returns false if the override may apply to several subjects (to every
+// value of a key part, or to a network), or if the engine rejects the rule or the key.
 func (c *Control) single(rule string, key map[string]string) (*policy.Subject, bool) {
 	if _, all := anyValue(key); all {
 		return nil, false

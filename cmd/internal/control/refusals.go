@@ -61,7 +61,7 @@ func refusalOf(r *telemetry.Refusal) Refusal {
 	return out
 }
 
-// Refusals returns the recorded denials of the request with an ID.
+// Refusals returns the recorded denials of the request with the given ID.
 func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusals, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err

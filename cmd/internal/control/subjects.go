@@ -391,7 +391,7 @@ func (c *Control) find(who Caller, t Target) (*found, error) {
 	return &found{Subject: s, rule: rule, key: t.Key}, nil
 }
 
-// ruleOf returns the rule with a name in the document, or nil.
+// ruleOf returns the rule with the given name in the document, or nil.
 func (c *Control) ruleOf(name string) *policy.Rule {
 	rules := c.policy.now().document.Rules
 	if i := slices.IndexFunc(rules, func(r policy.Rule) bool { return r.Name == name }); i >= 0 {
@@ -403,7 +403,8 @@ func (c *Control) ruleOf(name string) *policy.Rule {
 // errNoID is the error for an ID that telemetry does not know.
 var errNoID = errors.New("no top subject of the last day has this ID: name the subject by its rule and key")
 
-// findByID returns the subject with an ID. It fails unless telemetry knew the subject when the latest view was made.
+// findByID returns the subject with the given ID. It fails unless telemetry knew the subject when the latest view was
+// made.
 func (c *Control) findByID(who Caller, id string) (*found, error) {
 	if c.telemetry == nil {
 		return nil, errNoID
@@ -423,7 +424,7 @@ func (c *Control) findByID(who Caller, id string) (*found, error) {
 	return &found{Subject: s, rule: rule, key: c.valuesFor(who, key), id: id, shown: s.Shown()}, nil
 }
 
-// SubjectByID returns the state of the subject with an ID, under its rule. It fails unless telemetry knew the
+// SubjectByID returns the state of the subject with the given ID, under its rule. It fails unless telemetry knew the
 // subject when the latest view was made.
 func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*SubjectLimits, error) {
 	if err := who.Needs(source.Viewer); err != nil {

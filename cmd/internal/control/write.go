@@ -109,7 +109,7 @@ func (c *Control) create(ctx context.Context, w *writing) (*Written, error) {
 	return out, err
 }
 
-// Put creates or replaces the item with an ID. The document may omit its name. The change must have a condition.
+// Put creates or replaces the item with the given ID. The document may omit its name. The change must have a condition.
 func (c *Control) Put(ctx context.Context, who Caller, id string, document any, change Change) (*Written, error) {
 	w := &writing{Change: change, who: who, kind: kindOf(document), id: id}
 	if err := who.Needs(w.kind.Role()); err != nil {
@@ -314,7 +314,7 @@ func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (af
 	return after, would, err
 }
 
-// inFile returns the item of the policy file with an ID.
+// inFile returns the item of the policy file with the given ID.
 func (c *Control) inFile(kind Kind, id string) (item, bool) {
 	all := c.policy.now().fileItems(kind)
 	i := slices.IndexFunc(all, func(i item) bool { return i.ID == id })

@@ -76,7 +76,7 @@ func (r *reader) httpBlock(all []*conf.Directive) (http []*conf.Directive) {
 	return http
 }
 
-// names reports whether a block or one of its inner blocks has a directive with a name.
+// names reports whether a block, or a block inside it, has a directive with the given name.
 func names(all []*conf.Directive, name string) bool {
 	return slices.ContainsFunc(all, func(d *conf.Directive) bool { return d.Name == name || names(d.Block, name) })
 }

@@ -83,7 +83,8 @@ func definesZone(d *conf.Directive) bool {
 	return d.Name == "limit_req_zone" || d.Name == "limit_conn_zone"
 }
 
-// zone returns the zone with a name, or nil. The parameter directive is the kind of directive that defines the zone.
+// zone returns the zone with the given name, or nil. The parameter directive is the kind of directive that defines the
+// zone.
 func (r *reader) zone(directive, name string) *zoneDefinition {
 	for _, z := range r.zones {
 		if z.at.Name == directive && z.name == name {

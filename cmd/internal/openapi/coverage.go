@@ -18,9 +18,10 @@ type Coverage struct {
 	Unmet []*Operation
 	// General has the operations to which only rules without patterns and hosts apply.
 	General []*Operation
-	// Weak has the operations to which only weak rules apply. A weak rule limits no requests or only some: it is in
-	// shadow mode, marks, exempts or only classifies, is enforced for a percentage of its subjects, or has conditions
-	// on headers, attributes, the body or the client. If the whole policy is in shadow mode, all rules are weak.
+	// Weak has the operations to which only weak rules apply. A weak rule limits no requests, or only some of them.
+	// A rule is weak if it is in shadow mode, if it only marks, exempts or classifies requests, if it is enforced for
+	// less than 100 % of its subjects, or if it has conditions on headers, attributes, the body or the client. If the
+	// whole policy is in shadow mode, all rules are weak.
 	Weak []*Operation
 	// Idle has the rules with patterns or hosts that apply to no operation.
 	Idle []string

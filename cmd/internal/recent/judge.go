@@ -100,8 +100,8 @@ func (j *judge) lacksPart(part string) (need, why string) {
 	return part, fmt.Sprintf("%s is not recorded, because no rule in force reads it.", part)
 }
 
-// isRecorded reports whether the part with an ID is recorded separately. Other parts are constant, or follow from
-// the method, host, path and client, which every record has.
+// isRecorded reports whether the part with the given ID is recorded separately. Other parts are constant, or follow
+// from the method, host, path and client, which every record has.
 func isRecorded(id string) bool {
 	kind, _, _ := strings.Cut(id, ":")
 	switch kind {

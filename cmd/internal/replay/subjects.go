@@ -189,8 +189,7 @@ func (t *subjects) refused(s seen, now, wait int64, enforced bool, name, path st
 	r.ask(t.kept(path))
 }
 
-// unsure is a denied subject. gain is the number of additional requests that its limit might have allowed at their
-// true times: see secondGains.
+// unsure is a denied subject. The field gain is the smallest result of secondGains for the limits that deny it.
 type unsure struct {
 	seen
 	gain int64

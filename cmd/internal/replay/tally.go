@@ -12,7 +12,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// side is one policy in one worker.
+// side decides about the requests of one worker by one policy, and counts the results. In a comparison, each worker
+// has two sides.
 type side struct {
 	rules  []ruleInfo
 	engine *policy.Engine
@@ -37,7 +38,8 @@ type ruleInfo struct {
 	rule  *policy.Rule
 }
 
-// Take implements [sluice.Store]. It calls the store of the current part with the time of the request.
+// Take implements [sluice.Store]. It passes the charges to the store of the request's [part], with the time of the
+// request.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.value = valueOf(charges[0].Key)
 	s.hash = s.subjects.textHash(s.value)
@@ -85,8 +87,8 @@ func numbersOf(t *accesslog.Tokens) map[string]int64 {
 	}
 }
 
-// never is the wait of a blocked subject, longer than any log.
-const never = math.MaxInt64 * time.Nanosecond
+// forever is used as the wait where RetryAfter is [sluice.Never]. It is longer than the time that any log covers.
+const forever = math.MaxInt64 * time.Nanosecond
 
 // observe counts a decision.
 func (s *side) observe(_ context.Context, o *policy.Observation) {
@@ -116,7 +118,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 			gain = min(gain, secondGains(r))
 			refused, enforced = true, enforced || !r.Shadow
 			if r.RetryAfter == sluice.Never {
-				blocked = never
+				blocked = forever
 			} else {
 				wait = max(wait, r.RetryAfter)
 			}
@@ -156,10 +158,10 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 	}
 }
 
-// secondGains returns the number of additional requests like this one that a limit might allow at their true times.
-// With times in whole seconds, a replay makes all requests of a second at the start of the second. At their true
-// times, the limit might allow as many more requests as it regains within a second. Fixed windows and exact sliding
-// logs regain nothing within a second if their periods are whole seconds.
+// secondGains returns for how many requests like this one a limit regains units within a second. If the times in a
+// log are whole seconds, a replay makes all requests of a second at its start. At their true times, the limit might
+// allow this many more of them. Fixed windows and exact sliding logs regain nothing within a second if their periods
+// are whole seconds.
 func secondGains(r *policy.Result) int64 {
 	if r.Plan == nil || r.Plan.Kernel == kernel.InFlight || r.Cost < 1 {
 		return 0
@@ -212,7 +214,8 @@ func (r *ruleTally) edges(p *sluice.Plan, now int64) {
 	}
 }
 
-// step returns the step of a time in all series.
+// step returns the index of the step that contains the time now. It is the same in all series. If necessary, step makes
+// the steps longer.
 func (t *tally) step(now int64) int {
 	if t.axis.from <= now && now < t.axis.end {
 		return t.axis.last
@@ -285,7 +288,7 @@ func (t *tally) together(refusing []int) {
 	}
 }
 
-// keepBeside keeps only those rules in the field beside that are also in the parameter rules.
+// keepBeside removes from r.beside all rules that are not in rules.
 func (r *ruleTally) keepBeside(rules []int) {
 	r.beside = slices.DeleteFunc(r.beside, func(i int) bool { return !slices.Contains(rules, i) })
 }

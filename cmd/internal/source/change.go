@@ -195,7 +195,7 @@ func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, f
 	return now, tx.audit(action, k.name, k.target(&now), k.text(&old, found), k.text(&now, true))
 }
 
-// remove deletes the row with a key.
+// remove deletes the row with the given key.
 func remove[R any](tx *Tx, k *kind[R], match Match, target string, key ...any) error {
 	old, found, err := k.stored(tx, key)
 	if err != nil {
@@ -221,7 +221,7 @@ func (e *notFoundError) Is(target error) bool { return target == ErrNotFound }
 
 func notFound(kind, target string) error { return &notFoundError{kind, target} }
 
-// stored returns the row with a key.
+// stored returns the row with the given key.
 func (k *kind[R]) stored(tx *Tx, key []any) (r R, found bool, err error) {
 	if tx.err != nil {
 		return r, false, tx.err

@@ -106,7 +106,7 @@ func (k *kind[R]) where() string {
 	return " WHERE " + strings.Join(conditions, " AND ")
 }
 
-// find returns the row with a key.
+// find returns the row with the given key.
 func (k *kind[R]) find(ctx context.Context, d *Database, q query, key []any) (r R, found bool, err error) {
 	all, err := k.read(ctx, q, d.dialect.text(k.selectAll()+k.where()), key...)
 	if err != nil || len(all) == 0 {
@@ -132,7 +132,7 @@ func (k *kind[R]) update(tx *Tx, values []any) error {
 	return tx.execute("UPDATE "+k.table+" SET "+strings.Join(sets, ", ")+k.where(), append(values, formatTime(tx.at), tx.actor)...)
 }
 
-// remove deletes the row with a key.
+// remove deletes the row with the given key.
 func (k *kind[R]) remove(tx *Tx, key []any) error {
 	return tx.execute("DELETE FROM "+k.table+k.where(), key...)
 }

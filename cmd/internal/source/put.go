@@ -60,8 +60,8 @@ func checkFiles(doc *policy.Document) error {
 	return nil
 }
 
-// PutShadow puts the whole policy into shadow mode until a time, or "always" (see [policy.Document]). An empty until
-// ends the shadow mode of the database. PutShadow keeps the other settings.
+// PutShadow puts the whole policy into shadow mode until a time, or "always" (see [policy.Document]). If until is
+// empty, PutShadow ends the shadow mode of the database. The other settings stay as they are.
 func (tx *Tx) PutShadow(until string, match Match) error {
 	now := &tx.before.Settings
 	if match != Any && int64(match) != now.Version {
@@ -126,7 +126,7 @@ func (tx *Tx) DeleteTier(name string, match Match) error {
 	return remove(tx, tierKind, match, name, name)
 }
 
-// PutSubject creates or replaces the row of a subject. An empty By becomes the actor.
+// PutSubject creates or replaces the row of a subject. If By is empty, it is set to the actor of [Database.Change].
 func (tx *Tx) PutSubject(r SubjectRow, match Match) (SubjectRow, error) {
 	return put(tx, subjectKind, r, match, nil)
 }
@@ -140,8 +140,8 @@ func (tx *Tx) DeleteSubject(subject string, match Match) error {
 	return remove(tx, subjectKind, match, subject, subject)
 }
 
-// PutOverride creates or replaces the override for a rule and key. It ignores the ID of r. An empty By becomes the
-// actor.
+// PutOverride creates or replaces the override for a rule and key. It ignores the ID of r. If By is empty, it is set to
+// the actor of [Database.Change].
 func (tx *Tx) PutOverride(r OverrideRow, match Match) (OverrideRow, error) {
 	return put(tx, overrideKind, r, match, nil)
 }
@@ -160,7 +160,7 @@ func (r *OverrideRow) check() error {
 	return nil
 }
 
-// DeleteOverride deletes the override with a name. The override must exist before the transaction.
+// DeleteOverride deletes the override with the given name. The override must exist before the transaction.
 func (tx *Tx) DeleteOverride(name string, match Match) error {
 	rows := tx.before.Overrides
 	i := slices.IndexFunc(rows, func(r OverrideRow) bool { return r.Name == name })
@@ -208,8 +208,8 @@ func checkTexts(pairs ...string) error {
 	return nil
 }
 
-// checkText returns an error for a text that one of the databases cannot store, or if needed is true, for an empty
-// text.
+// checkText returns an error for a text that one of the databases cannot store. If needed is true, it also returns an
+// error for an empty text.
 func checkText(field, text string, needed bool) error {
 	switch {
 	case needed && text == "":

@@ -92,7 +92,8 @@ func (r Role) May(needed Role) bool { return slices.Index(roles, r) >= slices.In
 // String returns the name of the role. The empty role is "nobody".
 func (r Role) String() string { return cmp.Or(string(r), "nobody") }
 
-// ParseRole returns the role with a name: viewer, operator or admin. For other names, it returns Nobody and false.
+// ParseRole returns the role with the given name: viewer, operator or admin. For other names, it returns Nobody and
+// false.
 func ParseRole(name string) (Role, bool) {
 	if r := Role(name); r != Nobody && slices.Contains(roles, r) {
 		return r, true

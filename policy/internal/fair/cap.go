@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	// MaxTenants is the most tenants that a cap tracks at a time. All further tenants count as one.
+	// MaxTenants is the maximum number of tenants that a cap tracks at a time. All further tenants count as one.
 	MaxTenants = 10_000
 	// MaxWeight is the largest weight.
 	MaxWeight = 1000
-	// MaxUnits is the most units that a cap may have in its window.
+	// MaxUnits is the maximum number of units that a cap may have in its window.
 	MaxUnits = 1 << 30
 	// MaxWindow is the longest window of a cap.
 	MaxWindow = 24 * time.Hour

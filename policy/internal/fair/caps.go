@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// maxCaps is the most limits that a Caps has at a time.
+// maxCaps is the maximum number of limits that a Caps has at a time.
 const maxCaps = 1000
 
 // Caps has caps by the keys of their limits. It is safe for concurrent use.

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// MaxPosted is the most tenants that posts name. The demand of all other tenants is posted as a sum.
+// MaxPosted is the maximum number of tenants whose demand a process posts separately, over all caps. For each cap, the
+// demand of all other tenants is posted as a sum.
 const MaxPosted = 1000
 
 // TenantDemand is the demand of a tenant in a window. The ID of a tenant is the same in all processes; the ID 0
@@ -17,9 +18,9 @@ type TenantDemand struct {
 	Demand, Weight int64
 }
 
-// Post has the demand of the tenants of a cap in one process.
+// Post has the demand of the tenants of one [Cap] in one process.
 type Post struct {
-	Cap     uint64 // the ID of the cap
+	Cap     uint64 // the ID of the Cap
 	Tenants []TenantDemand
 }
 
@@ -39,7 +40,7 @@ func (c *Cap) Demand(now int64) (all []TenantDemand) {
 	return all
 }
 
-// Receive makes the divisions of the next second include the demands of other processes. Demands with the same ID are
+// Receive sets the demands of other processes. Divisions include them for a second. Demands with the same ID are
 // summed.
 func (c *Cap) Receive(demands []TenantDemand, now int64) {
 	o := others{at: now, tenants: make(map[uint64]*other, len(demands))}
@@ -90,8 +91,9 @@ func (o *others) demand(id uint64) int64 {
 	return o.tenants[id].demand
 }
 
-// elsewhere calls the function want for the tenants that have demand only in other processes. These are the tenants
-// for which others.demand was not called since the last call of elsewhere.
+// elsewhere calls the function want with the rest of the demand in other processes: for each tenant for which
+// others.demand was not called since the last call of elsewhere, and once for all tenants without an ID, of which only
+// the sum is known.
 func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	if o == nil {
 		return
@@ -105,7 +107,8 @@ func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	want(o.sum.demand, o.sum.weight)
 }
 
-// Trim reduces the named tenants in all posts together to the MaxPosted ones with the largest demand.
+// Trim keeps the MaxPosted largest demands in all posts together. In each post, it replaces all other demands by their
+// sum. A sum that a post already has becomes part of the new sum, even if it is among the largest demands.
 func Trim(posts []Post) {
 	total := 0
 	for i := range posts {
@@ -161,29 +164,29 @@ func Append(dst []byte, posts []Post) []byte {
 
 var errNoPost = errors.New("fair: the text is not a post of demands, or has the format of another version")
 
-// Read calls the function each for every demand in a text from Append. If any part of the text is invalid, Read makes
-// no calls.
-func Read(post []byte, each func(limit uint64, a TenantDemand)) error {
+// Read calls the function each for every demand in a text from Append, with the ID of the Cap. If any part of the text
+// is invalid, Read makes no calls.
+func Read(post []byte, each func(id uint64, a TenantDemand)) error {
 	if err := read(post, func(uint64, TenantDemand) {}); err != nil {
 		return err
 	}
 	return read(post, each)
 }
 
-func read(post []byte, each func(limit uint64, a TenantDemand)) error {
+func read(post []byte, each func(id uint64, a TenantDemand)) error {
 	r := reader{rest: post}
 	if r.byte() != format {
 		return errNoPost
 	}
 	for len(r.rest) > 0 && !r.bad {
-		limit := r.id()
+		id := r.id()
 		for n := r.number(); n > 0 && !r.bad; n-- {
 			a := TenantDemand{ID: r.id(), Demand: int64(r.number()), Weight: int64(r.number())}
 			if most := uint64(MaxWeight * MaxTenants); a.Weight < 1 || uint64(a.Weight) > most || a.Demand < 0 || a.Demand > farAhead {
 				return errNoPost
 			}
 			if !r.bad {
-				each(limit, a)
+				each(id, a)
 			}
 		}
 	}

@@ -47,8 +47,8 @@ func (m *Members) addLoose(f *finding, name string) {
 	}
 }
 
-// maxLooks is the most names that are compared closely. Each comparison takes about 100 ns. Every 16 bytes of a name
-// count as a further name.
+// maxLooks is the maximum number of names that are compared closely. Each comparison takes about 100 ns. Every 16 bytes
+// of a name count as a further name.
 const maxLooks = 20_000
 
 // addLoosePair adds a pair if its name is like the parameter name. The parameter of is the name of the pair, and

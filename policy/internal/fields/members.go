@@ -72,9 +72,9 @@ const (
 	brokenMember // servers disagree about the text
 )
 
-// maxMembers is the most members of a form that are read. Servers have similar limits, and reading more members would
-// cost more than sending them. JSON objects may have more members, because requests to models can have a member for
-// each token with a changed probability.
+// maxMembers is the maximum number of members of a form that are read. Servers have similar limits, and reading more
+// members would cost more than sending them. JSON objects may have more members, because requests to models can have a
+// member for each token with a changed probability.
 const (
 	maxMembers     = 1000
 	maxJSONMembers = 4000
@@ -290,7 +290,7 @@ func (m *Members) addForm(s string) {
 	}
 }
 
-// maxPairs is the most pairs that are read, including empty ones.
+// maxPairs is the maximum number of pairs that are read, including empty ones.
 const maxPairs = 4 * maxMembers
 
 func (m *Members) addPairs(s, separators string) {

@@ -64,7 +64,7 @@ func Folded(s string) bool {
 	return true
 }
 
-// maxName is the most bytes of a name that is not all ASCII. Names of accounts are shorter.
+// maxName is the maximum number of bytes of a name that is not all ASCII. Names of accounts are shorter.
 const maxName = 1 << 10
 
 // AppendName appends the folded name of an account. Two folded names are the same if the names are one account to a

@@ -8,7 +8,7 @@ import (
 	"hash/crc32"
 )
 
-// maxPermits is the most permits in a text.
+// maxPermits is the maximum number of permits in a text.
 const maxPermits = 64
 
 // Permit is a permit in flight.

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// maxKeys is the most keys of a rule that have a limit each. Further keys share one limit.
+// maxKeys is the maximum number of keys of a rule that have a limit each. Further keys share one limit.
 const maxKeys = 1000
 
 // Limits has the automatic limits of an engine. They outlive a change of the policy. A Limits is safe for

@@ -137,7 +137,7 @@ func appendPrintable(dst []byte, s string) []byte {
 	return dst
 }
 
-// maxMarks is the most marks on a letter, such as accents, that are not escaped.
+// maxMarks is the maximum number of marks on a letter, such as accents, that are not escaped.
 const maxMarks = 3
 
 // blank reports whether a character that unicode.IsPrint accepts is invisible: fillers of Hangul, variation

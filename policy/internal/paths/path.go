@@ -28,7 +28,7 @@ type Buffer struct {
 	dots       bool     // whether the parts contain "." or ".."
 	parts      []string
 	segs       []string
-	views      []Reading
+	found      []Reading
 	text       []byte
 }
 
@@ -71,7 +71,7 @@ const (
 func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	b.reset(ignoreCase)
 	if b.simple(path) {
-		return b.views
+		return b.found
 	}
 	path = originForm(path)
 	if len(path) > maxPath {
@@ -85,7 +85,7 @@ func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	b.split(path, 0, keepParams, false)
 	b.add(resolveDots)
 	if plain && !b.dots && !b.authority() && b.script() < 0 {
-		return b.views
+		return b.found
 	}
 	return b.readings(path, h)
 }
@@ -123,7 +123,7 @@ func (b *Buffer) simple(path string) bool {
 		segs = append(segs, seg)
 	}
 	b.segs = segs
-	b.views = append(b.views, Reading{Segs: segs})
+	b.found = append(b.found, Reading{Segs: segs})
 	return true
 }
 
@@ -146,7 +146,7 @@ const (
 )
 
 func (b *Buffer) tooMany() []Reading {
-	return append(b.views[:0], Reading{Every: true}, Reading{Never: true})
+	return append(b.found[:0], Reading{Every: true}, Reading{Never: true})
 }
 
 func (b *Buffer) reset(ignoreCase bool) {
@@ -154,7 +154,7 @@ func (b *Buffer) reset(ignoreCase bool) {
 		*b = Buffer{}
 	}
 	b.ignoreCase = ignoreCase
-	b.segs, b.views, b.text = b.segs[:0], b.views[:0], b.text[:0]
+	b.segs, b.found, b.text = b.segs[:0], b.found[:0], b.text[:0]
 }
 
 // originForm returns the path of a request target.
@@ -181,7 +181,7 @@ type pathHints struct {
 	slashes bool // whether the path may contain "\"
 	end     int  // the index at which the path may end early; 0 if it cannot
 	wild    bool // whether servers may read the path in unknown ways
-	// segments is the most segments that a reading may have.
+	// segments is the maximum number of segments that a reading may have.
 	segments int
 }
 
@@ -316,14 +316,14 @@ func (b *Buffer) readings(path string, h pathHints) []Reading {
 				for s := range slashes {
 					b.split(text, decode, p, s == 1)
 					work += (len(text) + segmentWork*len(b.parts)) * b.addAll()
-					if work > maxPathWork || len(b.views) > maxReadings {
+					if work > maxPathWork || len(b.found) > maxReadings {
 						return b.tooMany()
 					}
 				}
 			}
 		}
 	}
-	return b.views
+	return b.found
 }
 
 // addTexts sets b.texts to the path, to the path up to its early end, and to both after a proxy has resolved dots.
@@ -483,13 +483,13 @@ func (b *Buffer) add(dots int) {
 			segs[i] = b.fold(s)
 		}
 	}
-	for _, v := range b.views {
+	for _, v := range b.found {
 		if slices.Equal(v.Segs, segs) {
 			b.segs = b.segs[:start]
 			return
 		}
 	}
-	b.views = append(b.views, Reading{Segs: segs})
+	b.found = append(b.found, Reading{Segs: segs})
 }
 
 // appendResolved appends the parts after the given treatment of dots and empty segments.

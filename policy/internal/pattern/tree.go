@@ -31,8 +31,8 @@ type child struct {
 	node *node
 }
 
-// maxFew is the most children that are compared one by one. For so few children, a map is slower, and takes ten
-// times the memory, which the garbage collector has to scan.
+// maxFew is the maximum number of children that are compared one by one. For so few children, a map is slower, and
+// takes ten times the memory, which the garbage collector has to scan.
 const maxFew = 6
 
 type entry struct {

@@ -78,7 +78,7 @@ type boundedText struct {
 	steps int // remaining steps
 }
 
-// maxSteps is the most writes of a template: see [addStep].
+// maxSteps is the maximum number of writes of a template: see [addStep].
 const maxSteps = 4 * MaxSize
 
 var (

@@ -122,11 +122,11 @@ type adminAnswer struct {
 	body   []byte
 }
 
-// call sends a request. The parameter in is the value to send as the body, and out is the value to decode the answer
-// into. The parameter etag is the value of If-Match. All three are optional.
-func (a *Client) call(ctx context.Context, method, path string, q url.Values, etag string, in, out any) (adminAnswer, error) {
+// call sends body as JSON in a request, and decodes the answer into result. Both may be nil. If etag is not empty, it
+// is the value of If-Match.
+func (a *Client) call(ctx context.Context, method, path string, q url.Values, etag string, body, result any) (adminAnswer, error) {
 	var answer adminAnswer
-	r, err := a.request(ctx, method, path, q, in)
+	r, err := a.request(ctx, method, path, q, body)
 	if err != nil {
 		return answer, err
 	}
@@ -139,8 +139,8 @@ func (a *Client) call(ctx context.Context, method, path string, q url.Values, et
 	if answer.status >= 300 {
 		return answer, command.Failed(a.refusal(&answer))
 	}
-	if out != nil {
-		if err := json.Unmarshal(answer.body, out); err != nil {
+	if result != nil {
+		if err := json.Unmarshal(answer.body, result); err != nil {
 			return answer, command.Failed(fmt.Errorf("%s did not answer like the admin API: check --admin-url: %w", a.url, err))
 		}
 	}

@@ -116,11 +116,11 @@ var outcomeMembers = []member[*policy.Outcome]{
 	}},
 }
 
-// text returns a read function for a text. The parameter what names the text in errors. The function field returns
-// the address at which the text is stored.
-func text[T any](what string, field func(T) *string) func(*decoder, T) bool {
+// text returns a read function for a text. The parameter label stands for the text in errors. The function field
+// returns the address at which the text is stored.
+func text[T any](label string, field func(T) *string) func(*decoder, T) bool {
 	return func(d *decoder, into T) (ok bool) {
-		*field(into), ok = d.text(what)
+		*field(into), ok = d.text(label)
 		return ok
 	}
 }
@@ -134,14 +134,14 @@ func integer[T any](least, most int64, field func(T) *int64) func(*decoder, T) b
 	}
 }
 
-// object reads an object, and stores its values in the parameter into. The object may have the members in the set
-// takes, but none of them twice. The result seen has the members of the object.
-func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen memberSet, ok bool) {
+// object reads an object, and stores its values in the parameter into. The object may have only the allowed members,
+// each of them at most once. The result seen has the members of the object.
+func object[T any](d *decoder, into T, all []member[T], allowed memberSet) (seen memberSet, ok bool) {
 	ok = d.members(func(name string) bool {
 		n := find(all, name)
 		switch {
-		case n < 0 || !takes.has(n):
-			return d.fail("unknown member: the members are %s", strings.Join(namesOf(all, takes), ", "))
+		case n < 0 || !allowed.has(n):
+			return d.fail("unknown member: the members are %s", strings.Join(namesOf(all, allowed), ", "))
 		case seen.has(n):
 			return d.fail("the member occurs twice")
 		}
@@ -151,7 +151,7 @@ func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen m
 	return seen, ok
 }
 
-// find returns the index of the member with a name, or -1.
+// find returns the index of the member with the given name, or -1.
 func find[T any](all []member[T], name string) int {
 	for n := range all {
 		if all[n].name == name {
@@ -161,9 +161,9 @@ func find[T any](all []member[T], name string) int {
 	return -1
 }
 
-func namesOf[T any](all []member[T], takes memberSet) (names []string) {
+func namesOf[T any](all []member[T], set memberSet) (names []string) {
 	for n := range all {
-		if takes.has(n) {
+		if set.has(n) {
 			names = append(names, all[n].name)
 		}
 	}
@@ -190,9 +190,9 @@ func (d *decoder) begin(body string, o *operation) {
 // decode reads the whole body.
 func (d *decoder) decode() bool { return d.check(d.room(), d.operation.takes) && d.end() }
 
-func (d *decoder) check(c *check, takes memberSet) bool {
+func (d *decoder) check(c *check, allowed memberSet) bool {
 	c.mode = d.operation.mode
-	seen, ok := object(d, c, d.all, takes)
+	seen, ok := object(d, c, d.all, allowed)
 	return ok && d.complete(c, seen)
 }
 
@@ -308,13 +308,13 @@ func (d *decoder) client(c *check) bool {
 	return addr.IsValid() || d.fail("write the address of the client, as in 192.0.2.1 or 2001:db8::1")
 }
 
-// texts reads an object with texts as values. The parameter what names the values in errors.
-func (d *decoder) texts(all map[string]string, what string) bool {
+// texts reads an object with texts as values. The parameter label stands for each value in errors.
+func (d *decoder) texts(all map[string]string, label string) bool {
 	return d.members(func(name string) bool {
 		if _, twice := all[name]; twice {
 			return d.fail("the member occurs twice")
 		}
-		value, ok := d.text(what)
+		value, ok := d.text(label)
 		all[name] = value
 		return ok && d.few(len(all))
 	})

@@ -113,16 +113,16 @@ func (d *reader) elements(read func() bool) bool {
 	}
 }
 
-// text reads a string. The parameter what names the string in errors.
-func (d *reader) text(what string) (string, bool) {
+// text reads a string. The parameter label stands for the string in errors.
+func (d *reader) text(label string) (string, bool) {
 	d.space()
 	if d.i == len(d.s) || d.s[d.i] != '"' {
-		return "", d.fail("%s must be text", what)
+		return "", d.fail("%s must be text", label)
 	}
 	start := d.i + 1
 	if d.i = jsonscan.String(d.s, d.i); d.i < 0 {
 		d.i = ^d.i
-		return "", d.fail("this is not JSON: %s is not closed, or has a control character or an unknown escape %s", what, d.where())
+		return "", d.fail("this is not JSON: %s is not closed, or has a control character or an unknown escape %s", label, d.where())
 	}
 	text, whole := d.s[start:d.i-1], true
 	if strings.IndexByte(text, '\\') >= 0 {
@@ -132,9 +132,9 @@ func (d *reader) text(what string) (string, bool) {
 	}
 	switch {
 	case !whole:
-		return "", d.fail("%s has half of a surrogate pair, which is not a character", what)
+		return "", d.fail("%s has half of a surrogate pair, which is not a character", label)
 	case !utf8.ValidString(text):
-		return "", d.fail("%s is not UTF-8", what)
+		return "", d.fail("%s is not UTF-8", label)
 	}
 	return text, true
 }

@@ -174,7 +174,7 @@ var units = [...]struct {
 	week:   {"week", "7d", 7 * 24 * 3600},
 }
 
-// unitNamed returns the unit with a name, ignoring case, or 0.
+// unitNamed returns the unit with the given name, ignoring case, or 0.
 func unitNamed(name string) unit {
 	for u := second; u <= week; u++ {
 		if strings.EqualFold(units[u].name, name) {
@@ -222,7 +222,7 @@ func attributeName(key string, before int) string {
 	return key + "#" + strconv.Itoa(before+1)
 }
 
-// countKeys returns the number of entries with a key.
+// countKeys returns the number of entries with the given key.
 func countKeys(entries []entry, key string) (n int) {
 	for i := range entries {
 		if entries[i].key == key {

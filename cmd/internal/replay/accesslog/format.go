@@ -42,8 +42,8 @@ func Names() []string {
 	return names
 }
 
-// Lookup returns the format with a name, such as "combined", or the format of a description: a log_format of nginx,
-// which contains "$", or a LogFormat of Apache or a format string of Envoy, which contain "%".
+// Lookup returns the format with the given name, such as "combined", or the format of a description: a log_format of
+// nginx, which contains "$", or a LogFormat of Apache or a format string of Envoy, which contain "%".
 func Lookup(name string, o Options) (*Format, error) {
 	if err := checkFields(o.Fields); err != nil {
 		return nil, err

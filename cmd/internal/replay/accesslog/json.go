@@ -29,7 +29,7 @@ type slot struct {
 	rank uint8
 }
 
-// at returns the key with a name, and adds it if it is missing.
+// at returns the key with the given name, and adds it if it is missing.
 func (p paths) at(name string) *key {
 	if p[name] == nil {
 		p[name] = &key{}

@@ -29,8 +29,8 @@ const (
 // count the same requests under the same keys as they will for live traffic.
 //
 // If memory is too small for all subjects, gauge keeps only half of them, then a quarter, an eighth and so on, chosen
-// by a hash of the subject. The kept subjects are a random sample of all subjects. So a recommendation has the
-// confidence that it would have if the log had only the kept subjects.
+// by a hash of the subject. The kept subjects are a random sample of all subjects. So the confidence of a
+// recommendation is the same as for a log that has only the kept subjects.
 type gauge struct {
 	rules map[string]*measured
 	zone  *time.Location
@@ -61,7 +61,7 @@ type subject struct {
 	hash      uint64
 	requests  int64
 	last      int64
-	levels    *levels // nil after a single request with a reservation and a cost of 1
+	levels    *levels // nil after a single request whose reservation and cost are both 1
 	days      []day
 	second    int64 // the second of the last request
 	inSecond  int32
@@ -73,7 +73,7 @@ type subject struct {
 type day struct {
 	number   int32
 	requests int32
-	peaks    *peaks // nil if the only request is the subject's first, with a reservation and a cost of 1
+	peaks    *peaks // nil if the only request is the subject's first, and its reservation and cost are both 1
 }
 
 // evidence describes the behavior of a subject, from its second request on.
@@ -86,8 +86,9 @@ type evidence struct {
 	steady   bool       // the subject sent requests all day long on some day
 }
 
-// at sets the request that the engine decides about next. It returns false if tokens are limited and the response has
-// no number of tokens, or no status 2xx.
+// at sets the request that the engine decides about next. The parameter tokens is the kind of tokens to limit, or ""
+// to limit requests. If tokens are limited, at returns false for a response without a number of tokens or with a status
+// other than 2xx.
 func (g *gauge) at(e *accesslog.Entry, name, tokens string) bool {
 	g.entry, g.name, g.now, g.cost = e, name, max(g.now, e.Time), -1
 	if tokens != "" {

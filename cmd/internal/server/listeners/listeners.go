@@ -105,7 +105,7 @@ func (s *Set) Close() {
 	}
 }
 
-// Addr returns the address of the listener with a name, or nil.
+// Addr returns the address of the listener with the given name, or nil.
 func (s *Set) Addr(name string) net.Addr {
 	for _, l := range s.all {
 		if l.Name == name {

@@ -105,7 +105,7 @@ func (g *Guesses) Check(from, listener, token string, look func() (right, wrong 
 	return nil
 }
 
-// At returns the method Check for the listener with a name.
+// At returns the method Check for the listener with the given name.
 func (g *Guesses) At(listener string) func(from, token string, look func() (right, wrong bool)) error {
 	return func(from, token string, look func() (right, wrong bool)) error {
 		return g.Check(from, listener, token, look)

@@ -11,7 +11,7 @@ import (
 type Consistency uint8
 
 const (
-	// Strict calls the shared store for each charge. Nothing is ever admitted above the limit.
+	// Strict calls the shared store for each charge. While the store answers, nothing is admitted above the limit.
 	Strict Consistency = iota
 	// Leased has each process reserve units in advance, and spend them without a call to the shared store. It never
 	// admits more than the limit, but may admit a little less. See package lease.

@@ -37,8 +37,8 @@ type Decision struct {
 	Origin Origin
 	// Locked reports that a [Penalty] is in force: the key is denied, whatever remains.
 	Locked bool
-	// Delay is rounded up to whole ticks. Early is how much of the queue drains in the time that the rounding added.
-	// It is an amount in the unit of Unit and Size of a [kernel.Plan], and not a time. Callers do not need it;
+	// Delay is rounded up to whole ticks. Early is how much of the queue drains in the time that the rounding added. It
+	// is not a time but an amount, counted as the fields Unit and Size of a [kernel.Plan] are. Callers do not need it;
 	// [Limiter.LeaveQueue] reads it to compute the turn.
 	Early int64
 }

@@ -1,8 +1,8 @@
 // Package sluice limits rates exactly. The stores, package policy and the packages for HTTP and gRPC import it. It
 // imports package kernel, which has the integer arithmetic.
 //
-// A [Limit] is what people write, "100/minute burst 20", and a [Plan] is that limit compiled to integers. There are
-// no floats: limits are exact to the plan's unit of time, a microsecond for most limits (see Tick in
+// A [Limit] is what people write, "100/minute burst 20", and a [Plan] is that limit compiled to integers. There are no
+// floats: the arithmetic is exact to the plan's unit of time, a microsecond for most limits (see Tick in
 // [kernel.Plan]).
 //
 // A [Store] keeps the counts. It takes several charges at once, all or none, so that a request denied by one limit uses

@@ -18,8 +18,9 @@ type Limiter struct {
 	// OnError applies while a shared store behind a failover.Store does not answer: requests are allowed (Allow,
 	// the zero value), denied (Deny), or limited by a local allowance (Local). Set it before the first use.
 	OnError OnError
-	// Consistency is how exactly the limiter counts across the processes that share the store. Stores from
-	// stores.Open and of packages lease and synced use it; all others count exactly. Set it before the first use.
+	// Consistency is how exactly the limiter counts across the processes that share the store. Only the stores that
+	// stores.Open returns, and the stores of packages lease and synced, use it; all others count exactly. Set it before
+	// the first use.
 	Consistency Consistency
 	// Lock, from [Penalty.Plan], locks out a key that exceeds a limit: each Take that does not fit, including those
 	// that Wait makes, is an offence, unless a penalty of the key is already in force. Reset lifts the penalty. Set

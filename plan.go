@@ -63,7 +63,7 @@ func NewDistinct(l Limit) (*Plan, error) {
 // its Cost is 1, its Key identifies the request, and it stands before the charges of penalties. The plan has room for
 // one unit within the given time. If the charge does not fit, the Take is a repeat: an earlier Take with the same Key
 // has committed its charges. A repeat changes nothing, and is not an offence (see [Offends]). A full memory store
-// evicts such a charge among the first, as it does counts of limits that are hardly used. While a shared store is
+// evicts such charges early, together with keys that have used hardly any of their limit. While a shared store is
 // unavailable, only the instance that allowed a request recognizes a repeat of it, and only if the charge has the
 // OnError [Local].
 func NewOnce(within time.Duration) (*Plan, error) {

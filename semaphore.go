@@ -74,8 +74,9 @@ const (
 	longPause  = 250 * time.Millisecond
 )
 
-// Wait takes a permit, waiting until one is free. Waiters are served in no particular order. Wait fails if the
-// context ends or the store fails. If OnError is Deny, Wait continues while the store is unavailable.
+// Wait takes a permit, waiting until one is free. Waiters are served in no particular order. Wait fails if the context
+// ends or the store returns an error. A denial by OnError is no error: if OnError is Deny, Wait continues while the
+// shared store is unavailable.
 func (s *Semaphore) Wait(ctx context.Context, key string) (release func(), err error) {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		if err = ctx.Err(); err != nil {

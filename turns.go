@@ -58,9 +58,9 @@ func (t *Turns) pickAll(charges []Charge) (all []picked) {
 	return all
 }
 
-// Take does what the store's Take does. But first, if callers have given up turns, it assigns these turns to the
-// charges of their queues, the earliest turn first. For these charges, the store only peeks, and their receipts have
-// the turns.
+// Take does what the store's Take does. But first it assigns the turns that callers have given up, the earliest first,
+// to those charges that are for the same queue. For these charges, the store only peeks, and their receipts have the
+// turns.
 func (t *Turns) Take(ctx context.Context, store Store, charges []Charge, receipts []Receipt) error {
 	all := t.pickAll(charges)
 	return t.settle(ctx, store, charges, receipts, all, store.Take(ctx, charges, receipts))
@@ -87,9 +87,9 @@ func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	}
 }
 
-// Offer reports whether t keeps a turn for a charge of the given number of units in the queue of c. The parameter r is
-// the receipt of a peek at the queue. A turn is not offered if it lies after the end of the queue that r reports. If t
-// offers a turn, Offer changes r to the receipt of a charge with this turn.
+// Offer reports whether a caller has given up a turn in the queue of c that is long enough for the given number of
+// units. The parameter r is the receipt of a peek at the queue. A turn is not offered if it lies after the end of the
+// queue that r reports. If Offer returns true, it changes r to the receipt of a charge with the turn.
 func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	return !t.kept.None() && c.Plan.Queue && units > 0 && !r.Origin.Degraded() && t.kept.Offer(c.Key, &c.Plan.Plan, units, &r.Receipt)
 }

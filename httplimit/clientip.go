@@ -26,10 +26,10 @@ type ClientIP struct {
 	// Trusted are the addresses of the proxies in front of this server. Trust a whole network only if every machine
 	// in it is yours: a client with an address in Trusted can choose any address.
 	Trusted []netip.Prefix
-	// Header is the header that these proxies write, X-Forwarded-For if empty. "Forwarded" is read as in RFC 7239,
-	// and every other header as a list of addresses, such as X-Real-IP with its single address. No other header is
+	// Header is the header that these proxies write, X-Forwarded-For if empty. "Forwarded" is read as in RFC 7239, and
+	// every other header as a list of addresses, such as X-Real-IP with its single address. Only this one header is
 	// read: proxies pass on, unchanged, the headers that they do not write themselves, so a client could have sent
-	// them.
+	// those.
 	Header string
 	// IPv6Prefix is the number of bits of an IPv6 address that [ClientIP.Key] keeps, from 1 to 128. Zero means 64:
 	// one customer usually has all the addresses of a /64.

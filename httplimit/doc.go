@@ -15,9 +15,9 @@
 //
 // # Responses
 //
-// By default, every response to a request that an enforced limit has counted has the fields RateLimit-Policy,
-// RateLimit and three X-RateLimit fields. They are set before the handler runs. Denied requests are answered with one
-// of these statuses, with a body in JSON or text, and with Retry-After if the request may succeed later:
+// By default, if an enforced limit has counted a request, the response has the fields RateLimit-Policy, RateLimit and
+// three X-RateLimit fields. They are set before the handler runs. Denied requests are answered with one of these
+// statuses, with a body in JSON or text, and with Retry-After if the request may succeed later:
 //
 //   - 429: a limit is exceeded.
 //   - 503: the store does not answer and on_error is deny, the upstream is overloaded, or the process has no memory
@@ -29,9 +29,9 @@
 // A policy may have other answers. Package answer describes the fields, the bodies and those answers.
 //
 // If one middleware runs behind another, the inner one adds its limits to the RateLimit and RateLimit-Policy fields of
-// the outer one, so that the client sees all limits. It overwrites the fields that can have only one value. A handler
-// that sets these fields itself overrides them. Wrap a reverse proxy in [Keep]; otherwise, the proxy adds the fields of
-// its upstream.
+// the outer one, so that the client sees all limits. It overwrites the fields that can have only one value. If a
+// handler sets any of these fields itself, the client gets the handler's values. Wrap a reverse proxy in [Keep];
+// otherwise, the proxy adds the fields of its upstream.
 //
 // If the policy has cors, pages of the listed origins may read denials. For other responses, the handler decides
 // whether such a page may read them; the middleware only exposes the fields above. A handler that sets
@@ -102,6 +102,7 @@
 // limit. For rules that depend on the outcome or have in_flight, handlers get a wrapper. It can flush, hijack and copy
 // files, and [net/http.ResponseController] finds the server's writer through it.
 //
-// Most calls allocate nothing. The values of the fields are parts of 1 KB chunks of memory. About a dozen responses
-// share a chunk. A program that keeps a value for long should clone it, because the value keeps its whole chunk.
+// Most calls allocate nothing. The values of the response fields that the middleware sets are slices of 1 KB chunks of
+// memory. About a dozen responses share a chunk. A program that keeps a value for long should clone it, because the
+// value keeps its whole chunk.
 package httplimit

@@ -19,9 +19,9 @@ import (
 // unless they are leaky buckets. Without a call of Settle, these limits never depend on the response.
 //
 // Call Settle before the response starts: if the outcome of a rule is known by then, the rule is settled before the
-// client gets the head. Other rules, such as rules that count the bytes of the response, or rules with a cost that
-// no header has set, are settled when the handler returns; until then Settle can set their Cost. Do not call Settle
-// while the handler writes.
+// client gets the head. Other rules are settled when the handler returns, and until then Settle can set their Cost.
+// These are, for example, rules that count the bytes of the response, and rules whose cost should be in a response
+// header that is not set yet. Do not call Settle while the handler writes.
 func Settle(ctx context.Context, o policy.Outcome) {
 	for s, _ := ctx.Value(settlingKey{}).(*settling); s != nil; s = s.outer {
 		s.override = o

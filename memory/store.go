@@ -1,5 +1,5 @@
-// Package memory has a store for one process: bounded, exact, and cheap. Package failover also uses it as its
-// fallback. It imports package sluice.
+// Package memory has a store for one process: bounded, exact, and cheap. Package failover also uses it as its fallback.
+// Package memory imports package sluice.
 //
 // A [Store] keeps a bucket or a window in 16 bytes a key, in tables without pointers. It starts small and grows
 // with the keys in use, up to its bound. Once the tables have a sixteenth of their largest size, new keys replace

@@ -42,7 +42,7 @@ type Body struct {
 	// File is the name of a file with the text. The name is relative to the file of the policy. Package policyfile
 	// reads the file when it compiles a policy. Programs set Text instead.
 	File string `json:"file,omitempty"`
-	Text string `json:"body,omitempty"` // the text and its output have at most 64 KiB each
+	Text string `json:"body,omitempty"` // a template; the template and its output have at most 64 KiB each
 }
 
 // AnswerValues are the values that a template of a [Body] can use. They are safe to send: the built-in answers contain

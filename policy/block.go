@@ -18,7 +18,7 @@ const maxBlocks = 10_000
 // blocked is From in a [Result] for a rule with "block", or for a subject that [Subject.Block] blocks.
 const blocked = "block"
 
-// Block is a block by [Subject.Block]: until a time, all requests of a subject are denied.
+// Block is a block by [Subject.Block], which lasts until a time.
 type Block struct {
 	Key   string // see [Subject.Key]
 	Until time.Time

@@ -114,9 +114,9 @@ func lineOf(v any) string {
 	return ""
 }
 
-// Restart is a limit that starts to count from zero, because its kind or the key of its rule has changed. A new burst,
-// or a new count of a window or a log, does not restart a limit, except for a sliding_window_log that grows beyond
-// 1,024 or shrinks to at most 1,024.
+// Restart is a limit that starts to count from zero, because its kind or the key of its rule has changed. A limit does
+// not restart if only its burst changes or, for a window or a log, the number of units that it allows. The exception is
+// a sliding_window_log that grows beyond 1,024 units or shrinks to at most 1,024.
 type Restart struct {
 	Rule string
 	From string // "rule", "tier:pro" or "override", as in a [Result]

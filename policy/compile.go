@@ -22,17 +22,16 @@ const maxKeyParts = 8
 // subjects, so do not change them afterwards. The error is an [Errors] that lists the problems.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 
-// CompileAt is Compile for a document that comes from a file. To get the file and line of a field, it calls the
-// function where, unless it is nil, with the path of the field (see [Problem]). Problems and warnings contain the file
-// and the line.
-func CompileAt(doc Document, where func(path string) (file string, line int)) (*Policy, error) {
-	c := newCompiler(where)
+// CompileAt is Compile for a document that comes from a file. Problems and warnings contain the file and the line that
+// position returns for the path of a field (see [Problem]). A nil position is not called.
+func CompileAt(doc Document, position func(path string) (file string, line int)) (*Policy, error) {
+	c := newCompiler(position)
 	p := c.compile(&doc)
 	if len(c.problems) > 0 {
 		sortProblems(c.problems)
 		return nil, c.problems
 	}
-	p.warnings = p.suspicions(where)
+	p.warnings = p.suspicions(position)
 	return p, nil
 }
 

@@ -38,8 +38,8 @@ type Cost struct {
 	// (without the input that came from the provider's cache), "input" or "output". The formats
 	// are those of OpenAI, Anthropic, Gemini and Ollama, and of compatible servers.
 	Tokens string `json:"tokens,omitempty"`
-	// USD is "prices" if the cost is the price of the tokens, by the prices of the document. The limits of the rule
-	// are then in USD.
+	// USD makes the cost an amount of money. Its only value is "prices": the cost is computed from the tokens and from
+	// the Prices of the [Document]. The limits of the rule are then in USD.
 	USD string `json:"usd,omitempty"`
 	// ResponseJSON makes the cost a sum of numbers in the JSON of the response. It maps the path of each number,
 	// such as "usage.total_tokens", to its weight, which may be negative. If a path occurs several times, as in
@@ -52,8 +52,9 @@ type Cost struct {
 	// Unknown is the cost of a response that breaks off, or that has a status of 400 or above and does not report its
 	// cost. By default, it is the cost of the part that was received, but at most the estimate. It is the estimate if
 	// Unknown is "estimate", if Estimate is a number, if the response cannot be read, or if the model may continue in
-	// the background. It is never less than the usage that was reported. Any other complete response that does not
-	// report its cost costs the estimate or, if that is more, the cost of the part that was received.
+	// the background. It is never less than the usage that was reported. For a complete response with a status below
+	// 400 that does not report its cost, the larger of two amounts is charged: the estimate, or the cost computed from
+	// the part that was received.
 	Unknown string `json:"unknown,omitempty"`
 	// Usage is "ask" to add stream_options.include_usage to streamed requests in OpenAI's format that
 	// do not set stream_options: without it the response reports no tokens. Clients then receive one more event.
@@ -256,8 +257,8 @@ func (c *compiler) checkOutcome(r *rule) {
 	c.fail(field, "use another algorithm", "a leaky_bucket assigns each request a turn, which the response cannot take back")
 }
 
-// fromHeader returns the cost in the header of a request. A value above max counts as max, 0 counts as 1, and a value that is
-// not a whole number counts as the default. If there are several values, the largest counts.
+// fromHeader returns the cost in the header of a request. A value above max counts as max, 0 counts as 1, and a value
+// that is not a whole number counts as the default. If there are several values, the largest counts.
 func (c *cost) fromHeader(h http.Header) int64 {
 	most := int64(0)
 	for _, v := range h[c.header] {

@@ -142,8 +142,8 @@ func (p *Policy) atOnce(r *rule) (most int64) {
 type Debt struct {
 	Rule  string
 	Limit sluice.Limit
-	// Units is how many units a key can owe. The debt is what a key has used in addition to the limit or, if several
-	// limits share its count, to the largest of them.
+	// Units is how many units a key can owe. The debt is what a key has used beyond the limit. If several limits share
+	// one count, it is what the key has used beyond the largest of them.
 	Units int64
 	// Largest is the largest cost that is charged, in units of Limit, or 0 if the cost has no max.
 	Largest int64

@@ -140,8 +140,8 @@ type Result struct {
 	// Marks reports that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
 	// Shadow.
 	Marks bool
-	// UnderWay reports that the request fits without the estimates of requests under way, and is denied only
-	// because of them. RetryAfter is then about as long as these requests take.
+	// UnderWay reports that the request is denied only because of the estimates charged for requests that are still
+	// under way: without these estimates it would fit. RetryAfter is then about as long as these requests take.
 	UnderWay bool
 	at       int32 // position of the rule in the document, counted from 1; 0 for a limit that the caller supplies
 	sluice.Decision

@@ -155,7 +155,8 @@ type Rule struct {
 	// ones last. If several rules match, the lowest class applies, so that no client promotes itself. A request
 	// without a class is normal. A rule may have a class and no limit; then it counts nothing.
 	Class string `json:"class,omitempty"`
-	// Distinct, in place of a limit, limits how many different values of a part a key can have.
+	// Distinct, in place of a limit, limits how many different values one key can use, for example how many accounts
+	// one address tries.
 	Distinct Distinct `json:"distinct,omitzero"`
 	// Algorithm is one of [sluice.Algorithms]. The default is token_bucket, or fixed_window for limits by the
 	// month.
@@ -230,8 +231,8 @@ type Override struct {
 	// Limit, or Limits if there are several, replaces all limits of the rule.
 	Limit  string   `json:"limit,omitempty"`
 	Limits []string `json:"limits,omitempty"`
-	// InFlight, for a rule with InFlight, is how many requests of the subject may be under way. Requests under way
-	// keep their permits.
+	// InFlight, for a rule with InFlight, is how many requests of the subject may be under way. If the number is
+	// lowered, requests that are already under way keep their permits.
 	InFlight int64 `json:"in_flight,omitempty"`
 	// Block denies the requests that the rule would count for the subject, and charges nothing for them, whether or
 	// not the store answers: see [Decision]. If the rule is a shadow, Block denies nothing and is only reported. A

@@ -8,10 +8,10 @@ import (
 )
 
 // DecideEach decides about independent requests, each as [Engine.DecideInto] would. Requests that share a count are
-// decided in the order of the list. There is one exception: if a request is denied although it was offered a turn that
-// an earlier client gave up, the later requests of the list are not always offered this turn. If the store supports it
-// (see [sluice.TakeEach]), one call takes the charges of the whole list. Some requests need a further call, such as
-// those with a Body and no ID. ds must be as long as reqs.
+// decided in the order of the list. There is one exception: a turn in a queue that an earlier client has given up may
+// be assigned to a request that another limit then denies. This turn is free again only after the whole list. If the
+// store supports it (see [sluice.TakeEach]), one call takes the charges of the whole list. Some requests need a further
+// call, such as those with a Body and no ID. ds must be as long as reqs.
 func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision) {
 	switch len(reqs) {
 	case 0:

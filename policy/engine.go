@@ -274,8 +274,9 @@ func (o *Observation) Policy() *Policy { return o.work.policy }
 // supplies (see [Engine.Adhoc]).
 func (o *Observation) RuleIndex(i int) int { return int(o.Decision.Results[i].at) - 1 }
 
-// Pardoned returns what the request lacks, as in Missing of a [Decision], if only shadows and rules with Enforce would
-// deny it as malformed. Otherwise it returns "".
+// Pardoned is about a malformed request that is not denied because the only rules that would deny it are shadows or
+// have Enforce. It returns what the request lacks, as Missing of a [Decision] does. For all other requests it returns
+// "".
 func (o *Observation) Pardoned() string {
 	if o.Decision.Missing != "" || o.Decision.Exempt {
 		return ""

@@ -15,10 +15,10 @@ import (
 // response_json, an estimate from the request. In JSON and YAML it is a number or an object.
 //
 // An estimate from the request is one token for each Bytes bytes of the body, plus the tokens of the output. If the
-// request sets a maximum for the output, the estimate uses this maximum, but at most Output unless Output is zero. If
-// the request sets none, the estimate uses Output; if Output is zero, too, the field Most in the [Price] of the model;
-// and without a Most, 2000. An estimate above a limit is cut to the limit. A maximum that the request itself sets is
-// not cut: if it is above the limit, the request never fits.
+// request sets a maximum for the output, the estimate uses this maximum, or Output if that is smaller and not zero. If
+// the request sets none, the estimate uses the first of the following that is not zero: Output, the field Most in the
+// [Price] of the model, and 2000. An estimate above a limit is cut to the limit. A maximum that the request itself sets
+// is not cut: if it is above the limit, the request never fits.
 type Estimate struct {
 	Units int64 `json:"-"`
 	// Bytes is how many bytes of the body are estimated as one token: 3 if zero, which suits text. 1 gives the

@@ -15,8 +15,8 @@ import (
 
 // Trace explains a decision.
 type Trace struct {
-	// Decision is what [Engine.Decide] would return now. Nothing was taken: Remaining, ResetAfter and Delay of its
-	// results describe the state before the request.
+	// Decision is the decision that [Engine.Decide] would make now. Nothing was taken: Remaining, ResetAfter and Delay
+	// of its results describe the state before the request. See [Trace.After].
 	Decision Decision
 	// Client is the address of the client, found by the trusted proxies.
 	Client netip.Addr

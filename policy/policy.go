@@ -172,9 +172,9 @@ func (p *Policy) RuleNames() []string { return p.names }
 // charges reports whether the rule has limits that the store counts.
 func (r *rule) charges() bool { return !r.exempt && !r.block && !r.classifies && r.adaptive == nil }
 
-// Reads reports whether rules read the header field with that canonical name: as a condition, as the key part
-// header:NAME, as a cost or a tier, or because it repeats a field of the body that rules read. For a policy with
-// "over: mark" it also reports true for [OverField].
+// Reads reports whether rules read the header field with the given canonical name: as a condition, as the key part
+// header:NAME, as a cost or a tier, or to compare it with a field of the body that it should repeat (see
+// [Decision.Mismatched]). For a policy with "over: mark" it also reports true for [OverField].
 func (p *Policy) Reads(name string) bool { return p.reads[name] }
 
 // fieldsRead returns the names for [Policy.Reads].
@@ -202,9 +202,9 @@ func (p *Policy) fieldsRead() map[string]bool {
 	return names
 }
 
-// WithoutBody returns a problem for each rule that cannot count requests without their bodies, or has a condition on the
-// body, for an integration that does not get bodies. asker is the name of the integration in the messages. Shadows are included, because their
-// reports would be wrong.
+// WithoutBody returns a problem for each rule that cannot count requests without their bodies, or has a condition on
+// the body, for an integration that does not get bodies. asker is the name of the integration in the messages. Shadows
+// are included, because their reports would be wrong.
 func (p *Policy) WithoutBody(asker, hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needsBody || len(r.bodies) > 0 },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not send them", asker), hint)

@@ -31,8 +31,8 @@ type RequestPart struct {
 	// spellings of the part.
 	ID string
 	// Show is how much people are allowed to see of the values: "whole", "short" or "hash". If rules differ, the
-	// strictest form applies. A part that is in no key has "hash". A part that determines the tier has "whole" in place
-	// of "hash" or, if it is a secret that only the tiers use, "short".
+	// strictest form applies. A part that is in no key has "hash". But a part that determines the tier has "whole" or,
+	// if it is a secret that only the tiers use, "short".
 	Show string
 }
 

@@ -115,10 +115,10 @@ func (p *Policy) Partition(r *Request) netip.Addr {
 	return parts.MaskClient(p.client(r), p.ipv6Prefix)
 }
 
-// Aim sets Path and RawQuery from target, a path with its query or the "*" of OPTIONS, for an integration that gets
-// a description of a request instead of the request. If Header contains Host, Aim moves it to r.Host. If a server
-// would have rejected the described request, or would have read it differently from the rules, Aim returns a
-// sentence that describes the fault; otherwise it returns "".
+// Aim sets Path and RawQuery from target: a path with its query, or the "*" of OPTIONS. Aim is for integrations that
+// get a description of a request instead of the request. If Header contains Host, Aim moves it to r.Host. If a server
+// would have rejected the described request, or would have read it differently from the rules, Aim returns a sentence
+// that describes the fault; otherwise it returns "".
 func (r *Request) Aim(target string) (fault string) {
 	if named := r.Header["Host"]; named != nil {
 		if r.Host == "" && len(named) == 1 {

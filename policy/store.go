@@ -113,8 +113,8 @@ func defaultOnError(hosts []string, match []*pattern.Pattern, shadow bool) sluic
 type Outage struct {
 	Rule    string
 	OnError sluice.OnError
-	// Why is the reason in words, such as "set by the rule" if the rule sets on_error, or "by default", with the word
-	// in Match or Hosts from which the default follows.
+	// Why is the reason in words, such as "set by the rule", or "by default". If the default is Deny because of a word
+	// in Match or Hosts, Why contains this word: see OnError of a [Rule].
 	Why string
 }
 

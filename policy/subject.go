@@ -370,9 +370,9 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 	return s
 }
 
-// AdhocInto is [Engine.Adhoc] for another key of the same limit. The subject is stored in *into. A Subject can be
-// passed as into again: then nothing is allocated, and earlier results of its method Key are no longer valid. Do not
-// pass a Subject while a decision about it is under way.
+// AdhocInto is [Engine.Adhoc] for another key of the same limit. The subject is stored in *into. To avoid allocations,
+// pass the same Subject as into again; earlier results of its method Key are then no longer valid. Do not pass a
+// Subject while a decision about it is under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
 	into.engine, into.policy, into.rule = s.engine, nil, s.rule
 	into.setAdhocKey(key)

@@ -236,9 +236,9 @@ func (o *Observation) Tier() (tier, customer string, known bool) {
 	return tier, "", true
 }
 
-// TierCustomer returns the key of a customer of [Observation.Tier], and the form in which people see the customer. Both
-// come from one rule: the first that charges requests and has the Subject of the document's [Tiers] as its only key
-// part. Without such a rule, the key is empty.
+// TierCustomer returns the key of a customer that [Observation.Tier] has returned, and the form in which people see the
+// customer. Both come from one rule: the first that charges requests and has the Subject of the document's [Tiers] as
+// its only key part. Without such a rule, the key is empty.
 func (p *Policy) TierCustomer(customer string) (key, shown string) {
 	if p.tierSubject == nil {
 		return "", string(parts.AppendShown(nil, customer, true))

@@ -17,9 +17,9 @@ import (
 // decision describes the state after the charges of the other parts. The result is true if all parts that do not peek
 // are allowed. If all parts peek, it is true if all parts are allowed.
 //
-// If any part has an ID, a repetition is recognized for all parts together. Each limit of a key is one charge, and so
-// are each penalty and the ID. At most 1024 charges can be taken together: a request that needs more is denied, with
-// Missing set.
+// If any part has an ID, all parts together are recognized as a repetition, or none is. Each limit of a key is one
+// charge, and so are each penalty and the ID. At most 1024 charges can be taken together: a request that needs more is
+// denied, with Missing set.
 func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decision) (allowed bool) {
 	began := e.began()
 	t := together{parts: make([]onePart, len(reqs)), places: make(map[stateID]int), uncut: make(map[int]int64)}

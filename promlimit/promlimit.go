@@ -37,7 +37,7 @@ var (
 	exempt    = desc("requests_exempt_total", "Requests exempted by a rule, and CORS preflights exempted by cors.", "door")
 	reserved  = desc("cost_reserved_units_total", "Units that requests were charged before their response reported the cost, by rule and unit: tokens, micro_usd or units. A request is counted when its response has ended.", "rule", "unit")
 	settled   = desc("cost_settled_units_total", "Final cost, in units, of the same requests as in sluice_cost_reserved_units_total, by rule and unit.", "rule", "unit")
-	models    = desc("cost_model_units_total", "sluice_cost_settled_units_total by model. The first 20 models in responses have a series each; all others are counted together as *other.", "rule", "unit", "model")
+	models    = desc("cost_model_units_total", "sluice_cost_settled_units_total by model. The first 20 models for which the upstream has returned a response have a series each; all others are counted together as *other.", "rule", "unit", "model")
 	estimates = desc("cost_estimates_total", "Responses that reported their cost, by how the charged estimate compares with the cost: high (more than twice the cost), low (less than the cost) or close.", "rule", "estimate")
 	unread    = desc("cost_unread_total", "Responses that did not report their cost, by reason: encoded (compressed), type (neither JSON nor events), malformed, missing, interrupted, no_body (the integration does not read responses) or other. Such a request is charged by its estimate, or by the part of the response that Sluice read.", "rule", "reason")
 	indebted  = desc("cost_debts_total", "How often a response left a limit in debt. The key's requests are denied until the debt has drained.", "rule")

@@ -73,11 +73,11 @@ end
 return {names, texts}
 `, maxPosts, maxInstance, maxPosted, maxSealed)
 
-// Post stores a message for the other instances that share the store. It replaces the previous message of the instance.
-// The parameter expires is the time for which the message is kept. A part is a separate board of messages. It takes two
-// keys in Redis: PREFIX{posts:PART} and PREFIX{posts:PART}:until. With a HashKey, messages are encrypted, but not the
-// names of instances. The name of an instance has at most 256 bytes, and a message at most 1 MiB. A part has room for
-// 256 instances. All posts of a part should expire after about the same time. Post deletes a message that would stay at
+// Post stores a message for the other instances that share the store. It replaces the previous message of the instance,
+// and is kept for the given time. A part is a separate board of messages. It takes two keys in Redis:
+// PREFIX{posts:PART} and PREFIX{posts:PART}:until. With a HashKey, messages are encrypted, but not the names of
+// instances. The name of an instance has at most 256 bytes, and a message at most 1 MiB. A part has room for 256
+// instances. All posts of a part should expire after about the same time. Post deletes a message that would stay at
 // least twice as long as the new one: such a message was probably written before the server's clock was set back.
 func (s *Store) Post(ctx context.Context, part, instance string, message []byte, expires time.Duration) error {
 	if len(message) > maxPosted {

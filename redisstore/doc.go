@@ -21,29 +21,28 @@
 //
 // # Denials
 //
-// The store remembers the server's answer to a denied request for at most a second. Other processes can only add to
-// the units in use, unless they give units back. So the store can compute whether a later request, of any cost, is
-// certain to be denied, and then denies it without a call: a client that keeps retrying costs the server one call a
-// second in each process. For a log, the store calls the server again as soon as a unit has expired. It also calls
-// the server if it does not know when enough units for the request will have expired. A lack of permits in flight
-// is never remembered as a denial, because permits are given back all the time. If the request is denied from
-// memory because of another limit, its receipt for the permits reports the number that was held at the last call. A
-// Take that charges distinct values is never denied from memory. Receipts from memory may lack units that other
-// processes have taken since the last call. This mostly affects the receipts of limits that do not deny the
-// request.
+// The store remembers the server's answer to a denied request for at most a second. Other processes can only add to the
+// units in use, unless they give units back. So the store can compute whether a later request, of any cost, is certain
+// to be denied, and then denies it without a call: a client that keeps retrying costs the server one call a second in
+// each process. For a log, the store calls the server again as soon as a unit has expired. It also calls the server if
+// it does not know when enough units for the request will have expired. A lack of permits in flight is never remembered
+// as a denial, because permits are given back all the time. If a request takes a permit, too, and is denied from memory
+// because of another limit, its receipt for the permit reports how many permits were held at the last call. A Take that
+// charges distinct values is never denied from memory. Receipts from memory may lack units that other processes have
+// taken since the last call. This mostly affects the receipts of limits that do not deny the request.
 //
 // Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect within
 // milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds by other
-// processes take effect within some 60 ms: they are collected for 50 ms, so a process publishes at most 20 messages a
-// second. If more than ten processes subscribe, refunds are collected for 5 ms for each of them. The messages have the
-// keys, encrypted if a HashKey is set.
+// processes are collected for 50 ms and take effect within some 60 ms, so a process publishes at most 20 messages a
+// second. With more than ten subscribers, refunds are collected for 5 ms times the number of subscribers: with 20
+// processes, for 100 ms. The messages have the keys, encrypted if a HashKey is set.
 //
 // In the following cases, denials may be outdated until the remembered answer expires, after a second at most. None
 // of these cases is an error:
 //
 //   - The server has lost its counts.
-//   - Another process did not publish a small refund: afterwards, the key had more than ten times as many free units as
-//     were refunded, so it was probably not being denied.
+//   - Another process made a small refund and did not publish it. A process does not publish a refund if the key then
+//     has more than ten times as many free units as were refunded, because such a key was probably not being denied.
 //   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at
 //     once and then at growing intervals of up to 45 seconds; or the user lacks the permissions (see [Store.Dangers]);
 //     or a proxy in front of the server does not support subscriptions.
@@ -53,11 +52,11 @@
 //
 // A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
 // charge's key: see [Config]. It expires when nothing of its count is left, or up to an eighth of the limit's period
-// later (for a bucket, an eighth of the time in which a full one drains). If more than half of a window or log is used,
-// its state stays for a further time, so that volatile-ttl does not evict it before other keys: for an eighth of the
-// period of a fixed window, nine eighths of the period of a sliding window, and the whole period of a log. The state of
-// permits in flight and of distinct values is a sorted set: the members are the numbers of the permits or values (8
-// bytes each), and the scores are the times when they expire, in microseconds. A set of permits expires
+// later (for a bucket, an eighth of the time in which a full one drains). The state of a window or a log that is more
+// than half used stays longer still, so that volatile-ttl does not evict it before other keys. The additional time is
+// an eighth of the period for a fixed window, nine eighths for a sliding window, and a whole period for a log. The
+// state of permits in flight and of distinct values is a sorted set: the members are the numbers of the permits or
+// values (8 bytes each), and the scores are the times when they expire, in microseconds. A set of permits expires
 // [kernel.PermitLasts] after the last of these times. A set of values expires one period after the last of its times.
 //
 // # Posts

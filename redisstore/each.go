@@ -49,7 +49,7 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	s.takeEachAcross(ctx, across)
 }
 
-// TakeEachWithin does what TakeEach does, but waits at most for the duration wait for the server's answers: see
+// TakeEachWithin does what TakeEach does, but fails if the server's answers take longer than the given time: see
 // [Store.TakeWithin].
 func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	if wait <= 0 {

@@ -59,8 +59,8 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Error is the error of a [Store] that could not decide. Use [errors.AsType] to get its Kind. It unwraps to the
-// error of the context, the network or the server.
+// Error is the error of a [Store] that could not decide. Use [errors.AsType] to get its Kind. It unwraps to the cause,
+// such as the error of the context, the network or the server.
 type Error struct {
 	Kind Kind
 	Err  error

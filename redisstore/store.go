@@ -128,8 +128,8 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return s.ask(ctx, charges, receipts)
 }
 
-// TakeWithin does what Take does, but waits at most for the duration wait for the server's answer. With a wait of 0
-// it makes no call, and decides only by remembered denials.
+// TakeWithin does what Take does, but fails if the server's answer takes longer than the given time. If this time is 0,
+// TakeWithin makes no call, and decides only by remembered denials.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	done, err := s.recall(ctx, charges, receipts)
 	switch {

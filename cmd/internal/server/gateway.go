@@ -44,7 +44,7 @@ func (s *gatewaySettings) addFlags(f *pflag.FlagSet) {
 		"built-in API; may be repeated as HOST=URL for hosts with their own upstream")
 	f.StringVar(&s.upstreamCA, "upstream-ca", "", "`file` with the CA certificates to trust for https upstreams (default the system's)")
 	f.Var(&s.timeout, "upstream-timeout", "maximum wait for the head of a response; 0 means no limit")
-	f.Var(&s.idleTimeout, "idle-timeout", "maximum time in which the upstream sends no part of a response, or neither side of a WebSocket or gRPC call sends anything; 0 means no limit")
+	f.Var(&s.idleTimeout, "idle-timeout", "maximum silence of the upstream within a response, or of both sides of a WebSocket or gRPC call; 0 means no limit")
 	f.Var(&s.maxBody, "max-body", "maximum size of a request body; 0, the default, means no limit")
 	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields to forward although they can change the path, the method or the host,\n"+
 		"such as X-HTTP-Method-Override; otherwise they are dropped")

@@ -22,7 +22,7 @@ type settlements struct {
 }
 
 var cutUnits = prometheus.NewDesc("sluice_settle_cut_units_total",
-	"Units (micro-USD for limits in USD) that responses reported but that were not charged, because they exceed the setting max of the rule's cost, or the largest debt that a key can have. sluice validate prints this debt.", []string{"rule"}, nil)
+	"Units (micro-USD for limits in USD) that responses reported but that were not charged, because they exceed cost.max of the rule, or the largest debt that a key can have. sluice validate prints this debt.", []string{"rule"}, nil)
 
 func newSettlements(e *policy.Engine, log *slog.Logger) *settlements {
 	c := &settlements{engine: e, log: log, units: map[string]uint64{}}

@@ -117,7 +117,7 @@ var (
 	memoryBytes   = prometheus.NewDesc("sluice_memory_bytes", "Memory used by counters, in bytes.", nil, nil)
 	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys evicted although they had used part of their limit. If this grows, --memory-size is too small.", nil, nil)
 	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Evicted keys that had used more than half of their limit. If this grows, a client can get its full limit back by filling the memory with new keys: raise --memory-size, or set --refuse-new-keys.", nil, nil)
-	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys denied for lack of memory, with --refuse-new-keys.", nil, nil)
+	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges that were denied because their key is new and the memory is full, with --refuse-new-keys.", nil, nil)
 )
 
 // memoryMetrics returns metrics about a memory store.

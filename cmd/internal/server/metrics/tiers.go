@@ -32,7 +32,7 @@ func newTiers() *tiers {
 	}
 	return &tiers{
 		decisions: counter("decisions_total", "Requests of a tier, except peeks, refunds, repeated requests and those that a block denied."),
-		refused:   counter("refused_total", "Requests of a tier that a limit denied, also because of an overload or an outage. Blocked and malformed requests are not included."),
+		refused:   counter("refused_total", "Requests of a tier that a limit denied, including denials because of an overload or an outage. Blocked and malformed requests are not included."),
 		near:      counter("near_limit_total", "Requests of a tier that were allowed with less than a fifth of a limit left."),
 		known:     make(map[string]bool),
 	}

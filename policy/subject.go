@@ -286,8 +286,8 @@ func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
 
 // Refund gives back units to the subject's count under each limit in force, and returns the states of the counts
 // afterwards. For limits in USD, units are in micro-USD, rounded down to the units in which the limit counts. Units
-// beyond those in use are lost. With a shared store, other instances may deny the subject from memory for another 60
-// ms, or for a second if the message about the refund does not reach them: see package redisstore.
+// beyond those in use are lost. With a shared store, other instances may deny the subject from memory for a moment
+// longer: mostly for some 60 ms, and at most for a second (see package redisstore).
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)

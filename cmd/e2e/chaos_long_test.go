@@ -18,36 +18,35 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Faults of the shared store, under an open loop of requests to two instances. What is
-// counted is asserted always. How long things take, how many requests were sent in a time, and
-// how often the state has changed is asserted in the long form ("make chaos"), on a machine that
-// has nothing else to do; both forms print it.
+// Faults of the shared store, under an open loop of requests to two instances. Counts are always checked. Durations,
+// request rates and the number of state changes are checked only in the long form ("make chaos"), on a machine that
+// does nothing else; both forms print them.
 //
-// What is promised, and where it is shown besides:
+// The guarantees, the tests here that check each of them, and tests elsewhere:
 //
 //	killed and started again            here                    failover TestRedis
 //	frozen                              here                    failover TestRedis
 //	on_error allow, deny, local         here                    failover TestHistories
 //	over-admission, write-back          here                    failover TestHistories, writeback_test.go
-//	answers lost, nothing charged twice faults_test.go          redisstore TestLostAnswers, single and cluster
+//	answers lost, nothing charged twice faults_long_test.go     redisstore TestLostAnswers, single and cluster
 //	latency below the deadline          here                    failover TestHistories
 //	connections after a restart         here                    –
 //	clients that leave                  here                    failover TestCancelledCallers
-//	flapping, resets, a byte a second   faults_test.go          failover TestRedis
+//	flapping, resets, a byte a second   faults_long_test.go     failover TestRedis
 //	cluster, master killed              here                    failover TestShards
-//	resharding, planned failover        faults_test.go          redisstore TestCluster
+//	resharding, planned failover        faults_long_test.go     redisstore TestCluster
 //	memory full, read-only, busy        here                    failover TestRedis
 //	loading                             here                    redisstore TestFaults
 //	script gone                         here                    redisstore TestCluster
-//	start-up, queues                    outage_test.go          redisstore TestOpen, TestDangers
+//	start-up, queues                    outage_long_test.go     redisstore TestOpen, TestDangers
 //	readiness, reload                   script/stores.txtar     –
-//	gateways killed, requests in flight inflight_test.go        –
+//	gateways killed, requests in flight inflight_long_test.go   –
 //	eight minutes, memory               TestLongChaosMixed      –
 //	clock that jumps                    –                       redisstore TestServerClockJumps, storetest
-//	nothing left                        after each test         failover TestMain
+//	nothing leaked                      after each test         failover TestMain
 var long = os.Getenv("SLUICE_CHAOS") != ""
 
-// sized returns a size for the short or the long form.
+// sized returns short in the short form, and full in the long form.
 func sized[T any](short, full T) T {
 	if long {
 		return full
@@ -55,24 +54,24 @@ func sized[T any](short, full T) T {
 	return short
 }
 
-// timed says that a test measures times, and has the machine to itself in the long form.
+// timed is called by tests that measure times. In the long form, they do not run in parallel with other tests.
 func timed(t *testing.T) {
 	if !long {
 		t.Parallel()
 	}
 }
 
-// limit reports a time, and fails a long run if it is longer than it may be.
+// limit logs a duration. In the long form, it fails the test if the duration is longer than most.
 func limit(t *testing.T, what string, got, most time.Duration) {
 	t.Helper()
 	t.Logf("%s: %v, at most %v", what, got, most)
 	if long && got > most {
-		t.Errorf("%s: %v, at most %v is right", what, got, most)
+		t.Errorf("%s: %v, want at most %v", what, got, most)
 	}
 }
 
-// limitLatency limits a quantile of the answers in a fault. Twice the quantile before the fault is added, because a
-// busy machine delays both.
+// limitLatency limits a quantile of the response times during a fault. The limit is most plus twice the quantile before
+// the fault, because a busy machine delays both.
 func limitLatency(t *testing.T, calm, fault answers, q float64, most time.Duration) {
 	t.Helper()
 	limit(t, fmt.Sprintf("quantile %v", q), fault.quantile(q), most+2*calm.quantile(q))
@@ -99,11 +98,11 @@ func TestLongChaosKilled(t *testing.T) {
 	const perSecond, burst = 20, 60
 	elapsed := time.Since(l.begin).Seconds()
 	for _, key := range []string{"k0", "k1"} {
-		// Each restart forgets a burst, and each outage is worth one at most.
+		// Each restart of the store loses the count of at most one burst, and each outage admits at most one more.
 		n, right := l.admitted(shared, key), perSecond*elapsed+burst
 		t.Logf("%s: %d admitted in %.1f s, the limit is %.0f: %+.2f bursts per outage", key, n, elapsed, right, (float64(n)-right)/burst/float64(cycles))
 		if most := right + 2*burst*float64(cycles); float64(n) > most || long && float64(n) < 0.7*perSecond*elapsed {
-			t.Errorf("%s: %d admitted, at most %.0f are right", key, n, most)
+			t.Errorf("%s: %d admitted, want at most %.0f", key, n, most)
 		}
 	}
 }
@@ -138,14 +137,14 @@ func TestLongChaosFrozen(t *testing.T) {
 		n, right := l.admitted(shared, key), 20*elapsed+60
 		t.Logf("%s: %d admitted in %.1f s, the limit is %.0f: %+.2f bursts", key, n, elapsed, right, (float64(n)-right)/60)
 		if float64(n) > right+60 || long && float64(n) < 0.7*20*elapsed {
-			t.Errorf("%s: %d admitted, right are %.0f and a burst", key, n, right)
+			t.Errorf("%s: %d admitted, want %.0f, or at most a burst more", key, n, right)
 		}
 	}
 }
 
-// outage kills the store, and returns what was asked after that on a path. The first
-// requests, whose outcome may be unknown, are those for a key of their own, "early"; the
-// others come when both instances know that the store is away, for "k".
+// outage kills the store, and returns the answers to the requests that were then sent to a path. The first of these
+// requests have the key "early", because the store may have counted them or not. Requests with the key "k" are sent
+// when both instances have logged that the store is unavailable.
 func outage(t *testing.T, both [2]*gateway, server *redistest.Server, path string) answers {
 	t.Helper()
 	server.Kill()
@@ -159,7 +158,7 @@ func outage(t *testing.T, both [2]*gateway, server *redistest.Server, path strin
 	})
 	limit(t, "opens", awaitBoth(both, "the circuit opens", unavailable), 2*time.Second)
 	known.Store(true)
-	testkit.Await(t, "each instance has answered often enough", func() bool {
+	testkit.Await(t, "each instance has answered enough requests", func() bool {
 		for _, g := range both {
 			if l.count(func(a answer) bool { return a.gateway == g && a.key == "k" }) < sized(50, 1000) {
 				return false
@@ -172,13 +171,13 @@ func outage(t *testing.T, both [2]*gateway, server *redistest.Server, path strin
 	t.Logf("in the outage: %v", found)
 	for _, a := range found {
 		if !a.degraded {
-			t.Fatalf("an answer without the store does not say that it is degraded: %+v", a)
+			t.Fatalf("an answer without the store is not marked as degraded: %+v", a)
 		}
 	}
 	return found
 }
 
-// count returns how many have a status.
+// count returns the number of answers with a status.
 func (all answers) count(status int) (n int) {
 	for _, a := range all {
 		if a.status == status {
@@ -188,7 +187,7 @@ func (all answers) count(status int) (n int) {
 	return n
 }
 
-// By on_error allow all passes, and by deny nothing, until the store is back.
+// Until the store is back, "on_error: allow" lets all requests pass, and "on_error: deny" none.
 func TestLongChaosOnError(t *testing.T) {
 	t.Parallel()
 	for path, test := range map[string]struct {
@@ -204,7 +203,7 @@ func TestLongChaosOnError(t *testing.T) {
 				t.Errorf("%d of %d were answered with %d", n, len(found), test.status)
 			}
 			if path == open {
-				return // what has passed is written back, and uses the limit up
+				return // the admitted requests are written back, and use up the limit
 			}
 			server.Restart()
 			awaitBoth(both, "the circuit closes", back)
@@ -213,7 +212,7 @@ func TestLongChaosOnError(t *testing.T) {
 	}
 }
 
-// Each of two instances has half of the limit. What they use is written back.
+// During an outage, each of two instances has half of the limit. The units that they use are written back.
 func TestLongChaosLocal(t *testing.T) {
 	t.Parallel()
 	awayFromMidnight(t)
@@ -240,8 +239,8 @@ func TestLongChaosLocal(t *testing.T) {
 	}
 }
 
-// A slow network is not a dead server. The short form has a deadline that is four hundred times
-// longer, since a busy machine takes its time as well.
+// A slow network is not treated as a dead server. The deadline of the short form is four hundred times longer, because
+// a busy machine delays answers, too.
 func TestLongChaosLatency(t *testing.T) {
 	timed(t)
 	deadline := sized(20*time.Second, 50*time.Millisecond)
@@ -262,7 +261,7 @@ func TestLongChaosLatency(t *testing.T) {
 				t.Errorf("%.0f of %.0f decisions were made without the store", standIn, store+standIn)
 			}
 			if p50 := answers(l.all).quantile(0.5); p50 < delay {
-				t.Errorf("p50 %v: the answers were not held up", p50)
+				t.Errorf("p50 %v: the answers were not delayed", p50)
 			}
 			if n := changesOf(both); n > 0 {
 				t.Errorf("the circuit has changed %d times", n)
@@ -271,7 +270,7 @@ func TestLongChaosLatency(t *testing.T) {
 	}
 }
 
-// All callers want a connection after a restart. Few are made.
+// After a restart, all callers need a connection. The instances open at most as many a second as they had before.
 func TestLongChaosReconnects(t *testing.T) {
 	timed(t)
 	server := redistest.Start(t)
@@ -294,26 +293,26 @@ func TestLongChaosReconnects(t *testing.T) {
 	took := time.Since(restarted)
 	awaitBoth(both, "the circuit closes", back)
 	l.done()
-	pool, made := clients-1, received-2 // this test has asked once before, and twice after
+	pool, made := clients-1, received-2 // this test itself has opened one connection before, and two afterwards
 	t.Logf("%d connections before, %d new ones in %v", pool, made, took)
 	if pool < 2 || made > pool*(1+int(took.Seconds())) {
 		t.Errorf("%d new connections in %v for a pool of %d", made, took, pool)
 	}
 }
 
-// Clients that leave do not speak against the store.
+// Clients that leave do not count as failures of the store.
 func TestLongChaosClientsLeave(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	px := redistest.StartProxy(t, server.Addr)
-	// A busy machine may keep somebody longer than the usual deadline, which would be a failure.
+	// On a busy machine, calls may take longer than the usual deadline, which would count as a failure.
 	both := pair(t, byRule("1000000/second"), "redis://"+px.Addr, "--store-timeout", "20s")
-	// In the short form, clients leave later and answers come much later, for busy machines.
+	// In the short form, clients leave later and answers come much later, because the machine may be busy.
 	px.Delay(sized(5*time.Second, 20*time.Millisecond))
 	forget(both)
 	client := newClient(t)
 	each := sized(5, 500)
-	var stayed atomic.Int64 // those whose clock was late
+	var stayed atomic.Int64 // clients that left too late, and got an answer
 	var callers sync.WaitGroup
 	for i := range 20 {
 		callers.Go(func() {
@@ -338,9 +337,9 @@ func TestLongChaosClientsLeave(t *testing.T) {
 		t.Errorf("the circuit has changed %d times", n)
 	}
 	asked := calls(server, "evalsha")
-	t.Logf("%d clients, %d did not leave, the store was asked %d times", 20*each, stayed.Load(), asked)
+	t.Logf("%d clients, %d did not leave, the store got %d calls", 20*each, stayed.Load(), asked)
 	if asked < sized(1, 20) || stayed.Load() > int64(20*each/10) {
-		t.Error("that has tried nothing: the clients have left too early or too late")
+		t.Error("the test checked nothing: the clients left too early or too late")
 	}
 	px.Heal()
 	a := shot{both[0], shared, "k"}.fire(client)
@@ -349,7 +348,7 @@ func TestLongChaosClientsLeave(t *testing.T) {
 	}
 }
 
-// Servers that answer and do not count are away.
+// Servers that answer, but do not count, are treated as unavailable.
 func TestLongChaosRefusals(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct{ begin, end func(s *redistest.Server) }{
@@ -376,7 +375,7 @@ func TestLongChaosRefusals(t *testing.T) {
 			},
 			func(s *redistest.Server) {
 				if s.Info("loading") != "1" {
-					t.Error("premise: it is loading all the time")
+					t.Error("premise: the server has finished loading")
 				}
 				s.Do("CONFIG", "SET", "key-load-delay", "0")
 			},
@@ -397,24 +396,24 @@ func TestLongChaosRefusals(t *testing.T) {
 			l.done()
 			for _, a := range l.where(within(begin, end)) {
 				if want := map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusOK}[a.path == closed]; a.status != want {
-					t.Fatalf("GET %s while the store refuses: %d, want %d", a.path, a.status, want)
+					t.Fatalf("GET %s while the store fails: %d, want %d", a.path, a.status, want)
 				}
 			}
 		})
 	}
 }
 
-// The script is loaded again by each instance once, and not by each of hundreds of callers.
-// Nobody notices.
+// After the store has lost the script, each instance loads it again at most once, although hundreds of callers need it.
+// All requests are decided by the store.
 func TestLongChaosScriptGone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	// Hundreds of callers may keep a busy machine longer than the usual deadline.
+	// On a busy machine, hundreds of callers may take longer than the usual deadline.
 	both := pair(t, byRule("1000000/day"), server.URL(), "--store-timeout", "20s")
 	client := newClient(t)
 	for _, g := range both {
-		shot{g, shared, "k"}.fire(client) // brings the script for the first time
-		g.Await("the server is checked, by EVALs, too", func(r testkit.Record) bool { return r.Msg == "unsafe store settings" })
+		shot{g, shared, "k"}.fire(client) // loads the script for the first time
+		g.Await("the check of the server, which also uses EVAL, is done", func(r testkit.Record) bool { return r.Msg == "unsafe store settings" })
 	}
 	all := make([]answer, 300)
 	var callers sync.WaitGroup
@@ -424,7 +423,7 @@ func TestLongChaosScriptGone(t *testing.T) {
 	server.Do("CONFIG", "RESETSTAT")
 	server.Do("SCRIPT", "FLUSH")
 	callers.Wait()
-	// One that certainly comes after the flush.
+	// These requests certainly come after the flush.
 	all = append(all, shot{both[0], shared, "k"}.fire(client), shot{both[1], shared, "k"}.fire(client))
 	for _, a := range all {
 		if a.status != http.StatusOK || a.degraded {
@@ -432,19 +431,19 @@ func TestLongChaosScriptGone(t *testing.T) {
 		}
 	}
 	var loads int
-	testkit.Await(t, "the calls are counted between two heartbeats, which are EVALs too", func() bool {
+	testkit.Await(t, "no heartbeat, which is an EVAL, too, comes while the calls are counted", func() bool {
 		heartbeats := calls(server, "zadd")
 		loads = calls(server, "eval") + calls(server, "script|load") - heartbeats
 		return calls(server, "zadd") == heartbeats
 	})
 	t.Logf("the script was loaded %d times", loads)
 	if loads < 1 || loads > 2 {
-		t.Errorf("the script was loaded %d times, once by each instance is right", loads)
+		t.Errorf("the script was loaded %d times, want at most once by each instance", loads)
 	}
 }
 
-// A master of a cluster is killed. Its keys are decided by the rule from the start, the
-// others as ever, and its replica takes over.
+// A master of a cluster is killed. Until its replica takes over, on_error decides the requests for its keys. The other
+// masters decide the requests for their keys without delay.
 func TestLongChaosClusterMaster(t *testing.T) {
 	timed(t)
 	c := redistest.StartCluster(t, 3, 1, "--cluster-node-timeout", "2000")
@@ -462,16 +461,16 @@ func TestLongChaosClusterMaster(t *testing.T) {
 	l.done()
 	there := answers(l.where(func(a answer) bool { return !a.degraded && within(begin, end)(a) }))
 	gone := answers(l.where(func(a answer) bool { return a.degraded && within(begin, end)(a) }))
-	t.Logf("of the masters that are there: %v", there)
-	t.Logf("of the one that is away: %v", gone)
-	// A busy machine may make others late, too.
+	t.Logf("decided by the other masters: %v", there)
+	t.Logf("decided without a master: %v", gone)
+	// On a busy machine, calls to other masters may also miss the deadline.
 	if len(gone) == 0 || len(there) == 0 || long && len(there) < len(gone) {
-		t.Errorf("%d decisions were shared, %d were not: one master of three is away", len(there), len(gone))
+		t.Errorf("%d decisions were made by a master, %d were not: one master of three is down", len(there), len(gone))
 	}
 	limitLatency(t, l.where(within(l.begin, begin)), there, 0.99, 10*time.Millisecond)
 }
 
-// calls returns how often a server was given a command.
+// calls returns how often a server has executed a command.
 func calls(s *redistest.Server, command string) int {
 	var n int
 	_, _ = fmt.Sscanf(s.Info("cmdstat_"+command), "calls=%d", &n)

@@ -10,8 +10,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Clients that do what a refusal says, as docs/headers.md has them, get all that they ask for, and are
-// refused at most once for each request that has to wait: never do they ask earlier than promised.
+// Clients that wait as long as a 429 asks, such as the curl command in docs/headers.md and the examples, get all
+// responses. Each request that has to wait is denied at most once, so no client retries too early.
 func TestClientsWait(t *testing.T) {
 	t.Parallel()
 	curl := ""
@@ -47,6 +47,6 @@ func TestClientsWait(t *testing.T) {
 		}
 	})
 	if refused := g.Metric(`sluice_decisions_total{outcome="deny",rule="slow"}`); refused > 2*float64(len(clients)) {
-		t.Errorf("%v requests of %d clients were refused", refused, len(clients))
+		t.Errorf("%v requests of %d clients were denied", refused, len(clients))
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/sluicehq/sluice/synced"
 )
 
-// How long a phase of these tests takes. "make consistency" makes it a minute.
+// consistencyPhase is how long a phase of these tests takes. "make consistency" sets it to a minute.
 var consistencyPhase = 2 * time.Second
 
 func init() {
@@ -46,10 +46,10 @@ rules:
 
 var consistencyPaths = []string{"/strict", "/leased", "/synced"}
 
-// passed is a request that has reached the upstream: it was let pass between these times.
+// passed is a request that has reached the upstream. The gateway let it pass at some time between sent and arrived.
 type passed struct{ sent, arrived int64 }
 
-// gate is an upstream that notes what reaches it.
+// gate is an upstream that records the requests that reach it.
 type gate struct {
 	mu  sync.Mutex
 	all map[string][]passed // by path
@@ -57,7 +57,7 @@ type gate struct {
 
 const sentField = "X-Sent"
 
-// clock is the time by which requests are noted, in nanoseconds.
+// clock returns the time since the start of the tests, in nanoseconds.
 func (*gate) clock() int64 { return int64(time.Since(consistencyBegan)) }
 
 var consistencyBegan = time.Now()
@@ -72,19 +72,19 @@ func (u *gate) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	u.all[r.URL.Path] = append(u.all[r.URL.Path], passed{sent, u.clock()})
 }
 
-// arrivals returns what has reached the upstream of a path.
+// arrivals returns the requests for a path that have reached the upstream.
 func (u *gate) arrivals(path string) []passed {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return slices.Clone(u.all[path])
 }
 
-// excess returns the most units by which the limit was exceeded in any time: what was sent and has
-// arrived within it was let pass within it.
+// excess returns the number of requests for a path that have passed, and the most units by which they exceeded the
+// limit in any period. A request that was sent and has arrived within a period was let pass within it.
 func (u *gate) excess(path string) (n int, most float64) {
 	all := u.arrivals(path)
 	slices.SortFunc(all, func(a, b passed) int { return int(b.sent - a.sent) })
-	var arrived []int64 // of those that were sent no earlier
+	var arrived []int64 // of p and the requests that were sent after it, sorted
 	most = -atOnce
 	for _, p := range all {
 		i, _ := slices.BinarySearch(arrived, p.arrived)
@@ -96,7 +96,7 @@ func (u *gate) excess(path string) (n int, most float64) {
 	return len(all), most
 }
 
-// askers ask gateways, each path of each as often as it is answered but for a pause.
+// askers are clients of gateways. Each sends its next request a pause after the last answer.
 type askers struct {
 	upstream *gate
 	client   *http.Client
@@ -125,7 +125,8 @@ func (c *askers) ask(g *gateway, path string, pause time.Duration) {
 	})
 }
 
-// newAskers starts gateways that share a store, each by way of a program if there is one, under load.
+// newAskers starts a gateway for each program, and clients of each gateway. The gateways share a store. A program, if
+// it is not nil, is the command that starts the gateway.
 func newAskers(t *testing.T, server *redistest.Server, programs ...[]string) (*askers, []*gateway) {
 	t.Helper()
 	upstream := &gate{all: map[string][]passed{}}
@@ -136,7 +137,7 @@ func newAskers(t *testing.T, server *redistest.Server, programs ...[]string) (*a
 	var all []*gateway
 	for _, program := range programs {
 		args := []string{"--policy", rules, "--upstream", target.URL, "--store", server.URL()}
-		if os.Getenv("SLUICE_CONSISTENCY") == "" { // in which a busy machine is not taken for a fault
+		if os.Getenv("SLUICE_CONSISTENCY") == "" { // in the short form, a busy machine must not look like a fault
 			args = append(args, "--store-timeout", "2s")
 		}
 		g := testkit.StartWith(t, func(*exec.Cmd) {}, program, args...)
@@ -153,7 +154,7 @@ func newAskers(t *testing.T, server *redistest.Server, programs ...[]string) (*a
 	return c, all
 }
 
-// end ends the load, which has used up each limit at least once by then.
+// end waits until each limit was used up at least once, and ends the load.
 func (c *askers) end(t *testing.T) {
 	t.Helper()
 	for _, path := range consistencyPaths {
@@ -163,8 +164,9 @@ func (c *askers) end(t *testing.T) {
 	c.running.Wait()
 }
 
-// mostAbove returns by how much a limit may be exceeded by so many processes, if the store forgets what it
-// has counted so many times: a burst each time, and what was reserved or known before.
+// mostAbove returns the number of units by which processes may exceed the limit of a path. forgotten is how often the
+// store has lost all of its counts: each time adds a burst, and the units that were reserved or known before. lost is
+// how often counts were lost before they reached the store.
 func mostAbove(t *testing.T, path string, processes, forgotten, lost int) float64 {
 	t.Helper()
 	l, err := sluice.ParseLimit("150/second burst 60")
@@ -191,22 +193,22 @@ func (c *askers) judge(t *testing.T, processes, forgotten, lost int) {
 	for _, path := range consistencyPaths {
 		n, most := c.upstream.excess(path)
 		may := mostAbove(t, path, processes, forgotten, lost)
-		t.Logf("%s: %d have passed, at most %.1f above the limit, %.0f may be", path, n, most, may)
+		t.Logf("%s: %d have passed, at most %.1f above the limit, want at most %.0f", path, n, most, may)
 		if most > may {
-			t.Errorf("%s: %.1f above the limit, %.0f may be", path, most, may)
+			t.Errorf("%s: %.1f above the limit, want at most %.0f", path, most, may)
 		}
 	}
 }
 
-// What four gateways have let pass together is never above the limit where it is leased, and where
-// it is synced by no more than is said, whatever becomes of the store and of one of them meanwhile.
+// Four gateways together exceed no strict or leased limit, unless the store loses its counts, and exceed a synced limit
+// by no more than mostAbove returns, even if the store or a gateway fails.
 func TestLongConsistency(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault           func(server *redistest.Server, all []*gateway)
 		forgotten, lost int // see mostAbove
 	}{
 		"none": {fault: func(*redistest.Server, []*gateway) { time.Sleep(consistencyPhase) }},
-		// What was on its way when the store froze is lost, and what the gateway knew that was killed.
+		// The counts on their way to the frozen store are lost, and so are the counts that only the killed gateway had.
 		"store frozen, gateway killed": {lost: 2, fault: func(server *redistest.Server, all []*gateway) {
 			server.Freeze()
 			time.Sleep(time.Second)
@@ -235,19 +237,19 @@ func TestLongConsistency(t *testing.T) {
 	}
 }
 
-// The same, with a gateway whose clock is an hour ahead, and one whose clock is an hour behind. Only "make
-// consistency" runs it: it builds the program and all that it needs anew, which takes minutes.
+// The same, with one gateway whose clock is an hour ahead, and one whose clock is an hour behind. Only "make
+// consistency" runs this test: it builds the program and all of its packages again, which takes minutes.
 func TestLongConsistencyClocks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	odd := oddClock(t)
-	moved := func(seconds int) []string { // the command has the name of the other program before its arguments
+	moved := func(seconds int) []string { // the first argument that is appended, the path of the usual program, is $0
 		return []string{"sh", "-c", fmt.Sprintf(`CLOCK_MOVED_BY=%d exec %s "$@"`, seconds, odd)}
 	}
 	c, all := newAskers(t, server, moved(3600), moved(-3600), nil, nil)
 	for i, want := range []time.Duration{time.Hour, -time.Hour, 0, 0} {
 		if off := clockOf(t, all[i]) - want; off.Abs() > time.Minute {
-			t.Errorf("the clock of gateway %d is off by %v, and should be by %v", i, off+want, want)
+			t.Errorf("the clock of gateway %d is off by %v, want %v", i, off+want, want)
 		}
 	}
 	time.Sleep(consistencyPhase)
@@ -255,7 +257,7 @@ func TestLongConsistencyClocks(t *testing.T) {
 	c.judge(t, 4, 0, 0)
 }
 
-// oddClock builds the program with a wall clock that is moved by as many seconds as CLOCK_MOVED_BY says.
+// oddClock builds the program with a wall clock that is off by CLOCK_MOVED_BY seconds.
 func oddClock(t *testing.T) string {
 	t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
@@ -269,7 +271,7 @@ func oddClock(t *testing.T) string {
 	}
 	before, after, found := strings.Cut(string(source), "sec, nsec, mono := runtimeNow()\n")
 	if !found {
-		t.Fatalf("%s has changed: where is the wall clock read?", name)
+		t.Fatalf("%s has changed: no known line reads the wall clock", name)
 	}
 	dir := t.TempDir()
 	moved := filepath.Join(dir, "time.go")
@@ -296,7 +298,7 @@ var movedBy = func() (seconds int64) {
 	return odd
 }
 
-// clockOf returns by how much the clock of a gateway is off, as its answers are dated.
+// clockOf returns by how much the clock of a gateway is off, according to the Date field of a response.
 func clockOf(t *testing.T, g *gateway) time.Duration {
 	t.Helper()
 	resp, err := http.Get(g.Admin + "/readyz")

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// documents decodes each document of a file of deploy/. A key that stands there twice is an error.
+// documents decodes each document of a file of deploy/. A repeated key is an error.
 func documents(t *testing.T, name string) (all []any) {
 	t.Helper()
 	for decoder := yaml.NewDecoder(strings.NewReader(deployed(t, name))); ; {
@@ -32,7 +32,8 @@ func documents(t *testing.T, name string) (all []any) {
 	}
 }
 
-// at returns what is at a path of keys and indices, such as "spec.ports.0", as a T, and the zero value if nothing is.
+// at returns the value at a path of keys and indices, such as "spec.ports.0", if it is a T, and otherwise the zero
+// value.
 func at[T any](document any, path string) T {
 	for key := range strings.SplitSeq(path, ".") {
 		if list, ok := document.([]any); ok {
@@ -50,7 +51,7 @@ func at[T any](document any, path string) T {
 	return found
 }
 
-// texts is at for a list of texts.
+// texts returns the list of texts at a path.
 func texts(document any, path string) (all []string) {
 	for _, one := range at[[]any](document, path) {
 		all = append(all, one.(string))
@@ -58,11 +59,11 @@ func texts(document any, path string) (all []string) {
 	return all
 }
 
-// instead are other places of what a command line of deploy/ names: ports that are free, and a server
-// that is away.
+// instead replaces addresses in a command line of deploy/: ports by free ones, and Redis by a server that is down.
 var instead = strings.NewReplacer("=:8080", "=127.0.0.1:0", "=:8081", "=127.0.0.1:0", "=:8082", "=127.0.0.1:0", "=:9090", "=127.0.0.1:0", "redis:6379", "127.0.0.1:1")
 
-// runs runs a command line of deploy/ with other ports, and the files of mounted where they are.
+// runs starts the gateway with a command line of deploy/, on other ports. mounted has the files for the paths at which
+// they are mounted.
 func runs(t *testing.T, args []string, mounted map[string]string) *gateway {
 	t.Helper()
 	if len(args) == 0 || args[0] != "serve" {
@@ -72,7 +73,7 @@ func runs(t *testing.T, args []string, mounted map[string]string) *gateway {
 		return slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, flag) })
 	}
 	if has("--admin=:") && !has("--admin-tokens=") {
-		t.Errorf("%q opens the admin API to everybody, which is refused", args)
+		t.Errorf("%q opens the admin API without tokens, which the gateway rejects", args)
 	}
 	var own []string
 	for _, arg := range args[1:] {
@@ -109,7 +110,7 @@ func TestCompose(t *testing.T) {
 		}
 		for other := range at[map[string]any](s, "depends_on") {
 			if at[string](services, other+".image") == "" {
-				t.Errorf("%s depends on %s, which is not there", name, other)
+				t.Errorf("%s depends on %s, which does not exist", name, other)
 			}
 		}
 	}
@@ -122,20 +123,20 @@ func TestCompose(t *testing.T) {
 		parts := strings.Split(v, ":")
 		mounted[parts[1]] = filepath.Join(dir, parts[0])
 	}
-	// What the environment sets is what the program knows.
+	// This test covers every variable of the environment.
 	for name := range at[map[string]any](s, "environment") {
 		if name != "SLUICE_RULES" {
-			t.Errorf("%s is not tried here", name)
+			t.Errorf("this test does not cover %s", name)
 		}
 	}
 	g := runs(t, append(texts(s, "command"), "--rules=sqlite:"+filepath.Join(t.TempDir(), "rules.db")), mounted)
 
-	// Prometheus asks by the name of the service.
+	// Prometheus sends requests to the name of the service.
 	target := at[string](documents(t, "docker/prometheus.yaml")[0], "scrape_configs.0.static_configs.0.targets.0")
 	r := request(t, "GET", g.Admin+"/metrics", "")
 	r.Host = target
 	if resp, body := do(t, r); resp.StatusCode != http.StatusOK || target != "sluice:9090" {
-		t.Errorf("Prometheus gets %s of %s: %s", resp.Status, target, body)
+		t.Errorf("Prometheus gets %s from %s: %s", resp.Status, target, body)
 	}
 	path := at[string](documents(t, "docker/grafana-dashboards.yaml")[0], "providers.0.options.path")
 	if !slices.ContainsFunc(texts(services["grafana"], "volumes"), func(v string) bool { return strings.Contains(v, ":"+path+"/") }) {
@@ -144,7 +145,7 @@ func TestCompose(t *testing.T) {
 	documents(t, "docker/grafana-datasource.yaml")
 }
 
-// The health check and the command of the image are the program's.
+// The command of the image starts the program, and its health check succeeds.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	text := deployed(t, "docker/Dockerfile")
@@ -169,7 +170,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// The manifests that the chart renders, which deploy/check compares, run.
+// The manifests start working gateways. deploy/check compares the manifests with the chart.
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
 	for name, listens := range map[string][]string{"gateway": {"proxy"}, "sidecar": {"proxy"}, "service": {"check", "grpc"}} {
@@ -189,7 +190,7 @@ func TestKubernetes(t *testing.T) {
 			ports[at[string](p, "name")] = at[int](p, "containerPort")
 		}
 
-		// The Service finds the pods and their ports, which are those of the flags.
+		// The Service selects the pods. Its ports are the ports of the flags.
 		selector, labels := at[map[string]any](kinds["Service"], "spec.selector"), at[map[string]any](pod, "metadata.labels")
 		for key, value := range selector {
 			if labels[key] != value {
@@ -198,28 +199,28 @@ func TestKubernetes(t *testing.T) {
 		}
 		leads := at[[]any](kinds["Service"], "spec.ports")
 		if len(leads) != len(listens) || len(selector) == 0 {
-			t.Errorf("%s: the Service leads to %v of %q", name, leads, selector)
+			t.Errorf("%s: the Service has the ports %v, and selects %q", name, leads, selector)
 		}
 		for i, flag := range append(slices.Clip(listens), "admin") {
 			port := strings.Replace(flag, "proxy", "http", 1)
 			if arg := "--" + flag + "=:" + strconv.Itoa(ports[port]); !slices.Contains(args, arg) {
-				t.Errorf("%s: the port %s is not that of %s: %q", name, port, arg, args)
+				t.Errorf("%s: the port %s is not the port of %s: %q", name, port, arg, args)
 			}
 			if i < len(leads) && at[string](leads[i], "targetPort") != port {
 				t.Errorf("%s: the Service leads to %v, not to %s", name, leads[i], port)
 			}
 		}
 
-		// The files of the ConfigMap are where they are mounted.
+		// The ConfigMap is mounted.
 		files := t.TempDir()
 		for file, content := range at[map[string]any](kinds["ConfigMap"], "data") {
 			overwrite(t, filepath.Join(files, file), content.(string))
 		}
 		if at[string](c, "volumeMounts.0.name") != at[string](pod, "spec.volumes.0.name") ||
 			at[string](pod, "spec.volumes.0.projected.sources.0.configMap.name") != at[string](kinds["ConfigMap"], "metadata.name") {
-			t.Errorf("%s: the ConfigMap is not what is mounted: %v", name, pod)
+			t.Errorf("%s: the ConfigMap is not mounted: %v", name, pod)
 		}
-		// The store is in a Secret, since its URL has a password.
+		// The URL of the store is in a Secret, because it contains a password.
 		if env := at[[]any](c, "env"); len(env) != 1 || at[string](env, "0.name") != "SLUICE_STORE" || at[string](env, "0.valueFrom.secretKeyRef.name") == "" || at[string](env, "0.valueFrom.secretKeyRef.key") == "" {
 			t.Errorf("%s: the environment is %v", name, env)
 		}

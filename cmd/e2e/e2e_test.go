@@ -53,7 +53,7 @@ func get(t testing.TB, url string) (int, string) {
 	return resp.StatusCode, strings.TrimSpace(string(body))
 }
 
-// run runs the program to its end.
+// run runs the program until it ends.
 func run(t testing.TB, args ...string) (code int, stderr string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -114,7 +114,7 @@ func dial(t testing.TB, g *gateway, send string) net.Conn {
 	return c
 }
 
-// dialHTTP2 begins a connection of HTTP/2, over TLS if that is configured.
+// dialHTTP2 opens an HTTP/2 connection, over TLS if config is not nil.
 func dialHTTP2(t testing.TB, addr string, config *tls.Config) (net.Conn, *http2.Framer) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -138,7 +138,7 @@ func dialHTTP2(t testing.TB, addr string, config *tls.Config) (net.Conn, *http2.
 	return c, f
 }
 
-// readAnswer reads the head of an answer.
+// readAnswer reads the head of a response.
 func readAnswer(t testing.TB, c net.Conn) *http.Response {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -151,14 +151,14 @@ func readAnswer(t testing.TB, c net.Conn) *http.Response {
 	return resp
 }
 
-// limited is a policy whose one limit can be read off RateLimit-Policy.
+// limited returns a policy with one limit, which RateLimit-Policy shows.
 func limited(n int) string {
 	return fmt.Sprintf("version: 1\nrules:\n  - {name: r, limit: %d/day, algorithm: fixed_window}\n", n)
 }
 
 const broken = "version: 1\nrules:\n  - name: r\n    limt: 5/day\n"
 
-// inForce returns what clients are told of the policy.
+// inForce returns the RateLimit-Policy field of a response, which shows the policy in force.
 func inForce(t *testing.T, g *gateway) string {
 	t.Helper()
 	resp, _ := do(t, request(t, "GET", g.URL+"/health", ""))
@@ -172,7 +172,7 @@ func wantInForce(t *testing.T, g *gateway, n int) {
 	}
 }
 
-// awayFromMidnight waits where the windows of a day would end during the test.
+// awayFromMidnight waits if a window of a day would end during the test.
 func awayFromMidnight(t *testing.T) {
 	if left := time.Until(time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)); left < 2*time.Minute {
 		t.Logf("waiting %v for the next day", left)

@@ -14,8 +14,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Streams that are begun and reset at once, and connections that say nothing or nonsense, cost
-// bounded memory, and everybody else is answered.
+// Streams that are reset at once, messages that never end, and connections that send nothing or HTTP/1.1 use bounded
+// memory. Other clients are still served.
 func TestLongEnvoyAbuse(t *testing.T) {
 	t.Parallel()
 	policy := testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
@@ -37,7 +37,7 @@ func TestLongEnvoyAbuse(t *testing.T) {
 	for range 4 {
 		rapidReset(t, g.Grpc, 10_000)
 	}
-	// Far more than fits: the bytes of a message of 4 GiB, which never come.
+	// The length of a message of 4 GiB, whose bytes never come.
 	endlessMessage(t, g.Grpc)
 	if out, err := askEnvoy(t, conn, "edge", "user", "a"); err != nil || out.GetOverallCode() != pb.RateLimitResponse_OK {
 		t.Errorf("afterwards: %v %v", out, err)
@@ -47,14 +47,14 @@ func TestLongEnvoyAbuse(t *testing.T) {
 		most *= 5
 	}
 	if grown := g.Metric("process_resident_memory_bytes") - before; grown > most*(1<<20) {
-		t.Errorf("40,000 streams that were reset have cost %.0f MiB", grown/(1<<20))
+		t.Errorf("40,000 streams that were reset used %.0f MiB", grown/(1<<20))
 	}
 	for _, c := range idle {
-		readAll(t, c) // until it is ended
+		readAll(t, c) // until the gateway closes it
 	}
 }
 
-// unread opens a connection of HTTP/2, whose frames nobody reads but to drop them.
+// unread opens an HTTP/2 connection, and drops all frames that arrive.
 func unread(t *testing.T, addr string) *http2.Framer {
 	t.Helper()
 	_, f := dialHTTP2(t, addr, nil)
@@ -68,7 +68,7 @@ func unread(t *testing.T, addr string) *http2.Framer {
 	return f
 }
 
-// rapidReset begins streams and resets each at once, until the server has had enough.
+// rapidReset opens streams and resets each at once, until the server closes the connection.
 func rapidReset(t *testing.T, addr string, streams int) {
 	t.Helper()
 	f := unread(t, addr)
@@ -76,12 +76,12 @@ func rapidReset(t *testing.T, addr string, streams int) {
 	for i := range streams {
 		id := uint32(2*i + 1)
 		if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(callHeaders(&b)), EndHeaders: true}) != nil || f.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
-			return // it has closed the connection
+			return // the server has closed the connection
 		}
 	}
 }
 
-// endlessMessage says that a message of 4 GiB comes, on many streams.
+// endlessMessage announces a message of 4 GiB, on many streams.
 func endlessMessage(t *testing.T, addr string) {
 	t.Helper()
 	f := unread(t, addr)

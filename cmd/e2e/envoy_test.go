@@ -33,7 +33,7 @@ func dialGRPC(t *testing.T, g *gateway, c credentials.TransportCredentials) *grp
 	return conn
 }
 
-// askEnvoy asks for one descriptor, of keys and values in turn.
+// askEnvoy sends a query with one descriptor. entries are keys and values in turn.
 func askEnvoy(t *testing.T, conn *grpc.ClientConn, domain string, entries ...string) (*pb.RateLimitResponse, error) {
 	t.Helper()
 	d := &common.RateLimitDescriptor{}
@@ -45,7 +45,7 @@ func askEnvoy(t *testing.T, conn *grpc.ClientConn, domain string, entries ...str
 	return pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: domain, Descriptors: []*common.RateLimitDescriptor{d}})
 }
 
-// Certificates and tokens are asked for, and health checks need no token.
+// Calls need a certificate and a token. Health checks need no token.
 func TestEnvoyAccess(t *testing.T) {
 	t.Parallel()
 	authority := testkit.NewAuthority(t)
@@ -73,8 +73,7 @@ func TestEnvoyAccess(t *testing.T) {
 	}
 }
 
-// Whoever asks by reflection is told of the service; whoever watches the health is told of the end,
-// and does not hold it up.
+// Reflection describes the service. Clients that watch the health are notified of the shutdown, and do not delay it.
 func TestEnvoyHealthAndReflection(t *testing.T) {
 	t.Parallel()
 	policy := testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
@@ -103,14 +102,14 @@ func TestEnvoyHealthAndReflection(t *testing.T) {
 	}
 	g.Signal(syscall.SIGTERM)
 	if h, err := watch.Recv(); err != nil || h.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("health while it drains: %v %v", h, err)
+		t.Errorf("health during the drain: %v %v", h, err)
 	}
 	if code := g.Wait(); code != 0 || strings.Contains(g.Logged(), "requests were cut off") {
-		t.Errorf("it ended with %d\n%s", code, g.Logged())
+		t.Errorf("exit code %d\n%s", code, g.Logged())
 	}
 }
 
-// callHeaders are those of a call of the service.
+// callHeaders returns the header fields of a call of the service.
 func callHeaders(b *strings.Builder) string {
 	b.Reset()
 	enc := hpack.NewEncoder(b)

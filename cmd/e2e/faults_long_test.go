@@ -14,8 +14,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Networks that flap, reset and dribble surface no error, and the state does not flap
-// along.
+// Networks that flap, reset connections or deliver a byte a second cause no errors, and the state seldom changes.
 func TestLongChaosNetwork(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
@@ -35,7 +34,7 @@ func TestLongChaosNetwork(t *testing.T) {
 			l := fire(t, 200, spread(s.both, open, shared, closed))
 			end := fault.begin(s)
 			time.Sleep(fault.lasts)
-			testkit.Await(t, "the fault is felt", func() bool { return l.count(func(a answer) bool { return a.degraded }) > 0 })
+			testkit.Await(t, "the fault has an effect", func() bool { return l.count(func(a answer) bool { return a.degraded }) > 0 })
 			end()
 			settled(t, s.both)
 			l.done()
@@ -48,8 +47,8 @@ func TestLongChaosNetwork(t *testing.T) {
 	}
 }
 
-// One answer in ten is lost. What the store has counted in the end is what was admitted,
-// or may have been: nothing is counted twice.
+// One answer in ten is lost. In the end, the store has counted all requests that it admitted, perhaps those whose
+// answer was lost, and none twice.
 func TestLongChaosLostAnswers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -94,13 +93,12 @@ func TestLongChaosLostAnswers(t *testing.T) {
 	}
 }
 
-// Slots move and replicas take over by plan, under load: nobody sees an error, and the
-// limits hold.
+// Slots move and replicas take over as planned, under load: no request gets an error, and the limits hold.
 func TestLongChaosClusterMoves(t *testing.T) {
 	t.Parallel()
 	const keys = 6
 	limit := sized(200, 600)
-	// A busy machine must not make a replica take over before its time: that loses counts.
+	// On a busy machine, a replica must not take over by itself, because that loses counts.
 	c := redistest.StartCluster(t, 3, 1, "--cluster-replica-no-failover", "yes")
 	policy := strings.ReplaceAll(byRule(fmt.Sprint(limit, "/10d")), "limit:", "algorithm: fixed_window, limit:")
 	deadline := sized(5*time.Second, 50*time.Millisecond)
@@ -129,7 +127,7 @@ func TestLongChaosClusterMoves(t *testing.T) {
 			}
 			admitted++
 		}
-		// Whether those were counted that have waited for the deadline nobody knows.
+		// It is unknown whether requests that waited for the deadline were counted.
 		unknown := len(l.where(func(a answer) bool {
 			return a.key == key && a.degraded && a.status == http.StatusOK && a.took >= deadline
 		}))
@@ -139,7 +137,7 @@ func TestLongChaosClusterMoves(t *testing.T) {
 	}
 }
 
-// namesOf returns under which names a cluster counts keys of the rule "local".
+// namesOf returns the names under which a cluster counts keys of the rule "local".
 func namesOf(c *redistest.Cluster) (names []string) {
 	for _, s := range c.Masters {
 		names = append(names, strings.Fields(s.Do("KEYS", "*local*"))...)

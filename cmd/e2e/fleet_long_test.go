@@ -19,13 +19,13 @@ import (
 const (
 	fleetSize  = 8
 	fleetKeys  = 1000
-	fleetLimit = 5 // a day: what one limiter would admit during the test
+	fleetLimit = 5 // a day, so one limiter would admit as many during the test
 )
 
-// fleetKinds are rules that admit exactly fleetLimit requests of a client.
+// fleetKinds are algorithms that admit exactly fleetLimit requests of a client during the test.
 var fleetKinds = []string{"token_bucket", "sliding_window_counter", "sliding_window_log", "fixed_window"}
 
-// Any number of processes over one Redis admit what one would, to the unit.
+// Several processes with one Redis together admit exactly as many requests as one process would.
 func TestLongFleet(t *testing.T) {
 	awayFromMidnight(t)
 	var policy strings.Builder
@@ -49,8 +49,8 @@ func TestLongFleet(t *testing.T) {
 	var workers sync.WaitGroup
 	for i := range fleetSize {
 		g := serve(t, args...)
-		// Every gateway asks for every key at least once, so that each key is asked for more often than its
-		// limit, however slow the machine is.
+		// Every gateway gets at least one request for every key, so that each key gets more requests than its limit,
+		// however slow the machine is.
 		order, next := rand.New(rand.NewPCG(1, uint64(i))).Perm(fleetKeys), new(atomic.Int64)
 		for range 3 {
 			workers.Go(func() {
@@ -70,17 +70,17 @@ func TestLongFleet(t *testing.T) {
 	workers.Wait()
 	for key := range admitted {
 		if n, passed := admitted[key].Load(), through[key].Load(); n != fleetLimit || passed != fleetLimit {
-			t.Errorf("%s, key %d: %d were admitted and %d came through, want %d", fleetKinds[key%len(fleetKinds)], key, n, passed, fleetLimit)
+			t.Errorf("%s, key %d: %d were admitted and %d reached the upstream, want %d", fleetKinds[key%len(fleetKinds)], key, n, passed, fleetLimit)
 		}
 	}
-	// The premise: it was this server that counted.
+	// Premise: the counts are in this server.
 	var states int
 	if fmt.Sscan(redis.Do("DBSIZE"), &states); states < fleetKeys {
 		t.Errorf("the server has %d keys, want at least %d", states, fleetKeys)
 	}
 }
 
-// ask returns the status of an answer. It may be called by any goroutine.
+// ask returns the status of a response. Any goroutine may call it.
 func ask(t *testing.T, client *http.Client, url string, header ...string) int {
 	r, err := http.NewRequest("GET", url, nil)
 	if err != nil {

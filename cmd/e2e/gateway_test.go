@@ -31,7 +31,7 @@ rules:
     limit: 100000/day
 `
 
-// before starts a gateway with a wide policy before an upstream.
+// before starts a gateway with a wide policy in front of an upstream.
 func before(t *testing.T, h http.Handler, args ...string) *gateway {
 	t.Helper()
 	upstream := httptest.NewServer(h)
@@ -39,11 +39,11 @@ func before(t *testing.T, h http.Handler, args ...string) *gateway {
 	return serve(t, append([]string{"--policy", testkit.File(t, "policy.yaml", wide), "--upstream", upstream.URL}, args...)...)
 }
 
-// parts is an upstream with what is special about a response, each at a path.
+// parts is an upstream that sends special responses, each at its own path.
 type parts struct {
 	*http.ServeMux
 	events        chan string   // for /events
-	arrived, left chan struct{} // of /held/hang
+	arrived, left chan struct{} // for /held/hang
 }
 
 func newParts() *parts {
@@ -51,7 +51,7 @@ func newParts() *parts {
 	p.HandleFunc("/early", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("RateLimit", `"upstream";r=1;t=1`)
 		w.Header().Set("Link", "</a.css>; rel=preload")
-		w.WriteHeader(http.StatusEarlyHints) // after which the header is emptied
+		w.WriteHeader(http.StatusEarlyHints) // after this, httputil.ReverseProxy clears the header
 		_, _ = io.Copy(w, r.Body)
 	})
 	p.HandleFunc("/trailers", func(w http.ResponseWriter, r *http.Request) {
@@ -85,7 +85,7 @@ func newParts() *parts {
 	return p
 }
 
-// What is special about a response passes as it is.
+// Special responses pass unchanged.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	up := newParts()
@@ -153,7 +153,7 @@ func testWebSocket(t *testing.T, g *gateway, _ *parts) {
 	}
 }
 
-// An event is with the client before the next one is made.
+// The client gets an event before the upstream sends the next one.
 func testEvents(t *testing.T, g *gateway, up *parts) {
 	go func() { up.events <- "0" }()
 	resp, err := http.Get(g.URL + "/events")
@@ -174,12 +174,12 @@ func testEvents(t *testing.T, g *gateway, up *parts) {
 	}
 }
 
-// A response that breaks off must not look like one that is whole.
+// A response that breaks off must not look complete.
 func testBreaksOff(t *testing.T, g *gateway, _ *parts) {
 	for _, path := range []string{"/breaks/length", "/breaks/chunks"} {
 		resp, err := http.Get(g.URL + path)
 		if err != nil {
-			continue // it broke off before the head was on its way
+			continue // it broke off before the head was sent
 		}
 		if body, err := io.ReadAll(resp.Body); err == nil {
 			t.Errorf("%s: %s, %q and no error", path, resp.Status, body)
@@ -188,7 +188,7 @@ func testBreaksOff(t *testing.T, g *gateway, _ *parts) {
 	}
 }
 
-// A client that leaves takes its request with it, and gives back its place.
+// When a client leaves, its request to the upstream is cancelled, and its permit is released.
 func testClientLeaves(t *testing.T, g *gateway, up *parts) {
 	c := dial(t, g, "GET /held/hang HTTP/1.1\r\nHost: a\r\n\r\n")
 	<-up.arrived
@@ -200,13 +200,13 @@ func testClientLeaves(t *testing.T, g *gateway, up *parts) {
 	select {
 	case <-up.left:
 	case <-time.After(patience):
-		t.Error("the upstream works on for nobody")
+		t.Error("the upstream continues without a client")
 	}
-	testkit.Await(t, "the place is free", func() bool { status, _ := get(t, g.URL+"/held/quick"); return status == http.StatusOK })
+	testkit.Await(t, "the permit is free", func() bool { status, _ := get(t, g.URL+"/held/quick"); return status == http.StatusOK })
 }
 
-// Clients that stop are let go, and do not hold the upstream meanwhile. Others take longer than these in all,
-// never stop for as long, and are served.
+// Clients that stop sending or reading are disconnected, and do not hold the upstream meanwhile. Clients that take
+// longer in total, but never stop for that long, are served.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	letGo, endless, upload := make(chan struct{}), make(chan error, 1), make(chan error, 2)
@@ -250,7 +250,7 @@ func TestSlowClients(t *testing.T) {
 	late := dial(t, g, "POST /late HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody")
 
 	head := dial(t, g, "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
-	small := dial(t, g, "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf") // the upstream does not even hear of it
+	small := dial(t, g, "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf") // this request does not even reach the upstream
 	half := dial(t, g, "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nhalf")
 	dial(t, g, "GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
 	if got := readAll(t, head); got != "" && !strings.Contains(got, " 408 ") {
@@ -262,7 +262,7 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 	if err := <-upload; err == nil {
-		t.Error("the upstream has got half a body for a whole one")
+		t.Error("the upstream has read half a body without an error")
 	}
 	select {
 	case <-endless:

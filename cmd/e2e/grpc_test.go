@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// wordService is a service with a call of each kind, without generated code.
+// wordService is a service with a unary and a streaming call, without generated code.
 var wordService = grpc.ServiceDesc{
 	ServiceName: "test.Words",
 	HandlerType: (*any)(nil),
@@ -46,7 +46,7 @@ var wordService = grpc.ServiceDesc{
 			} else if err != nil {
 				return err
 			}
-			for range len(in.Value) { // as many as there are letters
+			for range len(in.Value) { // once for each letter
 				if err := s.SendMsg(in); err != nil {
 					return err
 				}
@@ -82,8 +82,8 @@ func dialWords(t *testing.T, g *gateway, ours *testkit.Authority, options ...grp
 	return c
 }
 
-// Calls of each kind pass, with what is said before and after, to upstreams with TLS and without. A rule that reads
-// responses delays no message.
+// Unary and streaming calls pass, with their header and trailer metadata, to upstreams with and without TLS. A rule
+// that reads responses delays no message.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
 	ours := testkit.NewAuthority(t)
@@ -134,7 +134,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// checkBoth talks in both directions on one stream: each answer comes before the next question.
+// checkBoth sends messages in both directions on one stream: each answer arrives before the next message is sent.
 func checkBoth(ctx context.Context, t *testing.T, c *grpc.ClientConn) {
 	t.Helper()
 	s, err := c.NewStream(ctx, both, "/test.Words/Both")
@@ -162,7 +162,7 @@ func checkBoth(ctx context.Context, t *testing.T, c *grpc.ClientConn) {
 	}
 }
 
-// What the gateway says itself is said in the words of gRPC.
+// The gateway's own responses to calls are gRPC statuses.
 func TestGRPCRefusals(t *testing.T) {
 	t.Parallel()
 	ours := testkit.NewAuthority(t)
@@ -186,13 +186,13 @@ func TestGRPCRefusals(t *testing.T) {
 	}
 	tail, err := invoke("anna")
 	if s := status.Convert(err); s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "calls: 1 per 86400s") || len(tail["grpc-retry-pushback-ms"]) != 1 {
-		t.Errorf("a refusal: %v %v", err, tail)
+		t.Errorf("a denial: %v %v", err, tail)
 	}
 	if _, err := invoke("bert"); err != nil {
 		t.Error(err)
 	}
 	if _, err := invoke(""); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("what lacks its key: %v", err)
+		t.Errorf("a call without its key: %v", err)
 	}
 	nobody := dialWords(t, g, ours, grpc.WithAuthority("away.test"))
 	if err := nobody.Invoke(t.Context(), "/test.Words/Other", wrapperspb.String("x"), out); status.Code(err) != codes.Unavailable {
@@ -200,7 +200,7 @@ func TestGRPCRefusals(t *testing.T) {
 	}
 }
 
-// A stream on which nobody says anything is ended, while one goes on that only its length ends.
+// A stream without messages is ended after --idle-timeout, while a stream with messages continues.
 func TestQuietStreams(t *testing.T) {
 	t.Parallel()
 	const idle = time.Second
@@ -212,7 +212,7 @@ func TestQuietStreams(t *testing.T) {
 	talk := func(s grpc.ClientStream) error {
 		return errors.Join(s.SendMsg(wrapperspb.String("a")), s.RecvMsg(new(wrapperspb.StringValue)))
 	}
-	// start returns a stream, and when something was said on it. On a busy machine, streams are ended before that.
+	// start returns a stream, and the time of its first message. On a busy machine, a stream may end before that.
 	start := func() (grpc.ClientStream, time.Time) {
 		for {
 			began := time.Now()
@@ -236,7 +236,7 @@ func TestQuietStreams(t *testing.T) {
 		select {
 		case err := <-ended:
 			if going = false; err == nil || ctx.Err() != nil {
-				t.Errorf("a stream that is silent goes on: %v", err)
+				t.Errorf("a silent stream continues: %v", err)
 			}
 		case <-time.After(200 * time.Millisecond): // longer than --stall-timeout
 		}
@@ -244,8 +244,8 @@ func TestQuietStreams(t *testing.T) {
 		if err := talk(talks); err == nil {
 			said = began
 		} else if time.Since(said) < idle {
-			t.Fatalf("a stream on which something is said: %v", err)
-		} else { // a busy machine has kept it silent for so long
+			t.Fatalf("a stream with messages: %v", err)
+		} else { // a busy machine has kept it silent for that long
 			talks, said = start()
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// h2spec returns how many of its cases a server fails.
+// h2spec returns the number of test cases that a server fails.
 func h2spec(t *testing.T, addr string) int {
 	t.Helper()
 	host, port, err := net.SplitHostPort(addr)
@@ -36,8 +36,8 @@ func h2spec(t *testing.T, addr string) int {
 	return failed
 }
 
-// The gateway's HTTP/2 fails nothing of h2spec that net/http does not. The program is that of
-// SLUICE_H2SPEC, which "make h2spec" builds.
+// The gateway's HTTP/2 fails no more test cases of h2spec than net/http. SLUICE_H2SPEC is the path of h2spec, which
+// "make h2spec" builds.
 func TestH2Spec(t *testing.T) {
 	upstream := upstreamOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
 	plain := httptest.NewUnstartedServer(nil)

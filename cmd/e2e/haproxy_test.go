@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// haproxyEdits are changes of the files of deploy/haproxy that a script names: a text that stands there once, and
-// what to put in its place.
+// haproxyEdits are edits of the files of deploy/haproxy, by the names that scripts use: texts that occur once, and
+// their replacements.
 var haproxyEdits = map[string][]string{
 	"patient": {
 		"timeout processing 500ms", "timeout processing 60s", "timeout hello 200ms", "timeout hello 60s",
@@ -28,8 +28,8 @@ var haproxyEdits = map[string][]string{
 	"tls":      {" check inter 1s", " check inter 1s ssl verify required ca-file ca.pem crt haproxy.pem"},
 }
 
-// startHAProxy starts HAProxy before $UPSTREAM and beside $AGENT, with its files as the edits leave them, and
-// patient unless it is said to be impatient: then no verdict depends on how busy the machine is.
+// startHAProxy starts HAProxy in front of $UPSTREAM, with the agent at $AGENT and the edited files of deploy/haproxy.
+// Unless the first edit is "impatient", the timeouts are long, so that no result depends on how busy the machine is.
 func (s *script) startHAProxy(ts *testscript.TestScript, args []string) {
 	name, addr := "edge", testkit.Addr(s.T)
 	if _, edits := haproxyEdits[args[0]]; !edits {
@@ -60,7 +60,7 @@ func (s *script) startHAProxy(ts *testscript.TestScript, args []string) {
 	}
 	for i := 0; i < len(edits); i += 2 {
 		if found[i] != 1 {
-			ts.Fatalf("%q stands in deploy/haproxy %d times", edits[i], found[i])
+			ts.Fatalf("%q occurs in deploy/haproxy %d times", edits[i], found[i])
 		}
 	}
 	c := exec.Command(testkit.Program(s.T, "haproxy"), "-db", "-f", name+".cfg")

@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// A head of HTTP/2 that does not end is waited for as long as one of HTTP/1.1, at every address that
-// speaks it.
+// The gateway waits for the end of an HTTP/2 head only as long as for one of HTTP/1.1, at every address that accepts
+// HTTP/2.
 func TestUnfinishedHeads(t *testing.T) {
 	t.Parallel()
 	ours := testkit.NewAuthority(t)
@@ -38,7 +38,7 @@ func TestUnfinishedHeads(t *testing.T) {
 				_, err = f.ReadFrame()
 			}
 			if e, ok := err.(net.Error); ok && e.Timeout() {
-				t.Error("the connection stays")
+				t.Error("the connection stays open")
 			}
 		})
 	}

@@ -24,13 +24,13 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// crowd counts how many requests it serves at once, and which was the most.
+// crowd counts the requests that it serves at once, and keeps the highest count.
 type crowd struct {
 	now, most, all atomic.Int64
-	lasts          time.Duration // a request, at most
+	lasts          time.Duration // the longest time of a request
 }
 
-// ServeHTTP ends with its request: a gateway that is killed ends what it has passed on.
+// ServeHTTP ends with its request: killing a gateway ends the requests that it has passed on.
 func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n := c.now.Add(1)
 	defer c.now.Add(-1)
@@ -43,9 +43,8 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// 64 callers, a limit of 10, three gateways over one Redis, and again and again one of them is killed
-// and another takes its place: the upstream never has more than 10 at once, and when it is over all
-// places come back.
+// 64 callers share a limit of 10 over three gateways with one Redis. Again and again, a gateway is killed, and another
+// replaces it. The upstream never serves more than 10 requests at once, and in the end all permits come back.
 func TestLongChaosInFlight(t *testing.T) {
 	timed(t)
 	const callers, places, gateways = 64, 10, 3
@@ -53,7 +52,8 @@ func TestLongChaosInFlight(t *testing.T) {
 	up := &crowd{lasts: 100 * time.Millisecond}
 	upstream := httptest.NewServer(up)
 	t.Cleanup(upstream.Close)
-	// What on_error lets pass has no place, so that it lets nothing pass, and a busy machine is no fault.
+	// Requests that on_error allows have no permit, so on_error denies. The timeout is long, so that a busy machine
+	// does not look like a fault.
 	args := []string{
 		"--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"),
 		"--upstream", upstream.URL, "--store", server.URL(), "--store-timeout", "2s",
@@ -69,7 +69,7 @@ func TestLongChaosInFlight(t *testing.T) {
 	ask := func(g *gateway) (status, remaining int) {
 		resp, err := client.Get(g.URL)
 		if err != nil {
-			return 0, 0 // it was killed
+			return 0, 0 // the gateway was killed
 		}
 		defer resp.Body.Close()
 		_, _ = io.Copy(io.Discard, resp.Body)
@@ -89,11 +89,11 @@ func TestLongChaosInFlight(t *testing.T) {
 			}
 		})
 	}
-	testkit.Await(t, "all places are taken", func() bool { return up.most.Load() >= places })
+	testkit.Await(t, "all permits are taken", func() bool { return up.most.Load() >= places })
 	for i := range sized(2, 6) {
-		// However slow the machine is, each gateway has let pass and refused before it is killed.
+		// Before each kill, gateways have allowed and denied requests, however slow the machine is.
 		enough, tooMany := passed.Load()+30, refused.Load()+30
-		testkit.Await(t, "30 have passed and 30 were refused", func() bool { return passed.Load() >= enough && refused.Load() >= tooMany })
+		testkit.Await(t, "30 more requests have passed, and 30 were denied", func() bool { return passed.Load() >= enough && refused.Load() >= tooMany })
 		killed := now[i%gateways].Load()
 		killed.Signal(syscall.SIGKILL)
 		killed.Wait()
@@ -103,19 +103,19 @@ func TestLongChaosInFlight(t *testing.T) {
 	cancel()
 	all.Wait()
 	over := time.Now()
-	t.Logf("%d passed, %d refused, at most %d at once", passed.Load(), refused.Load(), up.most.Load())
+	t.Logf("%d passed, %d denied, at most %d at once", passed.Load(), refused.Load(), up.most.Load())
 	if most := up.most.Load(); most != places {
 		t.Errorf("%d at once at most, want exactly %d", most, places)
 	}
-	testkit.Await(t, "all places are back", func() bool {
+	testkit.Await(t, "all permits are back", func() bool {
 		status, remaining := ask(now[0].Load())
 		return status == http.StatusOK && remaining == places-1
 	})
-	limit(t, "all places are back", time.Since(over), kernel.PermitLasts+time.Second)
+	limit(t, "all permits are back", time.Since(over), kernel.PermitLasts+time.Second)
 }
 
-// Clients of HTTP/2 reset their streams at any moment: with the request, while it is under way, and in the
-// middle of the response; and others close the connection. Their places are free at once.
+// Clients of HTTP/2 reset their streams at any moment: with the request, while it is under way, and in the middle of
+// the response. Others close the connection. Their permits are released at once.
 func TestLongInFlightResets(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		t.Run(map[bool]string{false: "memory", true: "redis"}[shared], func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestLongInFlightResets(t *testing.T) {
 			}
 			g := secure(t, ours, args...)
 
-			// Streams that a client cancels: first as many as there are places, and then at any moment.
+			// A client cancels as many streams as there are permits. Then many clients cancel streams at any moment.
 			client := over(t, ours.Client(), true)
 			ctx, cancel := context.WithCancel(t.Context())
 			for range places {
@@ -155,7 +155,7 @@ func TestLongInFlightResets(t *testing.T) {
 				defer resp.Body.Close()
 			}
 			if resp, err := client.Get(g.URL + "/free"); err != nil || resp.StatusCode != http.StatusTooManyRequests {
-				t.Errorf("beside all places: %v, %v", resp, err)
+				t.Errorf("while all permits are taken: %v, %v", resp, err)
 			}
 			cancel()
 			var all sync.WaitGroup
@@ -174,7 +174,7 @@ func TestLongInFlightResets(t *testing.T) {
 				})
 			}
 			all.Wait()
-			// Requests whose reset comes with them, and connections that are closed in the middle.
+			// Requests that are reset at once, and connections that are closed in the middle.
 			for n := range 40 {
 				c, f := dialHTTP2(t, g.Addr, ours.Client())
 				var b bytes.Buffer
@@ -190,7 +190,7 @@ func TestLongInFlightResets(t *testing.T) {
 					}
 				}
 				if n%4 < 2 {
-					_ = f.WritePing(false, [8]byte{1}) // all of it has been read when that is answered
+					_ = f.WritePing(false, [8]byte{1}) // its answer comes when all frames have been read
 					for {
 						frame, err := f.ReadFrame()
 						if err != nil {
@@ -204,7 +204,7 @@ func TestLongInFlightResets(t *testing.T) {
 				c.Close()
 			}
 			began := time.Now()
-			testkit.Await(t, "all places are back", func() bool {
+			testkit.Await(t, "all permits are back", func() bool {
 				resp, err := client.Get(g.URL + "/free")
 				if err != nil {
 					t.Fatal(err)
@@ -212,7 +212,7 @@ func TestLongInFlightResets(t *testing.T) {
 				resp.Body.Close()
 				return resp.StatusCode == http.StatusOK && resp.Header.Get("X-RateLimit-Remaining") == strconv.Itoa(places-1)
 			})
-			limit(t, "all places are back", time.Since(began), kernel.PermitLasts/2)
+			limit(t, "all permits are back", time.Since(began), kernel.PermitLasts/2)
 		})
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Requests that have begun end, and those of connections that were there before are answered, at each door that
-// speaks HTTP.
+// When the gateway and --check drain, requests under way are completed, and connections that were open before still
+// serve requests.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const inFlight = 20
@@ -44,7 +44,7 @@ func TestDrain(t *testing.T) {
 		}
 		defer c.Close()
 		early = append(early, c)
-		get(t, "http://"+addr+"/healthz") // connections are accepted in their order
+		get(t, "http://"+addr+"/healthz") // connections are accepted in order, so c is accepted now
 	}
 	arrived.Wait()
 	g.Signal(syscall.SIGINT)
@@ -59,11 +59,11 @@ func TestDrain(t *testing.T) {
 		readAnswer(t, c).Body.Close()
 	}
 	if code := g.Wait(); code != 0 || strings.Contains(g.Logged(), "requests were cut off") {
-		t.Errorf("exit code %d, or something was cut off", code)
+		t.Errorf("exit code %d, or requests were cut off", code)
 	}
 }
 
-// What somebody asks of the admin address ends after the doors have drained, and streams are let go.
+// A request to the admin address that has started before the shutdown is answered, and event streams end.
 func TestDrainAdmin(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--upstream", "sample", "--policy", "example", "--drain-timeout", "80s")
@@ -83,7 +83,7 @@ func TestDrainAdmin(t *testing.T) {
 	defer c.Close()
 	const body = `{"method": "GET", "url": "/"}`
 	fmt.Fprintf(c, "POST /v1/explain HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", addr, len(body), body[:5])
-	// Connections are accepted in their order, and this is one of its own.
+	// Connections are accepted in order, and this client opens a new one, so c is accepted now.
 	later := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := later.Get(g.Admin + "/healthz")
 	if err != nil {
@@ -91,16 +91,16 @@ func TestDrainAdmin(t *testing.T) {
 	}
 	resp.Body.Close()
 	g.Signal(syscall.SIGTERM)
-	g.Await("it drains", func(r record) bool { return r.Msg == "draining" })
-	testkit.Await(t, "the admin address takes nobody new", func() bool { return !testkit.Listens(addr) })
+	g.Await("the gateway drains", func(r record) bool { return r.Msg == "draining" })
+	testkit.Await(t, "the admin address accepts no new connections", func() bool { return !testkit.Listens(addr) })
 	if _, err := io.Copy(io.Discard, stream.Body); err != nil {
 		t.Errorf("the stream: %v", err)
 	}
 	fmt.Fprint(c, body[5:])
 	if line, err := bufio.NewReader(c).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
-		t.Errorf("a question under way gets %q, %v", line, err)
+		t.Errorf("a request under way gets %q, %v", line, err)
 	}
 	if code := g.Wait(); code != 0 || strings.Contains(g.Logged(), "requests were cut off") {
-		t.Errorf("exit code %d, or something was cut off", code)
+		t.Errorf("exit code %d, or requests were cut off", code)
 	}
 }

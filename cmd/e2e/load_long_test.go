@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Paths of the sample API, each under a rule of its own.
+// Paths of the sample API, each with its own rule.
 const (
 	open   = "/health"     // on_error: allow
 	shared = "/api/users"  // on_error: local
 	closed = "/api/search" // on_error: deny
 )
 
-// byRule is a policy with the same limit for each way to fail.
+// byRule returns a policy with the same limit for each setting of on_error.
 func byRule(limit string) string {
 	text := "version: 1\nrules:\n"
 	for path, onError := range map[string]string{open: "allow", shared: "local", closed: "deny"} {
@@ -35,14 +35,14 @@ type shot struct {
 	path, key string
 }
 
-// answer is what came of a shot.
+// answer is the result of a shot.
 type answer struct {
 	shot
 	begin    time.Time
 	took     time.Duration
 	status   int
 	degraded bool
-	wrong    string // what is wrong with it, if anything is
+	wrong    string // the problem with the answer, or ""
 }
 
 func (a answer) end() time.Time { return a.begin.Add(a.took) }
@@ -72,7 +72,7 @@ func (s shot) fire(client *http.Client) answer {
 	return a
 }
 
-// judge says what is wrong with an answer: 503 is right only by on_error: deny.
+// judge returns the problem with an answer, or "". A 503 is right only with on_error: deny.
 func (a answer) judge(header http.Header, body string) string {
 	switch a.status {
 	case http.StatusOK, http.StatusTooManyRequests:
@@ -85,16 +85,16 @@ func (a answer) judge(header http.Header, body string) string {
 	return fmt.Sprintf("GET %s: %d %v %s", a.path, a.status, header, body)
 }
 
-// load is an open loop: requests are sent when they are due, whatever has become of those
-// before them. The short form leaves out what is due while many are under way, so that a
-// busy machine is not buried under requests that wait for each other.
+// load is an open loop: requests are sent when they are due, whether earlier ones were answered or not. The short form
+// skips requests that are due while many are under way, so that a busy machine is not overloaded by requests that wait
+// for each other.
 type load struct {
 	t       *testing.T
 	client  *http.Client
 	begin   time.Time
 	stop    chan struct{}
 	running sync.WaitGroup
-	room    chan struct{} // for those under way
+	room    chan struct{} // has an element for each request under way
 
 	mu    sync.Mutex
 	sent  int
@@ -102,7 +102,7 @@ type load struct {
 	ended bool
 }
 
-// fire sends shots, so many a second, until done is called.
+// fire sends perSecond shots a second until done is called.
 func fire(t *testing.T, perSecond int, aim func(n int) shot) *load {
 	t.Helper()
 	l := &load{t: t, client: newClient(t), begin: time.Now(), stop: make(chan struct{}), room: make(chan struct{}, sized(32, 1<<16))}
@@ -115,7 +115,7 @@ func fire(t *testing.T, perSecond int, aim func(n int) shot) *load {
 				return
 			case <-tick.C:
 			}
-			// What a late tick has missed is sent, too.
+			// Requests that a late tick has missed are sent, too.
 			for due := int(time.Since(l.begin).Seconds() * float64(perSecond)); l.sent+leftOut < due; {
 				select {
 				case l.room <- struct{}{}:
@@ -148,7 +148,7 @@ func (l *load) end() {
 	}
 }
 
-// done ends the load, and fails the test for what was lost or wrong.
+// done ends the load, and fails the test if answers are missing or wrong.
 func (l *load) done() {
 	l.t.Helper()
 	l.end()
@@ -169,7 +169,7 @@ func (l *load) done() {
 	l.t.Logf("%d requests in %v, answers by status: %v", l.sent, time.Since(l.begin).Round(time.Millisecond), codes)
 }
 
-// count returns how many answers fit by now.
+// count returns how many of the answers so far fit.
 func (l *load) count(fits func(answer) bool) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,17 +191,17 @@ func (l *load) where(fits func(answer) bool) (found answers) {
 	return found
 }
 
-// admitted counts what has passed for a key.
+// admitted returns how many requests for a key have passed.
 func (l *load) admitted(path, key string) int {
 	return len(l.where(func(a answer) bool { return a.path == path && a.key == key && a.status == http.StatusOK }))
 }
 
-// within fits what began after a moment and ended before another.
+// within fits requests that began after from and ended before to.
 func within(from, to time.Time) func(answer) bool {
 	return func(a answer) bool { return a.begin.After(from) && a.end().Before(to) }
 }
 
-// sentWithin fits what began between two moments.
+// sentWithin fits requests that began between from and to.
 func sentWithin(from, to time.Time) func(answer) bool {
 	return func(a answer) bool { return a.begin.After(from) && a.begin.Before(to) }
 }
@@ -224,12 +224,12 @@ func (all answers) String() string {
 	return fmt.Sprintf("%d requests: p50 %v, p99 %v, longest %v", len(all), all.quantile(0.5), all.quantile(0.99), all.quantile(1))
 }
 
-// A store that is slow because the machine is busy must not be taken for one that is away.
+// A store that is slow because the machine is busy must not be treated as unavailable.
 var patientStore = []string{"--store-timeout", patience.String(), "--require-store"}
 
 func loaded(r record) bool { return r.Msg == "policy loaded" }
 
-// newClient keeps a connection for each request that may be under way.
+// newClient returns a client that keeps a connection for each request that may be under way.
 func newClient(t *testing.T) *http.Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 4096}
 	t.Cleanup(transport.CloseIdleConnections)

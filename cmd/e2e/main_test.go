@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Most tests wait for another process, and so more of them than there are processors run at a time.
+// Most tests wait for other processes, so more tests than processors run at a time.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {

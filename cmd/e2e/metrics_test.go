@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// page is /metrics, as Prometheus reads it.
+// page is the content of /metrics, as Prometheus parses it.
 type page map[string]*dto.MetricFamily
 
 func scrape(t *testing.T, g *gateway) page {
@@ -48,7 +48,7 @@ func labels(f *dto.MetricFamily) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// metricsHead is what docs/metrics.md has above the table of metrics.
+// metricsHead is the text of docs/metrics.md above the table of metrics.
 const metricsHead = "# Metrics\n\n`/metrics` has these metrics in addition to those of the Go runtime and the process. " +
 	"`go test -run MetricsReference ./cmd/e2e -update` writes this page.\n\n" +
 	"| label | values |\n|---|---|\n" +
@@ -65,8 +65,8 @@ const metricsHead = "# Metrics\n\n`/metrics` has these metrics in addition to th
 	"| `tier` | the name of a tier. Tiers beyond the first 100, and tiers that are not in the policy, are counted together as `*other` |\n\n" +
 	"| metric | type | labels | |\n|---|---|---|---|\n"
 
-// What /metrics has is what docs/metrics.md says, all that alerts and panels ask about is there, by the names of
-// its labels, too, and it is as Prometheus wants it.
+// docs/metrics.md describes all metrics. The metrics and labels that alerts and panels select exist, and promtool
+// accepts /metrics.
 func TestMetricsReference(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--upstream", "sample", "--store", redistest.Shared(t).URL(),
@@ -101,7 +101,7 @@ rules:
 		}
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != reference {
-		t.Errorf("%s is old: go test -run MetricsReference ./cmd/e2e -update (%v)", file, err)
+		t.Errorf("%s is out of date: go test -run MetricsReference ./cmd/e2e -update (%v)", file, err)
 	}
 
 	_, text := get(t, g.Admin+"/metrics")
@@ -109,7 +109,7 @@ rules:
 	all.hasSelected(t)
 }
 
-// hasExplained checks that docs/metrics.md explains the values that some labels have.
+// hasExplained checks that docs/metrics.md explains the values of some labels.
 func (p page) hasExplained(t *testing.T, names ...string) {
 	t.Helper()
 	explained := map[string]string{}
@@ -127,7 +127,7 @@ func (p page) hasExplained(t *testing.T, names ...string) {
 	}
 }
 
-// hasSelected checks that all is there that alerts and panels select.
+// hasSelected checks that the metrics and labels exist that alerts and panels select.
 func (p page) hasSelected(t *testing.T) {
 	t.Helper()
 	alerts, err := os.ReadFile(alertsFile)
@@ -141,7 +141,7 @@ func (p page) hasSelected(t *testing.T) {
 	}
 	seen := 0
 	for _, s := range regexp.MustCompile(`(\w*:)?\b(sluice_[a-z_]+|process_[a-z_]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(selected, -1) {
-		if s[1] != "" { // recorded here
+		if s[1] != "" { // a recording rule of the alerts makes this metric
 			continue
 		}
 		f := p[s[2]]
@@ -150,7 +150,7 @@ func (p page) hasSelected(t *testing.T) {
 			f = p[base]
 		}
 		if seen++; f == nil {
-			t.Errorf("there is no %s", s[2])
+			t.Errorf("the metric %s is missing", s[2])
 			continue
 		}
 		for _, label := range regexp.MustCompile(`(\w+)=`).FindAllStringSubmatch(s[3], -1) {

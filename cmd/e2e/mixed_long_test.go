@@ -11,16 +11,16 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// stage is what faults happen to.
+// stage has the processes that a fault affects.
 type stage struct {
 	server *redistest.Server
 	px     *redistest.Proxy
-	policy string // the file
+	policy string // the path of the file
 	both   [2]*gateway
 	reload int
 }
 
-// disturbances begin a fault and return its end.
+// disturbances are faults. begin starts one, and returns a function that ends it.
 var disturbances = []struct {
 	name  string
 	begin func(s *stage) (end func())
@@ -75,7 +75,7 @@ func dribble(s *stage) (end func()) {
 	}
 }
 
-// flap cuts all connections and lets none through, every other 300 ms.
+// flap cuts all connections and blocks new ones for 300 ms, lets them pass for 300 ms, and so on.
 func flap(s *stage) (end func()) {
 	done := make(chan struct{})
 	ended := make(chan struct{})
@@ -100,20 +100,20 @@ func flap(s *stage) (end func()) {
 	}
 }
 
-// One fault after the other, and nothing but what the rules say is seen, and memory does
-// not grow. The long form takes eight minutes.
+// One fault follows another. All answers are those that the rules allow, and memory does not grow. The long form takes
+// eight minutes.
 func TestLongChaosMixed(t *testing.T) {
 	t.Parallel()
 	s := &stage{server: redistest.Start(t), policy: testkit.File(t, "policy.yaml", byRule("20/second burst 20"))}
 	s.px = redistest.StartProxy(t, s.server.Addr)
-	t.Cleanup(func() { // when both have ended
+	t.Cleanup(func() { // when both gateways have ended
 		s.px.Cut()
 		testkit.Await(t, "no connection is left", func() bool { return s.server.Info("connected_clients") == "1" })
 	})
-	// Statistics fill for an hour, which telemetry's own tests bound.
+	// Statistics grow for an hour. The tests of telemetry bound them.
 	s.both = pair(t, "", "redis://"+s.px.Addr, "--policy", s.policy, "--telemetry=false")
 	l := fire(t, sized(200, 500), func(n int) shot {
-		// New keys all the time, as real clients are.
+		// There are always new keys, as with real clients.
 		return shot{s.both[n%2], []string{open, shared, closed}[n/2%3], fmt.Sprint("k", n/6%50+n/3000)}
 	})
 	growth := watchMemory(s.both)
@@ -144,8 +144,8 @@ func TestLongChaosMixed(t *testing.T) {
 	growth.check(t)
 }
 
-// memory is the size of the live heap of processes over time. The memory of the process itself varies by as much as
-// the collector lets it.
+// memory is the size of the live heap of processes over time. The memory of the process itself would vary by as much as
+// the collector allows.
 type memory struct {
 	stop, ended chan struct{}
 	minutes     []float64
@@ -172,11 +172,11 @@ func watchMemory(both [2]*gateway) *memory {
 	return m
 }
 
-// liveHeap returns about how many bytes were live when the collector ran last: it runs again when twice as many are
+// liveHeap returns about how many bytes were live when the collector last ran: it runs again when twice as many are
 // allocated.
 func liveHeap(g *gateway) float64 { return g.Metric("go_memstats_next_gc_bytes") / 2 }
 
-// check fails a long run in which a live heap grows after the second minute by more than a megabyte a minute.
+// check fails a long run if a live heap grows by more than a megabyte a minute after the second minute.
 func (m *memory) check(t *testing.T) {
 	t.Helper()
 	close(m.stop)
@@ -194,7 +194,7 @@ func (m *memory) check(t *testing.T) {
 	}
 }
 
-// slope is that of the straight line with the least squares.
+// slope returns the slope of the line of least squares.
 func slope(x, y []float64) float64 {
 	var sx, sy, sxx, sxy float64
 	for i := range x {

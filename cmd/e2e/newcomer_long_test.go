@@ -17,24 +17,24 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// newcomer has the tree, an empty home and two terminals, and does what the README says.
+// newcomer has the tree, an empty home and two terminals, and follows the README.
 type newcomer struct {
 	*testing.T
 	dir   string
-	addr  string // in place of localhost:8080, which somebody else may have
+	addr  string // replaces localhost:8080, which another process may use
 	env   []string
-	begun *begun // what goes on in the first terminal, or nil
+	begun *begun // the command that runs in the first terminal, or nil
 }
 
 // begun is a command that has not ended yet.
 type begun struct {
 	*exec.Cmd
-	said  bytes.Buffer // to be read when it has ended
+	said  bytes.Buffer // to be read after the command has ended
 	ended chan struct{}
 }
 
-// Whoever has a copy of the tree and an empty home, and does what the README says in its order, gets what
-// it shows. The caches of Go are not the newcomer's own, since filling them takes minutes and a network.
+// With a copy of the tree and an empty home, the commands of the README, run in order, print the output that it shows.
+// The test uses the existing caches of Go, because filling them takes minutes and a network.
 func TestLongNewcomer(t *testing.T) {
 	t.Parallel()
 	n := &newcomer{T: t, dir: t.TempDir(), addr: testkit.Addr(t)}
@@ -52,12 +52,12 @@ func TestLongNewcomer(t *testing.T) {
 	n.env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GOCACHE=" + goCache, "GOMODCACHE=" + modCache,
 		"SLUICE_PROXY=" + n.addr, "SLUICE_ADMIN=127.0.0.1:0",
-		// A terminal sees no progress of curl beside the answer.
+		// curl shows no progress, as in a terminal.
 		"CURL_HOME=" + filepath.Dir(testkit.File(t, ".curlrc", "silent\nshow-error\n")),
 	}
 	t.Cleanup(n.interrupt)
 
-	// The program of the README has its address in its source.
+	// The source of the README's program contains its address.
 	program := filepath.Join(n.dir, "examples", "middleware", "main.go")
 	source, err := os.ReadFile(program)
 	if err != nil {
@@ -86,12 +86,12 @@ func TestLongNewcomer(t *testing.T) {
 		case "yaml":
 			name := regexp.MustCompile("\nSave this as `([^`]+)`:\n\n$").FindStringSubmatch(before)
 			if name == nil {
-				t.Fatalf("the README does not say what to do with\n%s", text)
+				t.Fatalf("the README does not name the file for\n%s", text)
 			}
 			overwrite(t, filepath.Join(n.dir, name[1]), text)
-		case "go": // is part of a program that the README has run: TestReadmeCode
+		case "go": // TestReadmeCode checks that this is part of a program
 		default:
-			t.Errorf("nobody checks a block of %q:\n%s", language, text)
+			t.Errorf("no test checks a block of %q:\n%s", language, text)
 		}
 	}
 	for _, language := range []string{"sh", "console", "yaml", "go"} {
@@ -112,8 +112,8 @@ func (n *newcomer) command(line string) *exec.Cmd {
 	return c
 }
 
-// first types a command into the first terminal, after a Ctrl-C if something goes on there, and
-// waits until it has ended or serves.
+// first runs a command in the first terminal, after a Ctrl-C if another command runs there, and waits until the command
+// has ended or listens.
 func (n *newcomer) first(line string) {
 	n.Helper()
 	n.interrupt()
@@ -150,7 +150,7 @@ func (n *newcomer) first(line string) {
 	}
 }
 
-// interrupt is Ctrl-C in the first terminal.
+// interrupt presses Ctrl-C in the first terminal, and waits until the command has ended.
 func (n *newcomer) interrupt() {
 	n.Helper()
 	if n.begun == nil {
@@ -161,7 +161,7 @@ func (n *newcomer) interrupt() {
 	late := time.AfterFunc(patience, func() { signal(syscall.SIGKILL) })
 	<-n.begun.ended
 	if !late.Stop() {
-		n.Errorf("%v after Ctrl-C it goes on:\n%s", patience, &n.begun.said)
+		n.Errorf("%v after Ctrl-C, the command still runs:\n%s", patience, &n.begun.said)
 	}
 	n.begun = nil
 }

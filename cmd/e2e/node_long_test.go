@@ -36,7 +36,7 @@ func TestLongNodeResponses(t *testing.T) {
 	nodeResponses(t, "express4", "express5", "fastify4", "fastify5")
 }
 
-// The types fit programs in TypeScript, with those of Express and Fastify.
+// The type declarations work in TypeScript programs, with the types of Express and Fastify.
 func TestLongNodeTypes(t *testing.T) {
 	t.Parallel()
 	c := nodeProgram(t, "../node_modules/typescript/bin/tsc", "-p", "../../clients/node/test")
@@ -51,7 +51,7 @@ func TestLongNodeNewcomer(t *testing.T) {
 	t.Parallel()
 	const readme = "../../clients/node/README.md"
 	testkit.Program(t, "npm")
-	nodeProgram(t, "") // skips without what the test needs
+	nodeProgram(t, "") // skips the test if its requirements are missing
 	program, policy := blocksOf(t, readme, "js")[0], blocksOf(t, readme, "yaml")[0]
 	if lines := strings.Count(program, "\n"); lines > 10 {
 		t.Errorf("the program has %d lines", lines)
@@ -147,7 +147,7 @@ func TestLongNodeExamples(t *testing.T) {
 	}
 }
 
-// nodeLogins fails to log in until it is refused, and is not refused under another name.
+// nodeLogins fails to log in until a login is denied. A login with another name is not denied.
 func nodeLogins(t *testing.T, url string) {
 	t.Helper()
 	login := func(name string) int {
@@ -164,7 +164,7 @@ func nodeLogins(t *testing.T, url string) {
 	}
 }
 
-// A long request keeps its place. The service frees one that is not held after 10 seconds.
+// A long request keeps its permit. The service frees a permit that was not renewed for 10 seconds.
 func TestLongNodeHold(t *testing.T) {
 	t.Parallel()
 	g := nodeService(t, "[{name: hold, match: /hold, in_flight: 1}]")
@@ -172,11 +172,11 @@ func TestLongNodeHold(t *testing.T) {
 	ended := make(chan string)
 	go func() { ended <- nodeGet(t, url+"/hold", "") }()
 	taken := func() bool { return nodeLeft(t, g, "GET /hold") == "[{hold 0}]" }
-	testkit.Await(t, "it has its place", taken)
+	testkit.Await(t, "the request has its permit", taken)
 	began := time.Now()
-	testkit.Await(t, "it has its place for 15 seconds", func() bool { return !taken() || time.Since(began) > 15*time.Second })
+	testkit.Await(t, "the request has had its permit for 15 seconds", func() bool { return !taken() || time.Since(began) > 15*time.Second })
 	if !taken() {
-		t.Errorf("the place is free after %v", time.Since(began))
+		t.Errorf("the permit is free after %v", time.Since(began))
 	}
 	get(t, url+"/go?name=hold")
 	if got := <-ended; got != "200" {
@@ -186,7 +186,7 @@ func TestLongNodeHold(t *testing.T) {
 
 const nodeWide = "[{name: all, limit: 1000/365d}]"
 
-// A service that goes away and comes back: onError decides meanwhile, and the next request is limited again.
+// While the service is down, onError decides. After it has come back, requests are limited again.
 func TestLongNodeRestart(t *testing.T) {
 	t.Parallel()
 	addr := testkit.Addr(t)
@@ -231,7 +231,7 @@ func TestLongNodeFrozen(t *testing.T) {
 	nodeGet(t, url, "")
 	g.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { g.Signal(syscall.SIGCONT) })
-	testkit.Await(t, "it stands still", g.Frozen)
+	testkit.Await(t, "the service is frozen", g.Frozen)
 	began := time.Now()
 	for n := range 100 {
 		if got := nodeGet(t, url, "X-RateLimit-Limit"); got != "200" {
@@ -245,7 +245,7 @@ func TestLongNodeFrozen(t *testing.T) {
 	testkit.Await(t, "the limit is back", func() bool { return nodeGet(t, url, "X-RateLimit-Limit") == "200 1000" })
 }
 
-// A call whose connection breaks before its answer is made again, and charged once.
+// A call whose connection breaks before the answer arrives is repeated, and charged once.
 func TestLongNodeBrokenConnection(t *testing.T) {
 	t.Parallel()
 	g := nodeService(t, nodeWide)
@@ -264,7 +264,7 @@ func TestLongNodeBrokenConnection(t *testing.T) {
 	}
 }
 
-// A client that leaves during the check has no place in flight afterwards, and is counted.
+// A client that leaves during the check holds no permit afterwards, and is counted.
 func TestLongNodeClientLeaves(t *testing.T) {
 	t.Parallel()
 	g := nodeService(t, "[{name: all, limit: 1000/365d}, {name: hold, match: /hold, in_flight: 1}]")
@@ -283,13 +283,13 @@ func TestLongNodeClientLeaves(t *testing.T) {
 	}()
 	if resp, err := http.DefaultClient.Do(r); err == nil {
 		resp.Body.Close()
-		t.Fatal("premise: it was answered")
+		t.Fatal("premise: the request was answered")
 	}
 	close(left)
-	testkit.Await(t, "it is counted, and has no place", func() bool { return nodeLeft(t, g, "GET /hold") == "[{all 999} {hold 1}]" })
+	testkit.Await(t, "the request is counted, and has no permit", func() bool { return nodeLeft(t, g, "GET /hold") == "[{all 999} {hold 1}]" })
 }
 
-// A service that wants a token, TLS and a client certificate.
+// A service can require a token, TLS and a client certificate.
 func TestLongNodeTLS(t *testing.T) {
 	t.Parallel()
 	ours := testkit.NewAuthority(t)

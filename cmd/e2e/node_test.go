@@ -35,7 +35,8 @@ func nodeProgram(t testing.TB, name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// nodeServer starts a server of a framework that asks a service, or "none", and returns its URL.
+// nodeServer starts a server of a framework that queries a service, and returns its URL. If service is "none", the
+// server has no middleware.
 func nodeServer(t testing.TB, framework, service, options string) string {
 	t.Helper()
 	port := testkit.Port(t)
@@ -51,8 +52,8 @@ func nodeService(t testing.TB, rules string, args ...string) *gateway {
 	return serve(t, append([]string{"--check", "127.0.0.1:0", "--policy", policy}, args...)...)
 }
 
-// The gateway before a server, and the middleware in it, answer the same: status, fields and body. Then as much is
-// left at both. TestLongNodeAsGateway has the other frameworks.
+// The gateway in front of a server and the middleware in it give the same answers: status, fields and body. Afterwards,
+// both have the same remaining units. TestLongNodeAsGateway tests the other frameworks.
 func TestNodeAsGateway(t *testing.T) {
 	nodeAsGateway(t, "express5")
 }
@@ -128,7 +129,7 @@ func nodeAnswer(t testing.TB, url, line string) string {
 	return timeless(b.String() + "\n" + body)
 }
 
-// nodeLeft returns the names of the limits of a request, and what remains of each.
+// nodeLeft returns the names of the limits of a request, and the remaining units of each.
 func nodeLeft(t testing.TB, g *gateway, line string) string {
 	t.Helper()
 	r := nodeRequest(t, "http://x", line)
@@ -166,8 +167,8 @@ const nodeRules = `
   - {name: hour, match: /poll, limit: 1/hour burst 5, algorithm: leaky_bucket}
   - {name: day, match: /poll, limit: 9/day}`
 
-// Requests in flight, in a queue, with a cost from the handler, and with a streamed response. TestLongNodeResponses
-// has the other frameworks.
+// The middleware limits requests in flight, requests in a queue, and requests with a cost from the handler or with a
+// streamed response. TestLongNodeResponses tests the other frameworks.
 func TestNodeResponses(t *testing.T) {
 	nodeResponses(t, "http")
 }
@@ -187,7 +188,7 @@ func nodeResponses(t *testing.T, frameworks ...string) {
 	}
 }
 
-// A request has its place until its response has ended, or its client has left, or its handler has failed.
+// A request holds its permit until its response has ended, its client has left, or its handler has failed.
 func testNodeInFlight(t *testing.T, g *gateway, url string) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -199,7 +200,7 @@ func testNodeInFlight(t *testing.T, g *gateway, url string) {
 				resp.Body.Close()
 			}
 		})
-		testkit.Await(t, "the handler has it", func() bool { _, body := get(t, url+"/left"); return body == "true" })
+		testkit.Await(t, "the handler has the request", func() bool { _, body := get(t, url+"/left"); return body == "true" })
 	}
 	hold(ctx)
 	if got := nodeGet(t, url+"/hold", "Retry-After"); got != "429 1" {
@@ -211,18 +212,19 @@ func testNodeInFlight(t *testing.T, g *gateway, url string) {
 		t.Errorf("premise: the handler of a client that has left: %s", body)
 	}
 	left := func(want string) func() bool { return func() bool { return nodeLeft(t, g, "GET /hold") == want } }
-	testkit.Await(t, "the place of a client that left is free", left("[{hold 1}]"))
+	testkit.Await(t, "the permit of a client that left is free", left("[{hold 1}]"))
 	hold(t.Context())
-	testkit.Await(t, "the next one has it", left("[{hold 0}]"))
+	testkit.Await(t, "the next request has the permit", left("[{hold 0}]"))
 	get(t, url+"/go?name=hold")
 	clients.Wait()
-	testkit.Await(t, "the place of a response that ended is free", left("[{hold 1}]"))
+	testkit.Await(t, "the permit of a response that ended is free", left("[{hold 1}]"))
 	for range 2 {
-		testkit.Await(t, "the place of a handler that failed is free", func() bool { return nodeGet(t, url+"/throws", "") == "500" })
+		testkit.Await(t, "the permit of a handler that failed is free", func() bool { return nodeGet(t, url+"/throws", "") == "500" })
 	}
 }
 
-// A handler reports the cost of a request, which no field of the response has. Without a report the estimate stays.
+// A handler reports the cost of a request, which no field of the response contains. Without a report, the estimate is
+// charged.
 func testNodeCost(t *testing.T, g *gateway, url string) {
 	for _, step := range []struct {
 		path string
@@ -254,7 +256,7 @@ func testNodeStream(t *testing.T, g *gateway, url string) {
 	testkit.Await(t, "18 bytes are charged", func() bool { return nodeLeft(t, g, "GET /events") == "[{egress 982}]" })
 }
 
-// A queued request passes in its turn. The turn of a client that leaves goes to the next one.
+// A queued request passes at its turn. If its client leaves, the next request gets the turn.
 func testNodeQueue(t *testing.T, g *gateway, url string) {
 	began := time.Now()
 	for range 2 {
@@ -281,8 +283,8 @@ func testNodeQueue(t *testing.T, g *gateway, url string) {
 	if err := <-left; err == nil {
 		t.Fatal("the second passed at once")
 	}
-	testkit.Await(t, "it counts no longer", func() bool { return nodeLeft(t, g, "GET /poll") == "[{hour 3} {day 8}]" })
-	testkit.Await(t, "the next one has its turn", func() bool {
+	testkit.Await(t, "the request no longer counts", func() bool { return nodeLeft(t, g, "GET /poll") == "[{hour 3} {day 8}]" })
+	testkit.Await(t, "the next request gets the turn", func() bool {
 		var next struct {
 			Delay float64
 			Place string
@@ -309,7 +311,7 @@ func nodeCall(t testing.TB, g *gateway, path, question string, answer any) {
 	}
 }
 
-// The options of limits, in one program with Express and Fastify, which ends by itself.
+// The program options.cjs tests the options of limits with Express and Fastify.
 func TestNodeOptions(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--check", "127.0.0.1:0", "--policy", "../../clients/node/test/policy.yaml")
@@ -318,7 +320,7 @@ func TestNodeOptions(t *testing.T) {
 	}
 }
 
-// Checks at the same time share calls of 64, and no more than the limit passes.
+// Concurrent checks share calls of 64 checks, and no more checks pass than the limit allows.
 func TestNodeBatches(t *testing.T) {
 	t.Parallel()
 	g := nodeService(t, "[{name: all, limit: 150/day}]")
@@ -330,7 +332,7 @@ func TestNodeBatches(t *testing.T) {
 	}
 }
 
-// nodeProxy returns the address of a proxy before a service. It calls before for each call, by its path.
+// nodeProxy returns the address of a proxy in front of a service. The proxy calls before with the path of each call.
 func nodeProxy(t testing.TB, g *gateway, before func(path string)) string {
 	t.Helper()
 	service := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: g.Check})

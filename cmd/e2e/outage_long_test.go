@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// A queue goes on: those who wait get their turn, and others are decided by the rule.
+// A queue outlives its store: waiting requests pass at their turn, and on_error decides new requests.
 func TestLongChaosQueue(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -22,7 +22,7 @@ rules:
   - {name: local, match: GET /api/users, limit: 5/second burst 10, algorithm: leaky_bucket, on_error: local}
   - {name: deny, match: GET /api/search, limit: 5/second burst 10, algorithm: leaky_bucket, on_error: deny}
 `
-	// A busy machine may keep somebody longer than the usual deadline.
+	// On a busy machine, calls may take longer than the usual deadline.
 	both := pair(t, text, server.URL(), "--store-timeout", "5s")
 	client := newClient(t)
 	waiting := make([]answer, 8)
@@ -48,7 +48,7 @@ rules:
 	for _, a := range waiting {
 		longest = max(longest, a.took)
 		if a.status != http.StatusOK || a.degraded {
-			t.Errorf("one that was in the queue: %+v", a)
+			t.Errorf("a request that was in the queue: %+v", a)
 		}
 	}
 	if longest < time.Second {
@@ -56,13 +56,14 @@ rules:
 	}
 }
 
-// A gateway that starts without its store decides by on_error until that is there, and warns of its settings.
+// A gateway that starts without its store decides by on_error until the store is there, and then warns of unsafe
+// settings. The URL of a single store is rejected for a node of a cluster.
 func TestLongChaosStart(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
 	g := serve(t, "--policy", testkit.File(t, "policy.yaml", byRule("100/second")), "--upstream", "sample", "--store", server.URL(), "--degraded-field")
-	g.Await("it is said", func(r record) bool {
+	g.Await("the outage is logged", func(r record) bool {
 		return strings.Contains(r.Msg, "the store is unavailable") && strings.Contains(r.Error, "connection refused")
 	})
 	client := newClient(t)
@@ -74,7 +75,7 @@ func TestLongChaosStart(t *testing.T) {
 	server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	limit(t, "is used", awaitBoth([2]*gateway{g, g}, "the store is used", back), 4*time.Second)
 	decides(t, shot{g, closed, "k"}, http.StatusOK)
-	g.Await("a danger is named", func(r record) bool {
+	g.Await("the unsafe setting is logged", func(r record) bool {
 		return strings.Contains(r.Msg, "unsafe store settings") && strings.Contains(r.Text, "allkeys-lru")
 	})
 	node := redistest.StartCluster(t, 3, 0).Nodes[0]

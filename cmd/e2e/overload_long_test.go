@@ -23,13 +23,13 @@ const (
 const (
 	auto    = "in_flight: auto"
 	watches = "in_flight: auto, shadow: true"
-	off     = "in_flight: 65536" // which nothing reaches
+	off     = "in_flight: 65536" // more than the test sends
 )
 
-// overloadLasts is the length of each part of the test.
+// overloadLasts returns the length of each part of the test.
 func overloadLasts() time.Duration { return sized(10*time.Second, 40*time.Second) }
 
-// shares returns rates by class: critical, normal and sheddable.
+// shares returns the rates by class: critical, normal and sheddable. A class without requests is left out.
 func shares(c, n, s float64) map[string]float64 {
 	rates := map[string]float64{critical: c, normal: n, sheddable: s}
 	for class, rate := range rates {
@@ -55,7 +55,7 @@ func burns() {
 	}
 }
 
-// overloaded is a gateway before an upstream.
+// overloaded is an upstream with gateways in front of it.
 type overloaded struct {
 	upstream *factory
 	url      string
@@ -74,12 +74,12 @@ func newOverloaded(t *testing.T, capacity string, gateways, workers int, works f
 	return o
 }
 
-// target returns the URLs of the gateways in turn.
+// target returns the URL of each gateway in turn.
 func (o *overloaded) target() string {
 	return o.gateways[int(o.next.Add(1))%len(o.gateways)].Load().URL
 }
 
-// load sends requests for a time, and calls the events in it at equal distances.
+// load sends requests for a time, and calls the events at equal intervals.
 func (o *overloaded) load(t *testing.T, rates map[string]float64, lasts time.Duration, events ...func()) *openLoop {
 	c := &openLoop{rates: rates, urls: o.target}
 	var all sync.WaitGroup
@@ -105,8 +105,8 @@ func (o *overloaded) load(t *testing.T, rates map[string]float64, lasts time.Dur
 	return c
 }
 
-// TestLongOverload prints a table of what a real gateway does before an upstream with eight workers of 100 ms each. Its
-// clients give up after a second.
+// TestLongOverload prints a table of the results of a real gateway in front of an upstream, which usually has eight
+// workers of 100 ms each. The clients give up after a second.
 func TestLongOverload(t *testing.T) {
 	timed(t)
 	lasts := overloadLasts()
@@ -221,7 +221,7 @@ func overloadRow(name string, c *openLoop, from, until time.Duration) string {
 		all.quantile(500).Round(time.Millisecond), all.quantile(990).Round(time.Millisecond))
 }
 
-const overloadHead = "| | critical, % | normal, % | sheddable, % | served a second | refused a second | given up a second | median | p99 |\n|---|---|---|---|---|---|---|---|---|"
+const overloadHead = "| | critical, % | normal, % | sheddable, % | served a second | denied a second | given up a second | median | p99 |\n|---|---|---|---|---|---|---|---|---|"
 
 // criticalBelow returns a problem if less than a percentage of the critical requests of a period was served, or "".
 func criticalBelow(c *openLoop, least float64, from, until time.Duration) string {

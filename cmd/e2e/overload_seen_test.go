@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Metrics, the log, the admin API, sluice top, sluice check and the console show the refusals of an overload and their
+// Metrics, the log, the admin API, sluice top, sluice check and the console show the denials of an overload and their
 // classes.
 func TestOverloadSeen(t *testing.T) {
 	t.Parallel()
@@ -52,7 +52,7 @@ rules:
 		}
 	}
 	var load *control.LoadStats
-	testkit.Await(t, "the numbers in the admin API", func() bool {
+	testkit.Await(t, "the admin API reports the numbers", func() bool {
 		var stats control.RuleStats
 		_, text := get(t, g.Admin+"/v1/rules/capacity/stats")
 		if err := json.Unmarshal([]byte(text), &stats); err != nil {

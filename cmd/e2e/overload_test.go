@@ -18,14 +18,14 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Classes of requests, which are also their paths, the most important first.
+// Classes of requests, the most important first. They are also the paths of the requests.
 const (
 	critical  = "critical"
 	normal    = "normal"
 	sheddable = "sheddable"
 )
 
-// overloadPolicy has an automatic limit, in shadow or in force, and classes by path.
+// overloadPolicy returns a policy with an automatic limit, in shadow or in force, and classes by path.
 func overloadPolicy(t testing.TB, capacity string) string {
 	return testkit.File(t, "policy.yaml", `
 version: 1
@@ -36,13 +36,13 @@ rules:
 `)
 }
 
-// factory is an upstream of some workers, each of which serves one request at a time. Requests wait for a worker in a
-// queue without end. As in most servers, requests whose clients have left are served, too; their connections are
-// closed at once, so that the queue is not bounded by the number of open files.
+// factory is an upstream with some workers, each of which serves one request at a time. Requests wait for a worker in
+// an unbounded queue. As in most servers, requests whose clients have left are served, too. Their connections are
+// closed at once, so that the number of open files does not bound the queue.
 type factory struct {
-	works   func() // for a request
+	works   func() // serves a request
 	workers chan struct{}
-	closed  chan struct{} // when the test ends, with requests in the queue
+	closed  chan struct{} // closed when the test ends, to end requests in the queue
 	most    atomic.Int64  // requests under way at a time
 	now     atomic.Int64
 	all     sync.WaitGroup
@@ -102,14 +102,15 @@ type fate struct {
 	wrong  string
 }
 
-// openLoop sends requests at random times, which are the same for each SLUICE_SEED, whether others are answered or not.
+// openLoop sends requests at random times, whether earlier ones were answered or not. The times depend only on
+// SLUICE_SEED.
 type openLoop struct {
 	rates map[string]float64 // requests a second, by class
 	urls  func() string
 	began time.Time
 
 	client *http.Client
-	late   atomic.Int64 // the longest time that a request was sent after it was due, in ns
+	late   atomic.Int64 // the longest delay of a request after its due time, in ns
 	mu     sync.Mutex
 	fates  []fate
 }
@@ -170,7 +171,7 @@ func (c *openLoop) send(t testing.TB, class string) {
 	c.fates = append(c.fates, f)
 }
 
-// judgeShed returns a response that is neither a 200 nor a complete refusal, and otherwise "".
+// judgeShed returns "" for a 200 or a complete denial, and otherwise the response.
 func judgeShed(r *http.Response, body string) string {
 	shed := r.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, `"error":"overloaded"`) && r.Header.Get("Retry-After") != "" && r.Header.Get("RateLimit") == ""
 	if r.StatusCode == http.StatusOK || shed {
@@ -185,7 +186,7 @@ type sums struct {
 	took                     []time.Duration // of those served, sorted
 }
 
-// sums returns the sums of the requests of a class that were sent in a period. An empty class stands for all.
+// sums returns the sums of the requests of a class that were sent in a period. An empty class means all classes.
 func (c *openLoop) sums(class string, from, until time.Duration) (s sums) {
 	for _, f := range c.fates {
 		if class != "" && f.class != class || f.at < from || f.at >= until {
@@ -209,9 +210,9 @@ func (c *openLoop) sums(class string, from, until time.Duration) (s sums) {
 // percent returns the percentage of requests that were served.
 func (s *sums) percent() float64 { return 100 * float64(s.served) / float64(max(s.sent, 1)) }
 
-// Three times the requests that an upstream can bear arrive, of all classes. Without a limit, its queue makes all of
-// them late. With one, the most important are served first, and the rest is refused at once. Only order and totals are
-// compared.
+// Three times as many requests arrive as the upstream can bear, of all classes. Without a limit, the upstream's queue
+// makes all of them late. With a limit, the most important requests are served first, and the others are denied at
+// once. The test compares only the order of classes and totals.
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	const workers, lasts = 8, 5 * time.Second
@@ -235,17 +236,18 @@ func TestOverload(t *testing.T) {
 	}
 	all, none := limited.sums("", 0, lasts), watched.sums("", 0, lasts)
 	high, middle, low := limited.sums(critical, 0, lasts), limited.sums(normal, 0, lasts), limited.sums(sheddable, 0, lasts)
-	t.Logf("served: critical %.1f %%, normal %.1f %%, sheddable %.1f %%; in all %d of %d, %d refused; in shadow %d; at most %d under way", high.percent(), middle.percent(), low.percent(), all.served, all.sent, all.shed, none.served, bounded.most.Load())
+	t.Logf("served: critical %.1f %%, normal %.1f %%, sheddable %.1f %%; in all %d of %d, %d denied; in shadow %d; at most %d under way", high.percent(), middle.percent(), low.percent(), all.served, all.sent, all.shed, none.served, bounded.most.Load())
 	if none.shed != 0 {
-		t.Errorf("%d are refused in shadow", none.shed)
+		t.Errorf("%d were denied in shadow", none.shed)
 	}
-	// On a machine that sends late, load and latency are the machine's own: classes keep their order but for chance.
+	// If the machine sends requests late, it determines load and latency. Then the order of classes is compared with a
+	// tolerance.
 	late, chance := time.Duration(max(limited.late.Load(), watched.late.Load())), 0.0
 	if late > clientPatience/4 {
 		chance = 10
 	}
 	if high.percent()+chance < middle.percent() || middle.percent()+chance < low.percent() {
-		t.Error("a lower class is served rather than a higher one")
+		t.Error("a larger part of a lower class was served than of a higher one")
 	}
 	if late > clientPatience/4 {
 		t.Logf("a request was sent %v after it was due: totals are not compared", late)
@@ -255,6 +257,6 @@ func TestOverload(t *testing.T) {
 		t.Errorf("%d were under way at once", most)
 	}
 	if all.shed == 0 || all.served <= none.served {
-		t.Errorf("%d are refused and %d served, and without the limit %d", all.shed, all.served, none.served)
+		t.Errorf("%d were denied and %d served, and %d served without the limit", all.shed, all.served, none.served)
 	}
 }

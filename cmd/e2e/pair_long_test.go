@@ -15,13 +15,13 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// pair starts two instances over a store, and waits until they know of each other. After
-// the test they must hold no more than then.
+// pair starts two instances with a store, and waits until they know each other. After the test, they must not hold more
+// goroutines and files than at that time.
 func pair(t *testing.T, policy, store string, args ...string) (both [2]*gateway) {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
-	// In the short form a busy machine must not be taken for a fault of the store.
+	// In the short form, a busy machine must not look like a fault of the store.
 	deadline := sized(20*failover.DefaultDeadline, failover.DefaultDeadline).String()
 	args = append([]string{"--policy", testkit.File(t, "policy.yaml", policy), "--upstream", upstream.URL, "--store", store, "--store-timeout", deadline, "--degraded-field"}, args...)
 	for i := range both {
@@ -38,16 +38,15 @@ func pair(t *testing.T, policy, store string, args ...string) (both [2]*gateway)
 	return both
 }
 
-// holding is what a process has open.
+// holding is the number of goroutines and open files of a process.
 type holding struct{ goroutines, files float64 }
 
 func holds(t *testing.T, g *gateway) holding {
 	return holding{g.Metric("go_goroutines"), g.Metric("process_open_fds")}
 }
 
-// noMore waits until a process that has nothing to do holds no more than before, but for
-// a few connections from this test, and what each node of its store may have: probes, and
-// the connections of a pool.
+// noMore waits until an idle process holds no more than before, except for a few connections of this test and, for each
+// node of its store, probes and the connections of a pool.
 func noMore(t *testing.T, g *gateway, before holding, nodes int) {
 	t.Helper()
 	if t.Failed() {
@@ -63,7 +62,7 @@ func noMore(t *testing.T, g *gateway, before holding, nodes int) {
 	t.Logf("before %+v, now %+v", before, now)
 }
 
-// byWhom returns how many decisions the store and the stand-in have made.
+// byWhom returns how many decisions the store has made, and how many the fallback.
 func byWhom(t *testing.T, both [2]*gateway) (store, standIn float64) {
 	t.Helper()
 	for _, g := range both {
@@ -76,8 +75,8 @@ func byWhom(t *testing.T, both [2]*gateway) (store, standIn float64) {
 func unavailable(r record) bool { return strings.HasPrefix(r.Msg, "shared store is unavailable") }
 func back(r record) bool        { return strings.HasPrefix(r.Msg, "shared store is available again") }
 
-// awaitBoth waits until that is the last change of state that both instances have logged,
-// and returns how long it took. A busy machine may make changes of its own before.
+// awaitBoth waits until the last change of state that each instance has logged fits, and returns how long this took. On
+// a busy machine, other changes may come before.
 func awaitBoth(both [2]*gateway, what string, fits func(record) bool) time.Duration {
 	begin := time.Now()
 	for _, g := range both {
@@ -94,8 +93,8 @@ func awaitBoth(both [2]*gateway, what string, fits func(record) bool) time.Durat
 	return time.Since(begin)
 }
 
-// decides asks until the store decides, and holds that it answers with a status. A busy machine
-// may miss the deadline now and then.
+// decides sends a request until the store decides it, and checks the status. On a busy machine, some requests may miss
+// the deadline.
 func decides(t *testing.T, s shot, status int) {
 	t.Helper()
 	client, a := newClient(t), answer{}
@@ -108,14 +107,14 @@ func decides(t *testing.T, s shot, status int) {
 	}
 }
 
-// forget makes changesOf count from now on. awaitBoth would not know the state any more.
+// forget makes changesOf count from now on. After it, awaitBoth does not know the state.
 func forget(both [2]*gateway) {
 	for _, g := range both {
 		g.Forget()
 	}
 }
 
-// changesOf returns how often the state has changed since the instances last forgot.
+// changesOf returns the number of changes of state since forget was called.
 func changesOf(both [2]*gateway) (n int) {
 	for _, g := range both {
 		for _, r := range g.Records() {
@@ -127,7 +126,7 @@ func changesOf(both [2]*gateway) (n int) {
 	return n
 }
 
-// settled waits until the store decides everything and nothing is owed.
+// settled waits until the store decides all requests, and all counts are written back.
 func settled(t *testing.T, both [2]*gateway) {
 	t.Helper()
 	for _, g := range both {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// promtool runs it, from Debian's package prometheus.
+// promtool runs promtool, which is in Debian's package prometheus.
 func promtool(t *testing.T, input string, args ...string) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), testkit.Program(t, "promtool"), args...)
@@ -28,7 +28,7 @@ const (
 	panelsFile = "../../deploy/grafana/sluice.json"
 )
 
-// Alerts sound when they should, and not when not.
+// Alerts fire when they should, and only then.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	promtool(t, "", "check", "config", "--syntax-only", "../../deploy/docker/prometheus.yaml")
@@ -48,7 +48,7 @@ func readDashboard(t *testing.T) (d any) {
 	return d
 }
 
-// asked returns all that a dashboard asks of Prometheus.
+// asked returns all queries of a dashboard.
 func asked(d any) (all []string) {
 	lists := [][]any{at[[]any](d, "annotations.list")}
 	for _, p := range at[[]any](d, "panels") {
@@ -62,8 +62,8 @@ func asked(d any) (all []string) {
 	return all
 }
 
-// The dashboard has the ten questions in their order, panels that do not overlap, one data source that
-// can be chosen, and queries that Prometheus can read.
+// The dashboard has ten rows in order, panels that do not overlap, one data source that the user can choose, and
+// queries that Prometheus can parse.
 func TestPanels(t *testing.T) {
 	t.Parallel()
 	d := readDashboard(t)
@@ -81,7 +81,7 @@ func TestPanels(t *testing.T) {
 			for y := range int(at[float64](grid, "h")) {
 				cell := [2]int{int(at[float64](grid, "x")) + x, int(at[float64](grid, "y")) + y}
 				if other, twice := taken[cell]; twice || cell[0] >= 24 {
-					t.Fatalf("%q is where %q is", title, other)
+					t.Fatalf("%q overlaps %q", title, other)
 				}
 				taken[cell] = title
 			}
@@ -91,11 +91,11 @@ func TestPanels(t *testing.T) {
 				t.Errorf("row %d is %q", rows, title)
 			}
 		} else if kind != "text" && (at[[]any](p, "targets") == nil || at[string](p, "datasource.uid") != "${datasource}") {
-			t.Errorf("%q asks nothing, or something else than the chosen source", title)
+			t.Errorf("%q has no query, or does not use the chosen data source", title)
 		}
 	}
 	if rows != 10 {
-		t.Errorf("%d questions of ten", rows)
+		t.Errorf("%d rows, want 10", rows)
 	}
 
 	variables := regexp.MustCompile(`\$(job|instance|rule)\b`)
@@ -103,7 +103,7 @@ func TestPanels(t *testing.T) {
 	for i, expr := range asked(d) {
 		expr = strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h").Replace(expr)
 		if expr = variables.ReplaceAllString(expr, ".*"); strings.Contains(expr, "$") {
-			t.Errorf("a variable that is not there: %s", expr)
+			t.Errorf("an unknown variable: %s", expr)
 		}
 		rules = append(rules, map[string]string{"record": fmt.Sprint("panel:", i), "expr": expr})
 	}

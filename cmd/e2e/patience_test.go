@@ -26,11 +26,11 @@ func from(t *testing.T, g *gateway, address, send string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_, _ = io.WriteString(c, send) // it may be closed already, which the test finds out
+	_, _ = io.WriteString(c, send) // the connection may already be closed, which the test notices later
 	return c
 }
 
-// served reports whether a request on c gets an answer, and not the end.
+// served reports whether a request on c gets a response with status 200.
 func served(t *testing.T, c net.Conn) bool {
 	t.Helper()
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
@@ -47,14 +47,14 @@ func served(t *testing.T, c net.Conn) bool {
 
 func awaitRoom(t *testing.T, g *gateway) {
 	t.Helper()
-	testkit.Await(t, "there is room after clients have left", func() bool {
+	testkit.Await(t, "a new connection is served after clients have left", func() bool {
 		c := from(t, g, "127.0.0.1", "")
 		defer c.Close()
 		return served(t, c)
 	})
 }
 
-// There are so many connections of an address, and so many in all, until one leaves.
+// The number of connections is limited for each address and in total. A connection that closes makes room for another.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const one, all = 3, 6
@@ -87,7 +87,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	awaitRoom(t, g)
 }
 
-// Clients that take all the connections that there are files for do not take the admin address.
+// Clients that use up the file descriptors for connections do not block the admin address.
 func TestFewFiles(t *testing.T) {
 	t.Parallel()
 	upstream := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -100,9 +100,9 @@ func TestFewFiles(t *testing.T) {
 	g.AwaitStatus(g.Admin+"/readyz", http.StatusOK)
 	held := make([]net.Conn, 300)
 	for i := range held {
-		send := "GET / HTTP/1.1\r\nHost:" // and no more
+		send := "GET / HTTP/1.1\r\nHost:" // the head is not complete
 		if i%2 == 0 {
-			send = "GET /hang HTTP/1.1\r\nHost: a\r\n\r\n" // which holds a connection of the upstream, too
+			send = "GET /hang HTTP/1.1\r\nHost: a\r\n\r\n" // also holds a connection to the upstream
 		}
 		held[i] = from(t, g, fmt.Sprintf("127.0.0.%d", 1+i%100), send)
 	}
@@ -128,12 +128,12 @@ func TestFewFiles(t *testing.T) {
 	awaitRoom(t, g)
 	log := g.Logged()
 	if strings.Contains(log, "too many open files") || strings.Contains(log, "upstream does not respond") || !strings.Contains(log, "too many connections") {
-		t.Error("the log does not say what has happened")
+		t.Error("the log does not report the cause")
 	}
 }
 
-// streaming is an upstream with an event stream that beats, or is silent behind its first event, and a
-// WebSocket that only listens, but for "end".
+// streaming is an upstream with event streams and WebSockets. The stream /beats sends events all the time, the others
+// only one. A WebSocket sends nothing before it receives "end".
 func streaming(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/ws") {
 		websocket.Handler(func(c *websocket.Conn) {
@@ -161,8 +161,8 @@ func streaming(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Streams on which nothing moves end, while others go on: one that beats, and a WebSocket on which only the
-// client says something.
+// Streams without traffic end. Others continue: a stream with events, and a WebSocket on which only the client sends
+// messages.
 func TestSilentStreams(t *testing.T) {
 	t.Parallel()
 	g := before(t, http.HandlerFunc(streaming), "--idle-timeout", "2s", "--max-streams", "4")
@@ -172,7 +172,7 @@ func TestSilentStreams(t *testing.T) {
 			beats.Add(1)
 		}
 	}()
-	testkit.Await(t, "it beats", func() bool { return beats.Load() > 20 })
+	testkit.Await(t, "the stream sends events", func() bool { return beats.Load() > 20 })
 	talks, err := websocket.Dial("ws://"+g.Addr+"/ws", "", g.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestSilentStreams(t *testing.T) {
 	if got, err := io.ReadAll(silent); !strings.Contains(string(got), "Upgrade: websocket") {
 		t.Errorf("a silent WebSocket: %q, %v", got, err)
 	}
-	// Now these have gone on for longer than the silence that is allowed.
+	// By now, the other streams have lasted longer than --idle-timeout.
 	close(over)
 	got := ""
 	if err := <-said; err != nil {
@@ -219,7 +219,7 @@ func TestSilentStreams(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	before := beats.Load()
-	testkit.Await(t, "it beats still", func() bool { return beats.Load() > before })
+	testkit.Await(t, "the stream still sends events", func() bool { return beats.Load() > before })
 	if room, _ := http.Get(g.URL + "/silent"); room == nil || room.StatusCode != 200 {
 		t.Errorf("streams that have ended make no room: %v", room)
 	} else {

@@ -17,8 +17,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Two gateways share a queue over Redis, and many of their clients leave it before their turn. However these
-// come and go, no request reaches the upstream before its turn.
+// Two gateways share a queue over Redis, and many of their clients leave it before their turn. No request reaches the
+// upstream before its turn.
 func TestLongQueueThatClientsLeave(t *testing.T) {
 	t.Parallel()
 	const rate, clients, lasts = 20, 60, 4 * time.Second
@@ -54,7 +54,7 @@ func TestLongQueueThatClientsLeave(t *testing.T) {
 				if err != nil {
 					left.Add(1)
 				} else if response.Body.Close(); response.StatusCode != http.StatusOK {
-					time.Sleep(20 * time.Millisecond) // it asks again soon
+					time.Sleep(20 * time.Millisecond) // a pause before the next request
 				}
 				cancel()
 			}
@@ -70,6 +70,6 @@ func TestLongQueueThatClientsLeave(t *testing.T) {
 	}
 	t.Logf("%d have left, and %d have passed", left.Load(), len(passed))
 	if left.Load() == 0 || len(passed) == 0 {
-		t.Error("that has tried nothing")
+		t.Error("the test checked nothing: no client left, or no request passed")
 	}
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-var update = flag.Bool("update", false, "write docs/metrics.md, to be read before it is kept")
+var update = flag.Bool("update", false, "write docs/metrics.md; review it before you commit it")
 
-// pages are those of docs. TestNewcomer has the README.
+// pages returns the pages of docs. TestLongNewcomer tests the README.
 func pages(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("there are no docs (%v)", err)
+		t.Fatalf("docs has no pages (%v)", err)
 	}
 	return files
 }
@@ -47,22 +47,22 @@ func blocks(t *testing.T, language string) (all []string) {
 		all = append(all, blocksOf(t, file, language)...)
 	}
 	if len(all) == 0 {
-		t.Fatalf("there is no %s block", language)
+		t.Fatalf("no document has a block of %s", language)
 	}
 	return all
 }
 
-// passing are the parts of an answer that time changes, with the spaces of tables behind them, and nothing else.
+// passing matches the parts of an answer that change with time, and the spaces that follow them in tables.
 var passing = regexp.MustCompile(`(?m)(^Date: |^X-Request-Id: ).*|(^X-Ratelimit-Reset: |^Retry-After: |;t=|Retry in |"retry_after":|"reset":|"X-Ratelimit-Reset":")\d+|(  in )[\dhms]+ +|(FULL AGAIN) +|(until the end of )[\d-]+`)
 
 func timeless(s string) string {
 	return passing.ReplaceAllString(strings.ReplaceAll(s, "\r\n", "\n"), "${1}${2}${3}${4}${5}…")
 }
 
-// policiesOfPages are the policies that documents start, by their names there.
+// policiesOfPages are the policies that documents use, by their names in the documents.
 var policiesOfPages = map[string]string{"api.yaml": "../../examples/api.yaml", "llm.yaml": "../../examples/llm/llm.yaml", "overload.yaml": "../../examples/overload/overload.yaml"}
 
-// Whoever starts what a document starts first, and types what it says, gets what it says.
+// After the first "sluice serve" of a document has started, its commands print the output that the document shows.
 func TestReadmeConsole(t *testing.T) {
 	t.Parallel()
 	for _, file := range pages(t) {
@@ -84,7 +84,7 @@ func TestReadmeConsole(t *testing.T) {
 			}
 			first := regexp.MustCompile(`(?m)^sluice serve (.+)$`).FindStringSubmatch(strings.Join(blocksOf(t, file, "sh"), "\n"))
 			if first == nil {
-				t.Fatal("the page does not say what to start")
+				t.Fatal("the page has no command sluice serve")
 			}
 			g := testkit.StartWith(t, func(c *exec.Cmd) { c.Dir = dir }, nil, strings.Fields(strings.ReplaceAll(first[1], ":8081", ":0"))...)
 			g.AwaitStatus(g.Admin+"/readyz", http.StatusOK)
@@ -100,8 +100,8 @@ func TestReadmeConsole(t *testing.T) {
 	}
 }
 
-// types runs a command that a document has, which has to say what the document says. It differs in what passing
-// has: dates, and the seconds that are left.
+// types runs a command of a document, and compares its output with the output in the document. Only the parts that
+// passing matches may differ: dates, and remaining seconds.
 func types(t *testing.T, c *exec.Cmd, command, want string) {
 	t.Helper()
 	got, err := c.CombinedOutput()
@@ -113,8 +113,8 @@ func types(t *testing.T, c *exec.Cmd, command, want string) {
 	}
 }
 
-// Commands that are not run here are at least commands, with flags that there are: what does not end
-// by itself, or wants a machine of its own. Those of other programs are not looked at.
+// The commands in sh blocks exist, and so do their flags. The tests do not run these commands, which do not end by
+// themselves, or need a machine of their own. Commands of other programs are not checked.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	more, err := filepath.Glob("../../deploy/*.md")
@@ -173,7 +173,7 @@ func TestReadmePolicies(t *testing.T) {
 	}
 }
 
-// The code of docs and of the README is part of programs that are run, whatever its margin.
+// The code in docs and in the README is part of programs that are run, apart from its indentation.
 func TestReadmeCode(t *testing.T) {
 	t.Parallel()
 	for language, places := range map[string][]string{
@@ -186,7 +186,7 @@ func TestReadmeCode(t *testing.T) {
 		for _, place := range places {
 			files, err := filepath.Glob(place)
 			if err != nil || len(files) == 0 {
-				t.Fatalf("there is nothing in %s (%v)", place, err)
+				t.Fatalf("no files match %s (%v)", place, err)
 			}
 			for _, name := range files {
 				text, err := os.ReadFile(name)

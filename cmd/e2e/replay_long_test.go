@@ -21,7 +21,7 @@ import (
 // entry is a request of the access log.
 type entry struct{ testkit.Access }
 
-// path is the target as a server reads it, for the rules of the test.
+// path returns the target without its query, as the rules of the test match it.
 func (e entry) path() string {
 	path, _, _ := strings.Cut(e.Target, "?")
 	return path
@@ -40,8 +40,8 @@ func readLog(t *testing.T) (entries []entry) {
 	return entries
 }
 
-// replay sends the log through a gateway with that policy, in order and over one connection, and returns for
-// each request whether it was refused.
+// replay sends the log through a gateway with a policy, in order and over one connection, and returns for each request
+// whether it was denied.
 func replay(t *testing.T, entries []entry, policy string) (refused []bool) {
 	t.Helper()
 	awayFromMidnight(t)
@@ -78,7 +78,7 @@ func replay(t *testing.T, entries []entry, policy string) (refused []bool) {
 	return refused
 }
 
-// compare holds what the gateway did to what it should have done, request by request.
+// compare compares the gateway's decisions with the right ones, request by request.
 func compare(t *testing.T, entries []entry, got, want []bool) {
 	t.Helper()
 	differ, refused := 0, 0
@@ -88,16 +88,16 @@ func compare(t *testing.T, entries []entry, got, want []bool) {
 		}
 		if got[i] != want[i] {
 			differ++
-			t.Logf("request %d, %v: refused %v, want %v", i, e, got[i], want[i])
+			t.Logf("request %d, %v: denied %v, want %v", i, e, got[i], want[i])
 		}
 	}
 	if differ > 0 || refused < 100 || refused > len(entries)-100 {
-		t.Errorf("%d of %d requests differ, and %d are to be refused", differ, len(entries), refused)
+		t.Errorf("%d of %d requests differ, and %d should be denied", differ, len(entries), refused)
 	}
 }
 
-// A day is long against the test, so that nothing comes back during it: of each address
-// the first requests pass, up to what the algorithm lets pass at once.
+// A day is much longer than the test, so that no units come back: the first requests of each address pass, as many as
+// the algorithm allows at once.
 func TestLongReplayPerAddress(t *testing.T) {
 	all := readLog(t)
 	for algorithm, test := range map[string]struct{ entries, limit, atOnce int }{
@@ -106,7 +106,7 @@ func TestLongReplayPerAddress(t *testing.T) {
 		"fixed_window":           {2500, 12, 12},
 		"sliding_window_counter": {2500, 12, 12},
 		"sliding_window_log":     {2500, 12, 12},
-		"leaky_bucket":           {2500, 12, 1}, // its queue has a place by default, since 12 a day is slow
+		"leaky_bucket":           {2500, 12, 1}, // its queue has one position by default, because 12 a day is slow
 	} {
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
@@ -134,7 +134,7 @@ rules:
 
 func TestLongReplayLayers(t *testing.T) {
 	t.Parallel()
-	// One request has a tab in its path, and is refused before anything is counted.
+	// One request has a tab in its path, and is rejected before any limit counts it.
 	entries := slices.DeleteFunc(readLog(t), func(e entry) bool { return strings.Contains(e.Target, "%09") })
 	policy := `
 version: 1
@@ -169,7 +169,7 @@ rules:
 	compare(t, entries, got, want)
 	agree(t, entries, got, policy)
 
-	// A limiter that charges its layers one after another would be found out.
+	// The log would reveal a limiter that charges its layers one after another.
 	leaky, differ := layers(entries, false), 0
 	for i := range want {
 		if leaky[i] != want[i] {
@@ -177,16 +177,15 @@ rules:
 		}
 	}
 	if differ == 0 {
-		t.Error("the log does not tell all-or-nothing from one layer after another")
+		t.Error("the log does not distinguish all-or-nothing from layer by layer")
 	}
 }
 
-// below reports whether a request is for prefix, with its last slash or without, or for
-// something in it.
+// below reports whether a request is for prefix, with or without its last slash, or for a path below it.
 func below(e entry, prefix string) bool { return strings.HasPrefix(e.path()+"/", prefix) }
 
-// layers counts for the policy of TestReplayLayers. Nothing comes back during the test:
-// the bucket of 60 a day gets its first unit after 24 minutes.
+// layers counts for the policy of TestLongReplayLayers. No units come back during the test: the bucket of 60 a day gets
+// its first unit after 24 minutes.
 func layers(entries []entry, allOrNothing bool) (refused []bool) {
 	type layer struct {
 		of     func(entry) (key string, applies bool)
@@ -226,13 +225,13 @@ func layers(entries []entry, allOrNothing bool) (refused []bool) {
 	return refused
 }
 
-// agree holds what "sluice replay" says of the requests to what the gateway did, request by request: the log
-// has the gateway's answers, so that of those with one status all are refused, and of the others none.
+// agree compares the decisions of "sluice replay" with those of the gateway, request by request: the log has the
+// gateway's statuses, so the replay must deny all requests with status 429, and no others.
 func agree(t *testing.T, entries []entry, refused []bool, policy string) {
 	t.Helper()
 	var log strings.Builder
 	statuses := map[string]int{}
-	now := time.Now().UTC().Format("02/Jan/2006:15:04:05 -0700") // limits are those of a day
+	now := time.Now().UTC().Format("02/Jan/2006:15:04:05 -0700") // the limits are per day
 	for i, e := range entries {
 		status := 200
 		if refused[i] {
@@ -269,7 +268,7 @@ func agree(t *testing.T, entries []entry, refused []bool, policy string) {
 			want = s.Requests
 		}
 		if s.Requests != statuses[s.Class] || s.Refused != want {
-			t.Errorf("of %d requests that the gateway has answered with %s, the replay refuses %d of %d", statuses[s.Class], s.Class, s.Refused, s.Requests)
+			t.Errorf("of %d requests that the gateway has answered with %s, the replay denies %d of %d", statuses[s.Class], s.Class, s.Refused, s.Requests)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// output runs a program, which has to end with 0, and returns what it prints.
+// output runs a program, which must exit with code 0, and returns its output.
 func output(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), testkit.Program(t, name), args...)
@@ -33,7 +33,7 @@ func port(addr string) string {
 	return port
 }
 
-// Clients of Redis get what they understand, in either version of the protocol, one by one and in pipelines.
+// Clients of Redis understand the answers, in both versions of the protocol, one by one and in pipelines.
 func TestRESPClients(t *testing.T) {
 	t.Parallel()
 	const policy = "version: 1\nrules: [{name: per-key, key: [api_key], limit: 10/day}]\n"
@@ -103,7 +103,7 @@ func testRueidis(t *testing.T, addr string) {
 	}
 }
 
-// The examples, with the clients that people have in other languages, of whom one finds what the other has used.
+// The examples use clients of other languages. They share limits, so one of them finds fewer units.
 func testRESPExamples(t *testing.T, addr string) {
 	dir, err := filepath.Abs("../../examples/clients")
 	if err != nil {
@@ -121,7 +121,7 @@ func testRESPExamples(t *testing.T, addr string) {
 	}
 }
 
-// Whoever types what the documents say into redis-cli gets what the documents say.
+// redis-cli prints the answers that the documents show.
 func TestReadmeRedis(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--resp", "127.0.0.1:0", "--policy", "example")

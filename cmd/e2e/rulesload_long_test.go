@@ -21,8 +21,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// loadedPolicy has limits that belong together: the two of pair, and those of left and right. The
-// last two digits say by which change they are there.
+// loadedPolicy has limits that belong together: the two of pair, and those of left and right. The last two digits of a
+// limit are the number of the change that has set it.
 const loadedPolicy = `version: 1
 tiers: {subject: header:X-User}
 rules:
@@ -31,10 +31,10 @@ rules:
   - {name: right, limit: 4000000/minute}
 `
 
-// limitsTold are the last two digits of the limits in RateLimit-Policy.
+// limitsTold matches the last two digits of the limits in RateLimit-Policy.
 var limitsTold = regexp.MustCompile(`";q=\d+(\d\d);w=\d+`)
 
-// loadedAnswer is what an answer says of the limits.
+// loadedAnswer has the limits in an answer.
 type loadedAnswer struct {
 	sent, answered time.Time
 	status         int
@@ -43,7 +43,7 @@ type loadedAnswer struct {
 
 func (a loadedAnswer) String() string { return fmt.Sprintf("%d with %q", a.status, a.numbers) }
 
-// whole reports whether what belongs together is there, and of one change.
+// whole reports whether the limits that belong together are there, and are from the same change.
 func (a loadedAnswer) whole() bool {
 	n := strings.Fields(a.numbers)
 	return a.status == http.StatusOK && len(n) >= 4 && n[0] == n[1] && n[2] == n[3]
@@ -73,8 +73,7 @@ func (l *loadedFleet) ask(g *gateway, user string) (a loadedAnswer) {
 	return a
 }
 
-// loadedFleet is three instances on one database and one store, about which everybody asks all the
-// time.
+// loadedFleet is three instances with one database and one store. All instances get requests all the time.
 type loadedFleet struct {
 	t      *testing.T
 	all    []*gateway
@@ -83,7 +82,7 @@ type loadedFleet struct {
 	asked  atomic.Int64
 
 	others  string        // the numbers of left and right
-	slowest time.Duration // from the acknowledgement of a change until all have it
+	slowest time.Duration // the longest time from the acknowledgement of a change until all instances apply it
 	changes int
 }
 
@@ -102,8 +101,8 @@ func newLoadedFleet(t *testing.T) *loadedFleet {
 	return l
 }
 
-// load asks all instances, at a low rate, until the test ends: whatever is changed, no answer may
-// mix what was with what is.
+// load sends requests to all instances, at a low rate, until the test ends. No answer may mix limits from before and
+// after a change.
 func (l *loadedFleet) load() {
 	ended := make(chan struct{})
 	var loading sync.WaitGroup
@@ -129,8 +128,8 @@ func (l *loadedFleet) load() {
 	l.t.Cleanup(func() { close(ended); loading.Wait() })
 }
 
-// await waits until all instances answer a user with a status, and these numbers of pair. The change
-// has been acknowledged just now, by one of them or, if by is negative, by the database.
+// await waits until all instances answer a user with a status and with these limits of pair. A change has just been
+// acknowledged by an instance, which must apply it at once, or by the database, if by is negative.
 func (l *loadedFleet) await(by int, user string, status int, numbers string) {
 	l.t.Helper()
 	want := fmt.Sprintf("%d with %q", status, strings.TrimSpace(numbers+" "+l.others))
@@ -152,7 +151,7 @@ func (l *loadedFleet) await(by int, user string, status int, numbers string) {
 	l.changes++
 }
 
-// change sends a change to an instance, and returns the reply, which has to be a good one.
+// change sends a change to an instance, and returns the response, which must not be an error.
 func (l *loadedFleet) change(by int, method, path, body string, header ...string) *http.Response {
 	l.t.Helper()
 	resp, said := do(l.t, request(l.t, method, l.all[by].Admin+path, body, append(header, "Content-Type", "application/json")...))
@@ -162,19 +161,19 @@ func (l *loadedFleet) change(by int, method, path, body string, header ...string
 	return resp
 }
 
-// put replaces what is there.
+// put replaces a resource.
 func (l *loadedFleet) put(by int, path, body string) {
 	l.t.Helper()
 	resp, _ := do(l.t, request(l.t, "GET", l.all[by].Admin+path, ""))
 	l.change(by, "PUT", path, body, "If-Match", resp.Header.Get("ETag"))
 }
 
-// fleetTime is how long the long form takes, in which everything has to be in force within a
-// second; the short form says how long it took.
+// fleetTime is the duration of the long form, in which every change has to be in force within a second. The short form
+// only reports how long this took.
 var fleetTime, _ = time.ParseDuration(os.Getenv("SLUICE_FLEET"))
 
-// What is changed through one instance, or by SQL, is in force on all of them, under load, whole,
-// and through the one before that has answered. "make fleet" has the long form.
+// Changes through one instance, or by SQL, take effect on all instances, under load and as a whole. The instance that
+// has acknowledged a change applies it at once. "make fleet" runs the long form.
 func TestLongRulesUnderLoad(t *testing.T) {
 	if fleetTime == 0 {
 		t.Parallel()
@@ -194,7 +193,7 @@ func TestLongRulesUnderLoad(t *testing.T) {
 	t.Logf("%d changes under %d decisions; the slowest was in force everywhere %v after its acknowledgement", l.changes, l.asked.Load(), l.slowest)
 }
 
-// rules changes limits that belong together, makes a rule and deletes it.
+// rules changes limits that belong together, creates a rule and deletes it.
 func (l *loadedFleet) rules(n int) {
 	l.t.Helper()
 	both := fmt.Sprintf("%d %[1]d", n)
@@ -226,7 +225,7 @@ func (l *loadedFleet) rules(n int) {
 	l.await(2, "a", http.StatusOK, both)
 }
 
-// overrides sets one and deletes it through another instance, and blocks somebody for a while.
+// overrides sets an override and deletes it through another instance, and blocks a user for a while.
 func (l *loadedFleet) overrides(n int) {
 	l.t.Helper()
 	both := fmt.Sprintf("%d %[1]d", n)
@@ -236,7 +235,7 @@ func (l *loadedFleet) overrides(n int) {
 	vip = l.change(2, "PUT", path, `{"rule": "pair", "key": {"header:X-User": "vip"}, "limits": ["1000097/minute", "2000097/hour"]}`, "If-Match", vip.Header.Get("ETag"))
 	l.await(2, "vip", http.StatusOK, "97 97")
 	made := l.change(0, "POST", "/v1/overrides", `{"rule": "pair", "key": {"header:X-User": "gone"}, "limits": ["1000096/minute", "2000096/hour"]}`)
-	l.change(1, "DELETE", made.Header.Get("Location"), "", "If-Match", made.Header.Get("ETag")) // which may not have heard of it
+	l.change(1, "DELETE", made.Header.Get("Location"), "", "If-Match", made.Header.Get("ETag")) // this instance may not know the override yet
 	l.await(1, "gone", http.StatusOK, both)
 	subject := `{"rule": "pair", "key": {"header:X-User": "villain"}`
 	l.change(1, "POST", "/v1/subjects/block", subject+`, "until": "2126-12-31"}`)
@@ -247,7 +246,7 @@ func (l *loadedFleet) overrides(n int) {
 	l.await(1, "vip", http.StatusOK, both)
 }
 
-// tiers changes the limits of a tier in which somebody is.
+// tiers changes the limits of a tier with a member.
 func (l *loadedFleet) tiers(n int) {
 	l.t.Helper()
 	made := l.change(2, "POST", "/v1/subjects", `{"subject": "member", "tier": "gold"}`)
@@ -260,8 +259,8 @@ func (l *loadedFleet) tiers(n int) {
 	l.await(0, "member", http.StatusOK, fmt.Sprintf("%d %[1]d", n))
 }
 
-// ending puts somebody into a tier until soon: that ends at the moment, and not before. If all
-// took longer to follow, they are given more time.
+// ending puts a user into a tier for a short time. The user must leave the tier at the end of this time, and not
+// before. If an instance is too slow to notice the tier, ending tries again with more time.
 func (l *loadedFleet) ending(n int) {
 	l.t.Helper()
 	for span := 2 * time.Second; ; span *= 2 {
@@ -273,8 +272,8 @@ func (l *loadedFleet) ending(n int) {
 	}
 }
 
-// endsAt asks until somebody's tier has ended everywhere, and reports whether it has been seen
-// everywhere.
+// endsAt sends requests until the user has left the tier on all instances, and reports whether all of them have noticed
+// the tier.
 func (l *loadedFleet) endsAt(user string, until time.Time, after string) bool {
 	l.t.Helper()
 	seen := 0

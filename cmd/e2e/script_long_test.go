@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The scripts that take longer, and need the caches of Go and an author for git.
+// The scripts in testdata/script/long are slower, and need the caches of Go and an author for git.
 func TestLongScripts(t *testing.T) {
 	scripts, err := filepath.Abs("../../scripts")
 	if err != nil {

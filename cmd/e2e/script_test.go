@@ -27,10 +27,10 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Each file in testdata/script is a test of running gateways: testdata/script/README.md has its commands.
+// Each file in testdata/script is a test of running gateways. testdata/script/README.md describes the commands.
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
 
-// runScripts runs the scripts of a directory with more variables of the environment than they have by themselves.
+// runScripts runs the scripts of a directory, with additional variables of the environment.
 func runScripts(t *testing.T, dir string, environment ...string) {
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
@@ -73,7 +73,7 @@ func runScripts(t *testing.T, dir string, environment ...string) {
 	})
 }
 
-// script is what the commands of a script share.
+// script is the state that the commands of a script share.
 type script struct {
 	T        testing.TB
 	dir      string
@@ -81,31 +81,31 @@ type script struct {
 	redis    *redistest.Server
 	postgres *postgrestest.Server
 	reached  atomic.Int64 // requests at the upstream
-	failures atomic.Int64 // how many more of them it does not answer
-	source   string       // the address that requests are from, or ""
+	failures atomic.Int64 // number of further requests that it does not answer
+	source   string       // the source address of requests, or ""
 }
 
 // of returns the script that a command belongs to.
 func of(ts *testscript.TestScript) *script { return ts.Value("script").(*script) }
 
-// positive returns a command that knows no "!".
+// positive returns a command that cannot be negated by "!".
 func positive(run func(*script, *testscript.TestScript, []string)) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg {
-			ts.Fatalf("this command knows no !")
+			ts.Fatalf("this command does not support !")
 		}
 		run(of(ts), ts, args)
 	}
 }
 
-// gateway returns the gateway that the first argument names, or the one without a name, and the other arguments.
+// gateway returns the gateway with the name in the first argument, or the one without a name, and the other arguments.
 func (s *script) gateway(ts *testscript.TestScript, args []string) (*gateway, []string) {
 	if len(args) > 0 && s.gateways[args[0]] != nil {
 		return s.gateways[args[0]], args[1:]
 	}
 	g := s.gateways[""]
 	if g == nil {
-		ts.Fatalf("no gateway serves")
+		ts.Fatalf("no gateway is running")
 	}
 	return g, args
 }
@@ -129,8 +129,8 @@ func (s *script) serve(ts *testscript.TestScript, args []string) {
 	}
 }
 
-// certificates makes an authority and certificates that it signs, each with the unit behind its name, in the
-// directory of the script.
+// certificates makes an authority and the certificates that it signs, in the directory of the script. An argument is
+// the name of a certificate, and may include a unit.
 func (s *script) certificates(ts *testscript.TestScript, args []string) {
 	a := testkit.NewAuthority(s.T)
 	for _, arg := range args[1:] {
@@ -142,9 +142,9 @@ func (s *script) certificates(ts *testscript.TestScript, args []string) {
 	ts.Check(os.CopyFS(ts.MkAbs("."), os.DirFS(a.Dir)))
 }
 
-// startUpstream starts an upstream that answers with what it has got, or as the query says: ?status=401,
-// ?bytes=1000, ?header=X-Cost:7. With ?status=502 it gives no answer, and with 504 it is late. ?raw= is the whole
-// answer. An argument is the address that it listens at, or the name of its certificate.
+// startUpstream starts an upstream that answers with the request that it got. The query can change the answer:
+// ?status=401, ?bytes=1000, ?header=X-Cost:7. With ?status=502 the upstream does not answer, and with 504 it answers
+// late. ?raw= is the whole answer. An argument is the address to listen on, or the name of a certificate.
 func (s *script) startUpstream(ts *testscript.TestScript, args []string) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(s.answer))
 	s.T.Cleanup(server.Close)
@@ -185,7 +185,7 @@ func (s *script) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	switch status, err := strconv.Atoi(query.Get("status")); {
 	case err == nil && status == 504:
-		<-r.Context().Done() // later than the gateway waits
+		<-r.Context().Done() // the gateway gives up earlier
 	case err == nil && status == 502:
 		panic(http.ErrAbortHandler)
 	case err == nil:
@@ -200,22 +200,22 @@ func (s *script) answer(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s\n%s\n%s\n", r.Method, r.Host, r.RequestURI, strings.ReplaceAll(head.String(), "\r\n", "\n"), body)
 }
 
-// setFailures has the upstream not answer so many requests.
+// setFailures sets the number of requests that the upstream does not answer.
 func (s *script) setFailures(ts *testscript.TestScript, args []string) {
 	n, err := strconv.ParseInt(args[0], 10, 64)
 	ts.Check(err)
 	s.failures.Store(n)
 }
 
-// ports sets variables to addresses that nobody listens on.
+// ports sets variables to addresses on which no server listens.
 func (s *script) ports(ts *testscript.TestScript, names []string) {
 	for _, name := range names {
 		ts.Setenv(name, testkit.Addr(s.T))
 	}
 }
 
-// wantReached waits until so many requests have reached the upstream, which must not be more, since it was last
-// called. Without a number it only begins to count.
+// wantReached waits until a number of requests have reached the upstream since its last call, and fails if there are
+// more. Without a number, it only resets the count.
 func (s *script) wantReached(ts *testscript.TestScript, args []string) {
 	if len(args) == 0 {
 		s.reached.Store(0)
@@ -267,14 +267,14 @@ func (s *script) useRedis(ts *testscript.TestScript, args []string) {
 	case args[0] == "thaw":
 		s.redis.Thaw()
 	default:
-		ts.Fatalf("redis: own, kill, restart, freeze or thaw?")
+		ts.Fatalf("redis: want own, kill, restart, freeze or thaw")
 	}
 	ts.Setenv("REDIS", s.redis.URL())
 	ts.Setenv("REDIS_ADDR", s.redis.Addr)
 	ts.Setenv("REDIS_PORT", strconv.Itoa(s.redis.Port))
 }
 
-// ask sends a request for each of the statuses, and shows the last answer.
+// ask sends a request for each status, and prints the last answer.
 func (s *script) ask(ts *testscript.TestScript, args []string) {
 	g, args := s.gateway(ts, args)
 	for i, want := range strings.Split(args[0], ",") {
@@ -286,7 +286,7 @@ func (s *script) ask(ts *testscript.TestScript, args []string) {
 	}
 }
 
-// askUntil sends a request until the answer has the status, or matches "/PATTERN/".
+// askUntil sends a request until the answer has the status, or matches "/PATTERN/", and prints the answer.
 func (s *script) askUntil(ts *testscript.TestScript, args []string) {
 	g, args := s.gateway(ts, args)
 	answer := ""
@@ -301,7 +301,7 @@ func (s *script) askUntil(ts *testscript.TestScript, args []string) {
 	fmt.Fprint(ts.Stdout(), answer)
 }
 
-// send sends a request of a method, a path or URL, fields and "=BODY".
+// send sends a request. The arguments are a method, a path or URL, fields, and "=BODY".
 func (s *script) send(ts *testscript.TestScript, g *gateway, args []string) (status, answer string) {
 	url, body := args[1], ""
 	if strings.HasPrefix(url, "/") {
@@ -326,7 +326,7 @@ func (s *script) send(ts *testscript.TestScript, g *gateway, args []string) (sta
 	return shown(ts, resp)
 }
 
-// dialer opens connections from the address that "from" has set.
+// dialer opens connections from the address that the command "from" has set.
 func (s *script) dialer() *net.Dialer {
 	if s.source == "" {
 		return &net.Dialer{}
@@ -334,7 +334,7 @@ func (s *script) dialer() *net.Dialer {
 	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(s.source)}}
 }
 
-// shown returns the status and the whole of an answer.
+// shown returns the status of a response, and all of it as text.
 func shown(ts *testscript.TestScript, resp *http.Response) (status, answer string) {
 	defer resp.Body.Close()
 	var b strings.Builder
@@ -345,7 +345,7 @@ func shown(ts *testscript.TestScript, resp *http.Response) (status, answer strin
 	return strconv.Itoa(resp.StatusCode), strings.ReplaceAll(b.String()+"\n"+string(body), "\r\n", "\n")
 }
 
-// askRaw sends lines as they are, an empty one and "=BODY", and wants one of the statuses.
+// askRaw sends lines unchanged, an empty line and "=BODY", and fails if the answer has none of the statuses.
 func (s *script) askRaw(ts *testscript.TestScript, args []string) {
 	g, args := s.gateway(ts, args)
 	head, body := args[1:], ""
@@ -362,7 +362,7 @@ func (s *script) askRaw(ts *testscript.TestScript, args []string) {
 	fmt.Fprint(ts.Stdout(), answer)
 }
 
-// exchange sends a text over a connection of its own, and returns the answer.
+// exchange sends a text over a new connection, and returns the response.
 func (s *script) exchange(ts *testscript.TestScript, g *gateway, text string) *http.Response {
 	c, err := s.dialer().Dial("tcp", g.Addr)
 	ts.Check(err)
@@ -372,15 +372,15 @@ func (s *script) exchange(ts *testscript.TestScript, g *gateway, text string) *h
 	return readAnswer(s.T, c)
 }
 
-// logged waits for a line of the log that matches, behind the one that was found last. With "!" the whole log
-// must not have one.
+// logged waits for a matching line of the log, after the line that was found last. With "!", no line of the whole log
+// may match.
 func logged(ts *testscript.TestScript, neg bool, args []string) {
 	g, args := of(ts).gateway(ts, args)
 	pattern := regexp.MustCompile(args[0])
 	if !neg {
 		g.AwaitNext(args[0], func(r record) bool { return pattern.MatchString(r.Text) })
 	} else if log := g.Logged(); pattern.MatchString(log) {
-		ts.Fatalf("the log has it:\n%s", log)
+		ts.Fatalf("the log has a matching line:\n%s", log)
 	}
 }
 
@@ -415,7 +415,7 @@ func (s *script) signal(ts *testscript.TestScript, args []string) {
 		"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
 	}[args[0]])
 	if args[0] == "STOP" {
-		testkit.Await(s.T, "it has stopped", g.Frozen)
+		testkit.Await(s.T, "the gateway is stopped", g.Frozen)
 	}
 }
 

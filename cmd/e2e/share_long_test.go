@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	shareRate   = 60 // a second, and as much at once
+	shareRate   = 60 // a second; the burst is the same
 	sharePolicy = `version: 1
 tiers: {from: header:X-Plan}
 rules:
@@ -26,10 +26,10 @@ rules:
 `
 )
 
-// Two gateways over one store share a limit among tenants by their weights, whatever they ask for and however the
-// clock of the store jumps. How much each gets is held in virtual time (policy TestShares…); here only the total
-// counts, and that tenants of weight 10 get at least twice as much as those of weight 1, since these hold on a busy
-// machine, too, if only the tenants ask for more than there is.
+// Two gateways with one store divide a limit among tenants by weight, whatever the tenants send and however the clock
+// of the store jumps. The tests TestShare… of policy check the allocation of each tenant in virtual time. This test
+// checks only results that hold on a busy machine, too, as long as the tenants send more than the limit allows: the
+// total, and that tenants of weight 10 get at least twice as much as those of weight 1.
 func TestLongShares(t *testing.T) {
 	redis := redistest.StartMovable(t)
 	for name, test := range map[string]struct {
@@ -49,19 +49,19 @@ func TestLongShares(t *testing.T) {
 					return strings.HasPrefix(r.Msg, "the cluster charges some rules one by one") && strings.Contains(r.Problem, "other")
 				})
 			}
-			share(t, fleet, 2*time.Second) // demands become known
+			share(t, fleet, 2*time.Second) // instances exchange the demands
 			bursts := 1
 			if test.jump != 0 {
 				redis.SetClock(test.jump)
 				share(t, fleet, 2*time.Second)
-				bursts++ // what was taken before may count for nothing
+				bursts++ // units that were taken before may be forgotten
 			}
-			testkit.Await(t, "the tenants have asked for twice as much as there is", func() bool {
+			testkit.Await(t, "the tenants have sent twice as many requests as passed", func() bool {
 				passed, refused, took := share(t, fleet, 5*time.Second)
-				t.Logf("%d passed by weight and %d were refused in %v", passed, refused, took)
+				t.Logf("%d passed by weight and %d were denied in %v", passed, refused, took)
 				total := passed[0] + passed[1] + passed[2]
 				if most := shareRate * (float64(bursts) + took.Seconds()); float64(total) > most {
-					t.Errorf("%d passed in %v, and %.0f may", total, took, most)
+					t.Errorf("%d passed in %v, want at most %.0f", total, took, most)
 				}
 				if refused < total {
 					bursts = 1
@@ -76,8 +76,8 @@ func TestLongShares(t *testing.T) {
 	}
 }
 
-// share has nine tenants, three of each weight, ask as often as they are answered, and returns how many requests of
-// each weight have passed, the least first, and how many of all were refused.
+// share sends the requests of nine tenants, three of each weight, as fast as they are answered. It returns how many
+// requests of each weight have passed, the lowest weight first, and how many requests were denied.
 func share(t *testing.T, fleet []*gateway, lasts time.Duration) (passed [3]int64, refused int64, took time.Duration) {
 	t.Helper()
 	client, start := newClient(t), time.Now()

@@ -14,8 +14,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Each event of a stream that a rule reads reaches the client before the upstream sends the next, over every version
-// of HTTP on both sides, and the stream is charged what its last event reports.
+// Each event of a stream that a rule reads reaches the client before the upstream sends the next one, with every
+// version of HTTP on both sides. The stream is charged the usage in its last event.
 func TestStreamsWhileRead(t *testing.T) {
 	t.Parallel()
 	ours := testkit.NewAuthority(t)
@@ -78,7 +78,7 @@ func eventsUpstream(t *testing.T, scheme string, ours *testkit.Authority, next <
 	return scheme + "://" + s.Listener.Addr().String()
 }
 
-// readEvents reads a stream, and asks for each event when it has the one before.
+// readEvents reads a stream, and requests each event after it has received the one before.
 func readEvents(t *testing.T, c *http.Client, url string, next chan<- struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -87,7 +87,7 @@ func readEvents(t *testing.T, c *http.Client, url string, next chan<- struct{}) 
 		select {
 		case next <- struct{}{}:
 		case <-ctx.Done():
-			t.Error("the upstream waits for nothing")
+			t.Error("the upstream does not wait for the next event")
 		}
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(`{"model":"m"}`))

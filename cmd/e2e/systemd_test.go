@@ -20,10 +20,10 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// asSystemd makes systemd's environment of a command: its process's id, and where it says how it goes.
+// asSystemd runs a command with the LISTEN_PID that systemd would set: the ID of the command's own process.
 var asSystemd = []string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh"}
 
-// handedOver is a listening socket, as a file to hand on and by its address.
+// handedOver returns a listening socket, as a file that can be passed to a process, and its address.
 func handedOver(t *testing.T) (file *os.File, addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func handedOver(t *testing.T) (file *os.File, addr string) {
 	return file, l.Addr().String()
 }
 
-// states is where a service tells systemd how it goes.
+// states receives the messages about its state that a service sends to systemd.
 type states struct {
 	*net.UnixConn
 	t    *testing.T
@@ -56,7 +56,7 @@ func listenForStates(t *testing.T) states {
 	return states{c, t, path}
 }
 
-// next returns what systemd is told next.
+// next returns the next message.
 func (s states) next() string {
 	s.t.Helper()
 	buffer := make([]byte, 1024)
@@ -73,12 +73,12 @@ func (s states) next() string {
 func (s states) want(state string) {
 	s.t.Helper()
 	if got := s.next(); got != state {
-		s.t.Fatalf("it says %q; want %s", got, state)
+		s.t.Fatalf("the gateway reports %q, want %q", got, state)
 	}
 }
 
-// Over a socket of systemd the gateway reloads and restarts under load, and nobody is refused. systemd hears when a
-// reload begins and that it is done, and what the file says is in force then, if it can be.
+// With a socket of systemd, the gateway reloads and restarts under load, and no request is refused. The gateway reports
+// to systemd when a reload starts and when it is done. By then the policy of the file is in force, if it is valid.
 func TestSystemd(t *testing.T) {
 	t.Parallel()
 	file, addr := handedOver(t)
@@ -91,7 +91,7 @@ func TestSystemd(t *testing.T) {
 		}, asSystemd, "--upstream", "sample", "--policy", policy, "--proxy", addr)
 		states.want("READY=1")
 		if g.Addr != addr {
-			t.Errorf("it serves at %s, and not at the socket's %s", g.Addr, addr)
+			t.Errorf("the gateway serves at %s, want the socket's %s", g.Addr, addr)
 		}
 		return g
 	}
@@ -117,14 +117,14 @@ func TestSystemd(t *testing.T) {
 	}
 	defer clients.Wait()
 	defer stop()
-	defer file.Close() // so that nobody waits in its backlog if the gateway is gone
+	defer file.Close() // otherwise, clients would wait in its backlog if the gateway is gone
 	last := 0
 	for _, text := range []string{limited(7_000_000), broken, limited(7_000_000)} {
 		overwrite(t, policy, text)
 		g.Signal(syscall.SIGHUP)
 		said, at := states.next(), 0
 		if _, err := fmt.Sscanf(said, "RELOADING=1\nMONOTONIC_USEC=%d", &at); err != nil || at <= last {
-			t.Errorf("after %d µs it begins to reload with %q: %v", last, said, err)
+			t.Errorf("after %d µs, the start of a reload is reported as %q: %v", last, said, err)
 		}
 		last = at
 		states.want("READY=1")
@@ -135,7 +135,7 @@ func TestSystemd(t *testing.T) {
 	if code := g.Wait(); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
-	// Nobody is there now, and yet one can ask.
+	// No gateway runs now, but clients can connect.
 	early, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -143,13 +143,14 @@ func TestSystemd(t *testing.T) {
 	fmt.Fprint(early, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	start()
 	if got := readAll(t, early); !strings.HasPrefix(got, "HTTP/1.1 200") {
-		t.Errorf("who has asked between two processes gets %q", got)
+		t.Errorf("a request between two processes gets %q", got)
 	}
 	before := served.Load()
-	testkit.Await(t, "others go on", func() bool { return served.Load() > before })
+	testkit.Await(t, "other requests are served", func() bool { return served.Load() > before })
 }
 
-// A socket that nothing listens at would leave its clients waiting.
+// The gateway does not start if it would not listen on a passed socket, because clients of that socket would wait. An
+// invalid LISTEN_FDS is an error, too.
 func TestSystemdSocketElsewhere(t *testing.T) {
 	t.Parallel()
 	file, addr := handedOver(t)
@@ -189,7 +190,7 @@ func TestSystemdUnits(t *testing.T) {
 		}
 	}
 
-	// The settings run as they are, but for where things are.
+	// The settings work unchanged, except for paths.
 	const command = "/usr/local/bin/sluice serve --config /etc/sluice/sluice.yaml\n"
 	if !strings.Contains(service, "ExecStart="+command) {
 		t.Fatalf("sluice.service does not run %s", command)
@@ -199,7 +200,7 @@ func TestSystemdUnits(t *testing.T) {
 
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Skip("NOT VERIFIED: the units, for there is no systemd-analyze")
+		t.Skip("NOT VERIFIED: the units, because systemd-analyze is missing")
 	}
 	dir := t.TempDir()
 	overwrite(t, filepath.Join(dir, "sluice.service"), strings.ReplaceAll(service, "/usr/local/bin/sluice", testkit.Binary(t)))
@@ -208,7 +209,7 @@ func TestSystemdUnits(t *testing.T) {
 	if err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
-	// 2.0 of 10 is what is left to a service that has the network and reads its host's files.
+	// An exposure of 2.0 of 10 remains for a service that uses the network and reads files of its host.
 	out, err = exec.CommandContext(t.Context(), analyze, "security", "--offline=yes", "--threshold=20", "--no-pager", filepath.Join(dir, "sluice.service")).CombinedOutput()
 	if err != nil {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)

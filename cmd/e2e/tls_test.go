@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// secure starts a gateway that ends TLS, with a certificate of ours.
+// secure starts a gateway that terminates TLS, with a certificate of ours.
 func secure(t *testing.T, ours *testkit.Authority, args ...string) *gateway {
 	t.Helper()
 	cert, key := ours.Make("gateway")
@@ -22,7 +22,7 @@ func secure(t *testing.T, ours *testkit.Authority, args ...string) *gateway {
 	return g
 }
 
-// over returns a client of the versions of HTTP that are wanted.
+// over returns a client that uses HTTP/2, or only HTTP/1.1.
 func over(t *testing.T, c *tls.Config, http2 bool) *http.Client {
 	tr := &http.Transport{TLSClientConfig: c.Clone(), Protocols: new(http.Protocols)}
 	tr.Protocols.SetHTTP1(!http2)
@@ -31,8 +31,8 @@ func over(t *testing.T, c *tls.Config, http2 bool) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// Tickets go on being good while certificates are renewed, so that clients come back without a
-// whole handshake. One of a client whose authority is no longer trusted is not.
+// Session tickets remain valid when certificates are renewed, so that clients need no full handshake. The ticket of a
+// client whose authority is no longer trusted is rejected.
 func TestResumption(t *testing.T) {
 	t.Parallel()
 	ours, theirs := testkit.NewAuthority(t), testkit.NewAuthority(t)
@@ -59,7 +59,7 @@ func TestResumption(t *testing.T) {
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 		if err == nil {
-			_, err = io.ReadAll(conn) // the ticket comes first
+			_, err = io.ReadAll(conn) // the ticket comes before the response
 		}
 		return conn.ConnectionState().DidResume, err
 	}
@@ -69,7 +69,7 @@ func TestResumption(t *testing.T) {
 	if resumed, err := ask(); !resumed || err != nil {
 		t.Errorf("the second: resumed %v, %v", resumed, err)
 	}
-	ours.Make("gateway") // in place of the old one
+	ours.Make("gateway") // replaces the old certificate
 	testkit.Await(t, "the certificate is renewed", func() bool {
 		_, err := ask()
 		return err == nil && strings.Contains(g.Logged(), "certificate renewed")
@@ -84,7 +84,7 @@ func TestResumption(t *testing.T) {
 	})
 }
 
-// Who begins a handshake and does not end it is let go, and has counted as a connection until then.
+// A client that does not complete its handshake is disconnected, and counts as a connection until then.
 func TestSlowHandshake(t *testing.T) {
 	t.Parallel()
 	ours := testkit.NewAuthority(t)
@@ -93,11 +93,11 @@ func TestSlowHandshake(t *testing.T) {
 		for _, hello := range []string{"\x16\x03\x01\x02\x00\x01\x00", "", ""} {
 			defer readAll(t, dial(t, g, hello)) // until the gateway ends it
 		}
-		// A connection for the metric that is not used within the time for a head is closed, too.
+		// TryMetric may fail: the gateway also closes a connection if no head arrives within --header-timeout.
 		refused, err := g.TryMetric(`sluice_connections_refused_total{reason="address"}`)
 		return err == nil && refused > 0
 	})
-	testkit.Await(t, "there is room again", func() bool {
+	testkit.Await(t, "new connections are accepted again", func() bool {
 		resp, err := over(t, ours.Client(), true).Get(g.URL + "/")
 		if err == nil {
 			resp.Body.Close()

@@ -26,13 +26,13 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// otlp is a receiver of traces.
+// otlp is a server that receives traces.
 type otlp struct {
 	*httptest.Server
 	mu       sync.Mutex
 	spans    []*tracepb.Span
 	resource []*common.KeyValue
-	field    string // X-Tenant
+	field    string // the X-Tenant of the last request
 	failing  bool
 }
 
@@ -66,7 +66,7 @@ func (o *otlp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// all returns what has come, in the order of their beginnings.
+// all returns the received spans, in the order of their start times.
 func (o *otlp) all() []*tracepb.Span {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,7 +101,7 @@ const (
 	callerParent = "00-" + callerTrace + "-" + callerSpan + "-01"
 )
 
-// The callers' traces go on through every door, and to the upstream.
+// Traces of callers continue through the gateway, auth requests and gRPC, and to the upstream.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	to := receiver(t)
@@ -134,7 +134,7 @@ func TestTraces(t *testing.T) {
 	}
 	auth := ask("http://"+g.Check+"/auth/caddy", "Traceparent", callerParent, "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/api", "X-Forwarded-Host", "h", "X-Forwarded-For", "127.0.0.1")
 	if auth != http.StatusTooManyRequests {
-		t.Errorf("caddy is told %d", auth)
+		t.Errorf("Caddy gets %d", auth)
 	}
 	resp, err := http.Post("http://"+g.Check+"/v1/check", "application/json", strings.NewReader("{}"))
 	if err != nil {
@@ -151,13 +151,13 @@ func TestTraces(t *testing.T) {
 	if out, err := checkgrpc.NewChecksClient(conn).Check(ctx, about); err != nil || out.Allowed {
 		t.Errorf("gRPC: %v %v", out, err)
 	}
-	g.Stop() // which sends what is left
+	g.Stop() // sends the remaining spans
 
 	spans := to.all()
 	var got []string
 	for _, s := range spans {
 		if hex.EncodeToString(s.TraceId) != callerTrace || hex.EncodeToString(s.ParentSpanId) != callerSpan || s.Kind != tracepb.Span_SPAN_KIND_SERVER {
-			t.Errorf("span %v is no child of the caller's", s)
+			t.Errorf("span %v is not a child of the caller's span", s)
 		}
 		text := s.Name + " " + attribute(s.Attributes, "url.path") + " " + attribute(s.Attributes, "http.response.status_code") + attribute(s.Attributes, "rpc.response.status_code")
 		for _, e := range s.Events {
@@ -172,7 +172,7 @@ func TestTraces(t *testing.T) {
 		"sluice.v1.Checks/Check  OK sluice.decision grpc deny api 0 127.0.0.1",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("spans:\n%s\nand not\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("spans:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if attribute(to.resource, "service.name") != "edge" || attribute(to.resource, "deployment.environment.name") != "test" || attribute(to.resource, "service.version") == "" || to.field != "ours" {
 		t.Errorf("the resource is %v, the header %q", to.resource, to.field)
@@ -180,11 +180,11 @@ func TestTraces(t *testing.T) {
 	if len(spans) > 0 {
 		child := "00-" + callerTrace + "-" + hex.EncodeToString(spans[0].SpanId) + "-01 a=b"
 		if want := []string{child, unsampled + " ", " ", "00-nonsense a=b", callerParent + "," + callerParent + " "}; !slices.Equal(passed, want) {
-			t.Errorf("the upstream got %q, and not %q", passed, want)
+			t.Errorf("the upstream got %q, want %q", passed, want)
 		}
 	}
 
-	// The line in the log names the same trace.
+	// The lines of denials in the log contain a trace ID.
 	var refused int
 	for text := range strings.Lines(g.Logged()) {
 		var one map[string]any
@@ -199,11 +199,12 @@ func TestTraces(t *testing.T) {
 		}
 	}
 	if refused != 3 {
-		t.Errorf("there are %d lines of refusals:\n%s", refused, g.Logged())
+		t.Errorf("%d denials are logged, want 3:\n%s", refused, g.Logged())
 	}
 }
 
-// A receiver that does not want them is told of by one line, which is printable, and costs no request.
+// If a receiver rejects the traces, the log reports this in one line, which is printable, and requests are still
+// answered.
 func TestTracesRefused(t *testing.T) {
 	t.Parallel()
 	to := receiver(t)
@@ -212,7 +213,7 @@ func TestTracesRefused(t *testing.T) {
 	for range 100 {
 		do(t, request(t, "GET", g.URL, "", "Traceparent", callerParent))
 	}
-	testkit.Await(t, "the log tells of it", func() bool { return strings.Contains(g.Logged(), "traces cannot be sent") })
+	testkit.Await(t, "the log reports the rejected traces", func() bool { return strings.Contains(g.Logged(), "traces cannot be sent") })
 	g.Stop()
 	if n := strings.Count(g.Logged(), "traces cannot be sent"); n != 1 || strings.Contains(g.Logged(), "\\u001b") {
 		t.Errorf("%d lines: %s", n, g.Logged())

@@ -40,7 +40,7 @@ func TestUpstreamHealth(t *testing.T) {
 			arrived <- struct{}{}
 			<-hold
 		case "/late":
-			<-r.Context().Done() // the gateway's patience ends
+			<-r.Context().Done() // until --upstream-timeout
 		case "/slow-body":
 			_ = http.NewResponseController(w).Flush()
 			<-hold
@@ -72,7 +72,7 @@ func TestUpstreamHealth(t *testing.T) {
 	send(1, "/", "also.test", 204)
 	send(2, "/", "gone.test", 502)
 	for i := range 20 {
-		send(1, "/", fmt.Sprintf("client-%d.test", i), 200) // those hosts are no labels
+		send(1, "/", fmt.Sprintf("client-%d.test", i), 200) // these hosts must not become labels
 	}
 	late.Wait()
 	var asking sync.WaitGroup
@@ -104,14 +104,14 @@ func TestUpstreamHealth(t *testing.T) {
 		}
 	}
 	if got := g.Metric(`sluice_upstream_duration_seconds_count{status="2xx",upstream="client-1.test"}`); !math.IsNaN(got) {
-		t.Error("a host of a client is a label")
+		t.Error("a host from a client's request is a label")
 	}
 	if n := len(scrape(t, g)["sluice_upstream_in_flight"].Metric); n != 3 {
-		t.Errorf("there are %d upstreams", n)
+		t.Errorf("%d upstreams, want 3", n)
 	}
 
 	var stats control.Stats
-	testkit.Await(t, "the numbers in the admin API", func() bool {
+	testkit.Await(t, "the admin API reports the numbers", func() bool {
 		_, text := get(t, g.Admin+"/v1/stats")
 		if err := json.Unmarshal([]byte(text), &stats); err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestUpstreamHealth(t *testing.T) {
 	})
 }
 
-// While an upstream fails there is an alert. A decision service without a gateway reports no upstreams.
+// While an upstream fails, an alert is active. A decision service without a gateway reports no upstreams.
 func TestUpstreamFails(t *testing.T) {
 	t.Parallel()
 	g := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
@@ -154,7 +154,7 @@ func TestUpstreamFails(t *testing.T) {
 		do(t, request(t, "GET", g.URL+"/", ""))
 	}
 	var list control.AlertList
-	testkit.Await(t, "the alert", func() bool {
+	testkit.Await(t, "the alert is active", func() bool {
 		_, text := get(t, g.Admin+"/v1/alerts")
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
 			t.Fatal(err)
@@ -170,9 +170,9 @@ func TestUpstreamFails(t *testing.T) {
 	var stats control.Stats
 	_, text := get(t, service.Admin+"/v1/stats")
 	if err := json.Unmarshal([]byte(text), &stats); err != nil || len(stats.Upstreams) != 0 {
-		t.Errorf("a service has the upstreams %+v, %v", stats.Upstreams, err)
+		t.Errorf("a decision service reports the upstreams %+v, %v", stats.Upstreams, err)
 	}
 	if _, found := scrape(t, service)["sluice_upstream_in_flight"]; found {
-		t.Error("a service has metrics of upstreams")
+		t.Error("a decision service has metrics of upstreams")
 	}
 }

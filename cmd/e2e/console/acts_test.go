@@ -17,7 +17,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// pressing has no rule that counts by address: all come from one here, which would be an alert, too.
+// pressing has no rule that counts by address: all requests of a test come from one address, which would be an alert,
+// too.
 const pressing = `
 version: 1
 rules:
@@ -25,7 +26,7 @@ rules:
   - {name: watched, key: ["header:X-User"], missing: skip, limit: 2/hour, shadow: true}
 `
 
-// api asks the admin API as an admin, and returns what it says.
+// api calls the admin API as an admin, and returns the body of the response.
 func (p *program) api(method, path, body string) string {
 	p.Helper()
 	r, err := http.NewRequest(method, p.Admin+path, strings.NewReader(body))
@@ -51,7 +52,7 @@ func (p *program) api(method, path, body string) string {
 	return string(text)
 }
 
-// keepAsking sends a request ten times a second until what is returned is called.
+// keepAsking sends a request ten times a second until stop is called.
 func (p *program) keepAsking(path string, fields ...string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
@@ -69,17 +70,17 @@ func (p *program) keepAsking(path string, fields ...string) (stop func()) {
 	return func() { cancel(); asking.Wait() }
 }
 
-// opens clicks what opens the dialog of an act, and waits for its effect.
+// opens clicks the button that opens the dialog of an action, and waits until the dialog shows the effect.
 func (g *page) opens(button string) {
 	g.Helper()
 	g.Click(button)
 	g.Run(chromedp.WaitVisible("dialog[open] #effect"))
 }
 
-// does clicks the button of the act once its effect is shown, and waits for the page that says so.
+// does clicks the button of the action once its effect is shown, and waits for the page that confirms the action.
 func (g *page) does() {
 	g.Helper()
-	testkit.Await(g, "it can be done", func() bool {
+	testkit.Await(g, "the action can be confirmed", func() bool {
 		return js[bool](g, "document.querySelector('dialog[open] #act-do')?.disabled === false && !document.querySelector('dialog[open] #effect').ariaBusy")
 	})
 	g.Click("dialog[open] #act-do")
@@ -92,13 +93,13 @@ func (g *page) awaitText(selector, text string, shown bool) {
 	testkit.Await(g, fmt.Sprintf("%s shows %q: %v", selector, text, shown), func() bool { return strings.Contains(g.Text(selector), text) == shown })
 }
 
-// awaitStatus waits until a user is answered with a status.
+// awaitStatus waits until a request of a user gets a status.
 func (p *program) awaitStatus(user string, status int) {
 	p.Helper()
 	testkit.Await(p, fmt.Sprintf("%s gets %d", user, status), func() bool { return p.ask("/api/users", "X-User: "+user) == status })
 }
 
-// subjectPage is the page of a subject of per-user.
+// subjectPage returns the path of the page of a subject of per-user.
 func subjectPage(user string) string {
 	return "/subjects?" + url.Values{"rule": {"per-user"}, "key.header:X-User": {user}}.Encode()
 }
@@ -114,18 +115,18 @@ func (g *page) signIn() {
 	g.Run(chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", "admin-token"), chromedp.Submit("#sign-in"), chromedp.WaitVisible("#sign-out"))
 }
 
-// Over plain HTTP from another machine browsers do not say by Sec-Fetch-Site where a form is from, only by Origin.
+// On a page that another machine serves over plain HTTP, browsers send only Origin with a form, and no Sec-Fetch-Site.
 func TestFormsOverPlainHTTP(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered), "--admin-tokens", tokens(t), "--admin-hosts", elsewhere)
 	g := open(t, p, desktop)
-	g.Quiet = true // it logs which fields of the answers it ignores over plain HTTP
+	g.Quiet = true // the browser logs which fields of the responses it ignores over plain HTTP
 	g.Site = strings.Replace(p.Admin, "127.0.0.1", elsewhere, 1)
 	g.signIn()
 }
 
-// What is done by clicking holds at the gateway, and is gone once it is undone. What each act does is a test of
-// cmd/sluice; this is of the dialogs.
+// An action in the console takes effect at the gateway, and ends when it is undone. This test is about the dialogs; the
+// tests of cmd/sluice check the effect of each action.
 func TestActs(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", testkit.File(t, "policy.yaml", pressing), "--rules", "sqlite:"+t.TempDir()+"/rules.db", "--admin-tokens", tokens(t))
@@ -157,12 +158,12 @@ func TestActs(t *testing.T) {
 	g.Run(chromedp.WaitNotPresent("#blocked"))
 	p.awaitStatus("umbrella", 200)
 
-	// All becomes a shadow, which wants a word.
+	// Shadow mode for all rules requires that the user types a word.
 	g.Visit("/shadow")
 	g.opens("#act-shadow-all")
 	g.awaitText("dialog[open] #effect", "would have been allowed: ", true)
 	if !js[bool](g, "document.querySelector('dialog[open] #act-do').disabled") {
-		t.Error("it can be done without the word")
+		t.Error("the action can be confirmed without the word")
 	}
 	g.Run(chromedp.SendKeys("dialog[open] #f-word", "shadow"))
 	g.does()
@@ -171,8 +172,8 @@ func TestActs(t *testing.T) {
 	g.Run(chromedp.WaitNotPresent("#watching"))
 	p.awaitStatus("acme", 429)
 
-	// An alert is silenced, and the first line is about something else.
-	defer p.keepAsking("/api/users", "X-User: acme")() // what is over is no alert
+	// If an alert is silenced, the headline is about something else.
+	defer p.keepAsking("/api/users", "X-User: acme")() // without requests, the alert would end
 	g.Visit("/")
 	g.awaitText("#headline h1", "per-user", true)
 	g.opens("#headline-silence")
@@ -180,7 +181,7 @@ func TestActs(t *testing.T) {
 	g.awaitText("dialog[open] #effect", "silenced until", true)
 	g.does()
 	if said := p.api("GET", "/v1/alerts", ""); !strings.Contains(said, `"silences":[{"alert":"refusing:per-user"`) || !strings.Contains(said, "we know") {
-		t.Errorf("the API says %s", said)
+		t.Errorf("the API returns %s", said)
 	}
 	g.awaitText("#headline h1", "per-user", false)
 	g.awaitText("#alerts li[data-silenced]", "per-user", true)

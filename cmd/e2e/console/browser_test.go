@@ -25,19 +25,19 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// patience bounds the wait for a condition that is sure to come on any machine.
+// patience bounds the wait for a condition that comes true on any machine.
 const patience = testkit.Patience
 
-// elsewhere is a name of this machine that the browser takes for another machine's. It trusts what it gets from
-// there over plain HTTP less than what it gets from this machine.
+// elsewhere is a name of this machine that the browser takes for another machine. Browsers trust pages of other
+// machines less than pages of this one, if they come over plain HTTP.
 const elsewhere = "elsewhere.test"
 
-// All tests share one browser, a real Chromium, and each page has a window and cookies of its own.
+// All tests share one browser, a real Chromium. Each page has its own window and cookies.
 
-// ends ends the browser and removes its files.
+// ends are functions that end the browser and remove its files.
 var ends []func()
 
-// started returns the browser, which it starts for the first test.
+// started returns the browser, and starts it on the first call.
 var started = sync.OnceValues(func() (context.Context, error) {
 	dir, err := os.MkdirTemp("", "sluice-browser-")
 	if err != nil {
@@ -54,7 +54,7 @@ var started = sync.OnceValues(func() (context.Context, error) {
 	return chromium, chromedp.Run(chromium)
 })
 
-// runTests runs the tests of a package, and ends the browser.
+// runTests runs the tests of a package, and then ends the browser.
 func runTests(m *testing.M) {
 	code := m.Run()
 	for _, end := range slices.Backward(ends) {
@@ -63,16 +63,16 @@ func runTests(m *testing.M) {
 	os.Exit(code)
 }
 
-// window is a page in a window of its own. Warnings and errors of its console, dialogs and scripts that fail are
-// failures of the test.
+// window is a page in its own window. Warnings and errors in its console, dialogs and scripts that fail are failures of
+// the test.
 type window struct {
 	*testing.T
 	Ctx   context.Context
-	Site  string // the URL that paths belong to
-	Quiet bool   // errors that the browser logs of answers are expected
+	Site  string // the URL before the paths
+	Quiet bool   // errors that the browser logs about responses are expected
 }
 
-// look is how a page is looked at.
+// look is the size and the settings of a screen.
 type look struct {
 	Width, Height int64
 	Dark          bool
@@ -84,7 +84,7 @@ var (
 	phone   = look{Width: 390, Height: 844}
 )
 
-// openWindow opens a window of its own, with cookies of its own.
+// openWindow opens a window with its own cookies.
 func openWindow(t *testing.T, site string, l look) *window {
 	t.Helper()
 	chromium, err := started()
@@ -117,7 +117,7 @@ func openWindow(t *testing.T, site string, l look) *window {
 		runtime.Enable(), cdplog.Enable(),
 		chromedp.EmulateViewport(l.Width, l.Height),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-		emulation.SetFocusEmulationEnabled(true), // another window may be before it
+		emulation.SetFocusEmulationEnabled(true), // another window may be in front of it
 		emulation.SetScriptExecutionDisabled(l.NoScript),
 		browser.SetDownloadBehavior(browser.SetDownloadBehaviorBehaviorDeny),
 	)
@@ -137,11 +137,11 @@ func (g *window) hears(event any) {
 			for _, a := range e.Args {
 				text += " " + string(a.Value)
 			}
-			g.Errorf("the console says%s", text)
+			g.Errorf("the console logs%s", text)
 		}
 	case *cdplog.EventEntryAdded:
 		if !g.Quiet && e.Entry.Level == cdplog.LevelError || e.Entry.Level == cdplog.LevelWarning {
-			g.Errorf("the browser says: %s %s", e.Entry.Text, e.Entry.URL)
+			g.Errorf("the browser logs: %s %s", e.Entry.Text, e.Entry.URL)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (g *window) Visit(path string) {
 	g.Run(chromedp.Navigate(g.Site + path))
 }
 
-// evaluate returns what an expression is.
+// evaluate returns the value of an expression.
 func evaluate[T any](g *window, expression string) (out T) {
 	g.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -168,14 +168,14 @@ func evaluate[T any](g *window, expression string) (out T) {
 		switch {
 		case err == nil:
 			return out
-		case !errors.As(err, &refused) || refused.Code != -32000 || time.Now().After(end): // the page is being left
+		case !errors.As(err, &refused) || refused.Code != -32000 || time.Now().After(end): // -32000: the page is being left
 			g.Fatal(err)
 		}
 	}
 }
 
-// Click clicks an element once it shows and nothing covers it. The page does so in one step: a press and a
-// release of the mouse would be lost if the element was replaced between them.
+// Click clicks an element once it is visible and nothing covers it. It clicks in one step, by script: the click of a
+// mouse would be lost if the page replaced the element between press and release.
 func (g *window) Click(selector string) {
 	g.Helper()
 	const click = `(e => {
@@ -194,10 +194,10 @@ func (g *window) Text(selector string) string {
 	return evaluate[string](g, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
 }
 
-// shots is the directory for pictures of the pages, for people to look at; without it none are made.
+// shots is the directory for screenshots. If it is "", no screenshots are taken.
 var shots = os.Getenv("SLUICE_SHOTS")
 
-// Shot writes a picture of the whole page.
+// Shot takes a screenshot of the whole page.
 func (g *window) Shot(name string) {
 	g.Helper()
 	if shots == "" {
@@ -210,7 +210,7 @@ func (g *window) Shot(name string) {
 	}
 }
 
-// Accessible holds the page to axe.
+// Accessible fails the test for each violation that axe finds on the page.
 func (g *window) Accessible(what string) {
 	g.Helper()
 	axe, err := os.ReadFile(filepath.Join(testkit.Root(), "cmd/e2e/console/testdata/node/node_modules/axe-core/axe.min.js"))
@@ -224,8 +224,8 @@ func (g *window) Accessible(what string) {
 			FailureSummary string
 		}
 	}
-	// What a debugger evaluates is no script of the page, so that its policy does not refuse it. What
-	// it waits for never comes if the browser drops it, as it may where the page moves on.
+	// A script that a debugger evaluates is not a script of the page, so the page's Content-Security-Policy does not
+	// block it. If the page moves on, the browser may drop the promise, whose value then never comes.
 	for tries := 0; ; tries++ {
 		ctx, cancel := context.WithTimeout(g.Ctx, patience/3)
 		err := chromedp.Run(ctx, chromedp.Evaluate(string(axe)+"\n;0", nil),
@@ -235,9 +235,9 @@ func (g *window) Accessible(what string) {
 			break
 		}
 		if tries == 2 {
-			g.Fatalf("%s: axe does not end: %v", what, err)
+			g.Fatalf("%s: axe does not finish: %v", what, err)
 		}
-		g.Logf("%s: axe again: %v", what, err)
+		g.Logf("%s: axe is run again: %v", what, err)
 	}
 	for _, v := range found {
 		for _, n := range v.Nodes {

@@ -15,14 +15,14 @@ rules: [{name: tokens, match: POST /v1/, key: [api_key], limit: 100000/day, algo
 `))
 	g := open(t, p, desktop)
 	g.Visit("/budgets")
-	js[bool](g, "window.same = true") // which another page has not
+	js[bool](g, "window.same = true") // is lost if the page is loaded again
 	for i, key := range []string{"k-1", "k-2"} {
 		spent := p.send("POST", "/v1/chat/completions", `{"model":"sample-fast","messages":[{"role":"user","content":"Write 90 words"}]}`,
 			"Content-Type: application/json", "X-Api-Key: "+key)
 		if spent != 200 {
 			t.Fatalf("status %d", spent)
 		}
-		testkit.Await(t, "the page has the spender", func() bool {
+		testkit.Await(t, "the page shows the subject", func() bool {
 			return js[int](g, "document.querySelectorAll('#budgets [data-subject]').length") == i+1
 		})
 		if i == 0 {
@@ -30,8 +30,8 @@ rules: [{name: tokens, match: POST /v1/, key: [api_key], limit: 100000/day, algo
 		}
 	}
 	if !js[bool](g, "window.same && !!document.activeElement.dataset.subject && document.getElementById('lost').hidden") {
-		t.Errorf("the page was loaded again, lost the focus, or misses the server: %s", js[string](g, "document.activeElement.outerHTML"))
+		t.Errorf("the page was loaded again, lost the focus, or reports that the server does not answer: %s", js[string](g, "document.activeElement.outerHTML"))
 	}
 	js[bool](g, "window.fetch = () => Promise.reject(new TypeError('no answer')), true")
-	testkit.Await(t, "the page misses the server", func() bool { return js[bool](g, "!document.getElementById('lost').hidden") })
+	testkit.Await(t, "the page reports that the server does not answer", func() bool { return js[bool](g, "!document.getElementById('lost').hidden") })
 }

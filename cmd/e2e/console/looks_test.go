@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// looked are more rules, and what they need.
+// looked has more rules, and the prices that they need.
 const looked = `
   - {name: keys, key: [api_key], missing: skip, limit: 1/hour}
   - {name: tokens, key: ["header:X-User"], missing: skip, limit: 20000/day, cost: {tokens: total, estimate: 700}}
@@ -20,8 +20,8 @@ const looked = `
 prices: {"*": {input: 15, output: 75}}
 `
 
-// Every page is accessible, as far as axe can tell, on a light desk and on a dark phone. With SLUICE_SHOTS it makes
-// pictures of these and of others for people to look at.
+// Every page is accessible, as far as axe can tell, on a light desktop and on a dark phone. With SLUICE_SHOTS, the test
+// takes screenshots, and also tests a dark desktop and a light phone.
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered+looked), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
@@ -50,7 +50,7 @@ func TestLooks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := open(t, p, l)
 			g.Visit("/")
-			testkit.Await(t, "there is something to see", func() bool { return strings.Contains(g.Text("#who-table"), "heavy") })
+			testkit.Await(t, "the page shows the subjects", func() bool { return strings.Contains(g.Text("#who-table"), "heavy") })
 			for page, path := range pages {
 				g.Visit(path)
 				if page == "first" {
@@ -62,7 +62,7 @@ func TestLooks(t *testing.T) {
 				}
 				if l.Width == phone.Width {
 					if cut := js[[]string](g, sideways); len(cut) > 0 {
-						t.Errorf("%s: what has to be pushed sideways to be read: %q", page, cut)
+						t.Errorf("%s: tables that have to be scrolled sideways: %q", page, cut)
 					}
 				}
 				if broken := js[[]string](g, brokenAddresses); len(broken) > 0 {
@@ -74,13 +74,13 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// sideways are tables whose last column is not wholly on the screen.
+// sideways lists the tables whose last column is not entirely on the screen.
 const sideways = `[...document.querySelectorAll('main .table-wrap')].filter(w => w.checkVisibility() && w.scrollWidth > w.clientWidth + 1 && !w.closest('details')).map(w => w.getAttribute('aria-label') + ': ' + w.scrollWidth + ' on ' + w.clientWidth)`
 
-// brokenAddresses are those of IPv4 that take more than one line.
+// brokenAddresses lists the IPv4 addresses that take more than one line.
 const brokenAddresses = `[...document.querySelectorAll('main .key')].filter(k => k.checkVisibility() && /^[0-9.]+$/.test(k.textContent) && k.getClientRects().length > 1).map(k => k.textContent)`
 
-// Whoever has no mouse gets everywhere.
+// Without a mouse, keys open the search and a rule, and Esc leads back.
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered))
@@ -96,20 +96,20 @@ func TestKeyboard(t *testing.T) {
 	g.Run(chromedp.KeyEvent("\x1b"))
 	testkit.Await(t, "Esc leads back", func() bool { return js[string](g, "location.pathname") != "/rules/per-user" })
 
-	// A dialog begins with what it asks, and Esc leads back to the link that opened it, or to the one
-	// that the page has in its place by then.
+	// A dialog starts with its first field. Esc leads back to the link that opened the dialog, or to the link that has
+	// replaced it on the page.
 	focus := func() string {
 		return js[string](g, "document.activeElement.id || document.activeElement.getAttribute('href') || document.activeElement.tagName")
 	}
-	// The link is clicked, because the character of an Enter can come so late that it opens the list of the
-	// dialog's first field, which Esc then closes instead.
+	// The test clicks the link, because the character of an Enter can arrive so late that it opens the list of the
+	// dialog's first field. Esc would then close that list instead of the dialog.
 	g.Visit(subjectPage("acme"))
 	for _, again := range []bool{false, true} {
 		g.Run(chromedp.Evaluate("(a => { a.focus(); a.click() })(document.getElementById('act-block'))", nil), chromedp.WaitVisible("dialog[open]"))
 		if got := focus(); !strings.HasPrefix(got, "f-") {
-			t.Errorf("the dialog begins at %s", got)
+			t.Errorf("the dialog starts at %s", got)
 		}
-		if again { // the page is brought up to date meanwhile, with new links
+		if again { // meanwhile, the page is updated with new links
 			g.Run(chromedp.Evaluate("(v => { v.innerHTML = v.innerHTML })(document.getElementById('acts'))", nil))
 		}
 		g.Run(chromedp.KeyEvent("\x1b"))

@@ -1,5 +1,5 @@
-// Package console compares the console of the real program under traffic, in a real Chromium, with the
-// metrics and with what was sent.
+// Package console compares the console of the real program under traffic, in a real Chromium, with the metrics and with
+// the requests that were sent.
 package console
 
 import (
@@ -18,7 +18,7 @@ type page struct {
 	program *program
 }
 
-// open opens the dashboard of a program, if there is one, in a window of its own.
+// open opens the dashboard of a program in its own window. If the program is nil, the window is empty.
 func open(t *testing.T, p *program, l look) *page {
 	t.Helper()
 	site := ""
@@ -28,15 +28,15 @@ func open(t *testing.T, p *program, l look) *page {
 	return &page{openWindow(t, site, l), p}
 }
 
-// js returns what an expression is.
+// js returns the value of an expression.
 func js[T any](g *page, expression string) T { return evaluate[T](g.window, expression) }
 
 func TestMain(m *testing.M) { runTests(m) }
 
-// program is a gateway before the sample API.
+// program is a gateway in front of the sample API.
 type program struct {
 	*testkit.Gateway
-	tokens bool // it wants the token of an admin
+	tokens bool // the admin API requires the token of an admin
 }
 
 func serve(t *testing.T, args ...string) *program {
@@ -50,7 +50,7 @@ func (p *program) ask(path string, fields ...string) int {
 	return p.send("GET", path, "", fields...)
 }
 
-// send is ask with another method, and a form.
+// send is like ask, with another method and a form.
 func (p *program) send(method, path, form string, fields ...string) int {
 	p.Helper()
 	r, err := http.NewRequest(method, p.URL+path, strings.NewReader(form))

@@ -16,9 +16,9 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// TestLongPictures makes the pictures of the README, of the real pages: what the dashboard shows of half an hour of
-// visitors under examples/api.yaml, and what a replay says of two days. $SLUICE_PICTURES is the directory they go to;
-// without it the visitors leave after a second.
+// TestLongPictures takes the screenshots of the README from real pages: the dashboard after half an hour of visitors
+// under examples/api.yaml, and the report of a replay of two days. $SLUICE_PICTURES is the directory for them; without
+// it, the visitors leave after a second.
 func TestLongPictures(t *testing.T) {
 	last := 30 * time.Minute
 	if shots = os.Getenv("SLUICE_PICTURES"); shots == "" {
@@ -30,7 +30,7 @@ func TestLongPictures(t *testing.T) {
 	g.Visit("/")
 	g.Run(chromedp.WaitVisible("#chart canvas"))
 	if last > time.Minute {
-		testkit.Await(t, "it says who is refused", func() bool { return strings.Contains(g.Text("#who-table"), "198.51.100.23") })
+		testkit.Await(t, "the page shows the denied address", func() bool { return strings.Contains(g.Text("#who-table"), "198.51.100.23") })
 	}
 	g.view("dashboard")
 	g = open(t, nil, look{Width: 1280, Height: 860})
@@ -39,7 +39,7 @@ func TestLongPictures(t *testing.T) {
 	g.view("replay")
 }
 
-// view writes a picture of what the window shows.
+// view takes a screenshot of the visible part of the page.
 func (g *page) view(name string) {
 	g.Helper()
 	var png []byte
@@ -49,8 +49,8 @@ func (g *page) view(name string) {
 	}
 }
 
-// visitors are offices, customers with keys, one whose script runs wild for a while and again at the
-// end, and one who guesses passwords.
+// visitors sends requests from offices, from customers with keys, from a client whose script runs wild for a while and
+// again at the end, and from a client that guesses passwords.
 func visitors(p *program, last time.Duration) {
 	random := rand.New(rand.NewPCG(1, 2))
 	begin := time.Now()

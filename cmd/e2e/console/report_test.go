@@ -33,8 +33,8 @@ rules:
   - {name: bots, match: /robots.txt, key: [client_ip], limit: 1/hour}
 `
 
-// accessLog is two days of the log of a server: many who ask now and then, one that hammers in bursts,
-// one that never stops, and one that means harm.
+// accessLog returns two days of a server's log: many clients with occasional requests, one client that sends bursts,
+// one that sends a request every second for a quarter of an hour, and one that sends hostile requests.
 func accessLog() string {
 	var lines []string
 	line := func(at time.Time, client, method, target string, status int) {
@@ -43,7 +43,7 @@ func accessLog() string {
 	}
 	begin := time.Date(2026, 3, 14, 0, 0, 0, 0, time.UTC)
 	for i := range 4000 {
-		at := float64(i) * 43 // seconds; there are three or four times as many by day as at night
+		at := float64(i) * 43 // seconds, with three or four times as many requests by day as at night
 		at += 10_000 * math.Sin(at*2*math.Pi/86400)
 		line(begin.Add(time.Duration(at)*time.Second), fmt.Sprintf("192.0.2.%d", i*7%250), "GET", fmt.Sprintf("/files/%d", i%40), 200+100*(i%3))
 	}
@@ -58,14 +58,14 @@ func accessLog() string {
 	for range 80 {
 		line(begin.Add(20*time.Hour), "203.0.113.66", "GET", "/<script>alert(document.domain)</script>/"+strings.Repeat("a", 3000), 400)
 	}
-	slices.Sort(lines) // by the time before them
+	slices.Sort(lines) // by the time at the start of each
 	for i := range lines {
 		_, lines[i], _ = strings.Cut(lines[i], " ")
 	}
 	return strings.Join(slices.Insert(lines, 100, "this is <b>no</b> line\x1b[31m"), "\n") + "\n"
 }
 
-// report replays the log by the policy, and returns the file of the page.
+// report replays the log with the policy, and returns the file of the report.
 func report(t *testing.T, more ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.html")
@@ -78,8 +78,9 @@ func report(t *testing.T, more ...string) string {
 	return file
 }
 
-// The page of a replay needs nothing but itself. It is legible and accessible on a desk, a phone and
-// paper, dark and light, with pictures for people to look at as TestLooks makes them.
+// The report of a replay needs no other files. Its charts are legible on a desktop, a tablet, a phone and paper. It
+// fits on the screens, and is accessible on a light desktop and a dark phone. With SLUICE_SHOTS, the test takes
+// screenshots.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	file := report(t, "--against", testkit.File(t, "against.yaml", replayedAgainst))
@@ -97,7 +98,7 @@ func TestReport(t *testing.T) {
 			if (l.Width == 1280) != l.Dark {
 				g.Accessible("report " + name)
 			}
-			// Larger numbers and longer names than this log has.
+			// Larger numbers and longer names than the log contains.
 			g.Run(chromedp.Evaluate(`for (const b of document.querySelectorAll('.figures b')) b.textContent = 'about 12,345,678,901';
 				for (const el of document.querySelectorAll('h1, h2, li, td.n, tbody th code')) el.append(' ' + 'a-very-long-name-of-a-rule_'.repeat(4))`, nil))
 			if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.Width) {
@@ -114,18 +115,18 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// visitFile opens a file, with no network.
+// visitFile opens a file without a network, and fails the test if the page requests anything.
 func (g *page) visitFile(file string) {
 	g.Helper()
 	chromedp.ListenTarget(g.Ctx, func(event any) {
 		if e, ok := event.(*network.EventRequestWillBeSent); ok && !strings.HasPrefix(e.Request.URL, "file://") && !strings.HasPrefix(e.Request.URL, "data:") {
-			g.Errorf("the page asks for %s", e.Request.URL)
+			g.Errorf("the page requests %s", e.Request.URL)
 		}
 	})
 	g.Run(network.Enable(), network.EmulateNetworkConditions(true, 0, -1, -1), chromedp.Navigate((&url.URL{Scheme: "file", Path: file}).String()))
 }
 
-// drawn holds the page to so many charts that can be seen, with lines and labels inside.
+// drawn fails the test unless a number of charts are visible, with lines, and with labels that can be read.
 func (g *page) drawn(charts int) {
 	g.Helper()
 	var seen []struct {
@@ -149,7 +150,7 @@ func (g *page) drawn(charts int) {
 	}
 	for _, s := range seen {
 		if s.Width < 250 || s.Height < 100 || s.Lines < 4 || len(s.Out)+len(s.Small)+len(s.Overlap) > 0 {
-			g.Errorf("a chart of %v by %v pixels with %d lines; labels that are cut off: %q, too small to read: %q, over another: %q",
+			g.Errorf("a chart of %v by %v pixels with %d lines; labels that are cut off: %q, too small to read: %q, overlapping: %q",
 				s.Width, s.Height, s.Lines, s.Out, s.Small, s.Overlap)
 		}
 	}

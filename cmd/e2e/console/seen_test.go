@@ -18,13 +18,13 @@ rules:
   - {name: watched, key: ["header:X-User"], missing: skip, limit: 2/hour, shadow: true}
 `
 
-// hostile is a key that a page must show and never do.
+// hostile is a key that a page must show, and must not execute.
 const hostile = `<img src=x onerror=alert(1)>`
 
-// told is what became of the decisions of a rule.
+// told has the numbers of decisions of a rule.
 type told struct{ all, refused, would int }
 
-// onPage returns what the page of all rules says of each.
+// onPage returns the numbers that the page of all rules shows for each rule.
 func (g *page) onPage() map[string]told {
 	g.Helper()
 	rows := js[map[string][]string](g, `Object.fromEntries([...document.querySelectorAll('#rules tr[data-rule]')].map(r =>
@@ -41,7 +41,7 @@ func after(s, sep string) string {
 	return rest
 }
 
-// number returns the number that a text begins with, or 0.
+// number returns the number at the start of a text, or 0.
 func number(text string) int {
 	text = strings.ReplaceAll(strings.TrimSpace(text), ",", "")
 	end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
@@ -52,8 +52,8 @@ func number(text string) int {
 	return n
 }
 
-// The numbers on the page are those of the metrics, and those of the requests that were sent; the
-// heaviest subject is the first; the chart moves while traffic goes on.
+// The numbers on the pages equal the metrics, and the numbers of requests that were sent. The heaviest subject is the
+// first. The chart moves while traffic continues.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered))
@@ -61,7 +61,7 @@ func TestNumbers(t *testing.T) {
 	g.Visit("/")
 	g.Run(chromedp.WaitVisible("#new"))
 	if text := g.Text("#new"); !strings.Contains(text, "curl") {
-		t.Errorf("nobody has asked yet, and the page says %q", text)
+		t.Errorf("before the first request, the page shows %q", text)
 	}
 	sent := map[string]int{"heavy": 40, hostile: 17, "light": 4}
 	want := map[string]told{}
@@ -73,7 +73,7 @@ func TestNumbers(t *testing.T) {
 			}
 		}
 		if refused != max(0, n-5) {
-			t.Fatalf("premise: %d of %d were refused", refused, n)
+			t.Fatalf("premise: %d of %d were denied", refused, n)
 		}
 		u := want["per-user"]
 		want["per-user"] = told{u.all + n, u.refused + refused, 0}
@@ -81,13 +81,13 @@ func TestNumbers(t *testing.T) {
 		want["watched"] = told{w.all + n, 0, w.would + n - 2}
 	}
 	if got := p.Metric(`sluice_decisions_total{outcome="deny",rule="per-user"}`); int(got) != want["per-user"].refused {
-		t.Errorf("/metrics has %v refusals of per-user, want %d", got, want["per-user"].refused)
+		t.Errorf("/metrics has %v denials of per-user, want %d", got, want["per-user"].refused)
 	}
-	// It comes by itself, without the page being loaded again.
+	// The page updates without being loaded again.
 	testkit.Await(t, "the heaviest subject is at the top", func() bool {
 		return strings.HasPrefix(g.Text("#who-table tbody tr th"), "heavy")
 	})
-	testkit.Await(t, "the headline names the rule that refuses", func() bool { return strings.Contains(g.Text("#headline"), "per-user") })
+	testkit.Await(t, "the headline names the rule that denies", func() bool { return strings.Contains(g.Text("#headline"), "per-user") })
 	drawn := func() (last string) {
 		return js[string](g, "document.getElementById('chart').dataset.last ?? ''")
 	}
@@ -101,19 +101,19 @@ func TestNumbers(t *testing.T) {
 	after := g.onPage()
 	for _, rule := range []string{"per-user", "watched"} {
 		if after[rule] != want[rule] {
-			t.Errorf("the page says of %s %+v, want %+v", rule, after[rule], want[rule])
+			t.Errorf("the page shows for %s %+v, want %+v", rule, after[rule], want[rule])
 		}
 	}
 	g.Visit("/shadow")
 	if text := g.Text("#shadow-watched tr[data-window=hour]"); number(after2(text)) != want["watched"].would {
-		t.Errorf("the shadow would have refused %d, and the page says %q", want["watched"].would, text)
+		t.Errorf("the shadow rule would have denied %d, and the page shows %q", want["watched"].would, text)
 	}
 }
 
-// after2 returns what a row has behind its first cell.
+// after2 returns the cells of a row after the first one.
 func after2(row string) string { return strings.TrimSpace(after(row, "\t")) }
 
-// What comes from a request is text on every page, whatever it is: no script runs, which only a browser shows.
+// Text from a request is shown as text on every page, and no script in it runs, which only a browser can show.
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered))
@@ -124,13 +124,13 @@ func TestHostileKeys(t *testing.T) {
 	}
 	g := open(t, p, desktop)
 	g.Visit("/")
-	testkit.Await(t, "all keys are there", func() bool { return strings.Contains(g.Text("#who-table"), hostile) })
+	testkit.Await(t, "the page shows the hostile key", func() bool { return strings.Contains(g.Text("#who-table"), hostile) })
 	links := js[[]string](g, "[...document.querySelectorAll('#who-table tbody a')].map(a => a.getAttribute('href'))")
 	if len(links) < 5 {
 		t.Fatalf("premise: %d subjects", len(links))
 	}
 	const encoded = "%3Cimg+src%3Dx+onerror%3Dalert(1)%3E"
-	g.Quiet = true // of rules that do not exist
+	g.Quiet = true // some pages are about rules that do not exist
 	for _, path := range append(links, "/subjects", "/subjects?q="+encoded, "/rules/per-user", "/?rule="+encoded, "/act/raise?rule=per-user&key.header%3AX-User="+encoded) {
 		g.Visit(path)
 		if n := js[int](g, `document.querySelectorAll('main img, main script, main [onerror], a[href^="javascript:"]').length`); n > 0 {

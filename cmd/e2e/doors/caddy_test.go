@@ -7,10 +7,10 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// buildCaddy takes two minutes where nothing of Caddy has been built before.
+// buildCaddy takes two minutes if the build cache has no package of Caddy.
 var buildCaddy = builds("caddy", ".")
 
-// caddy runs the example.
+// caddy starts Caddy with the example of deploy/.
 func caddy(t *testing.T, limiter, backend string, replaced ...string) (url string) {
 	t.Helper()
 	program, err := buildCaddy()
@@ -24,9 +24,9 @@ func caddy(t *testing.T, limiter, backend string, replaced ...string) (url strin
 	c.Env = append(c.Env, "HOME="+t.TempDir())
 	testkit.Launch(t, c, addr)
 	// Caddy opens its sites one after the other, in any order.
-	testkit.Await(t, "Caddy listens for itself", func() bool { return testkit.Listens(fallback) })
+	testkit.Await(t, "Caddy listens at its second site", func() bool { return testkit.Listens(fallback) })
 	return "http://" + addr
 }
 
-// port returns the port of an address, behind its colon.
+// port returns the port of an address, with its colon.
 func port(addr string) string { return addr[strings.LastIndexByte(addr, ':'):] }

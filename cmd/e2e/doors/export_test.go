@@ -8,18 +8,18 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// exported returns what "sluice export nginx" makes of a policy, in front of a server on addr.
+// exported returns the configuration that "sluice export nginx" makes of a policy, with a server on addr.
 func exported(t *testing.T, addr, policy string) string {
 	t.Helper()
 	out, err := command(testkit.Binary(t), "export", "nginx", "--policy", testkit.File(t, "policy.yaml", policy)).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// "return" would come before limit_req does.
+	// The server needs a backend: "return" would be executed before limit_req.
 	return string(out) + "server { listen " + addr + "; location / { proxy_pass http://" + backend(t) + "; } }\n"
 }
 
-// limited answers whether nginx lets a request pass.
+// limited reports whether nginx denies a request.
 func limited(t *testing.T, url string, header ...string) bool {
 	t.Helper()
 	switch got := ask(t, "GET", url+"/", "", header...); got.status {
@@ -33,8 +33,8 @@ func limited(t *testing.T, url string, header ...string) bool {
 	}
 }
 
-// What nginx lets pass is what the bucket does: its burst at once, never more than that and its
-// rate over the time that it took, and one more after the time of one. Time only helps to pass.
+// nginx lets as many requests pass as the policy's algorithm does: the burst at once, then no more than the rate, and
+// the next request after the time of one unit. If the test is slow, more requests may pass.
 func TestExportNginx(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -57,11 +57,11 @@ func TestExportNginx(t *testing.T) {
 					passed++
 				}
 				if most := test.burst + 1 + int(time.Since(began)/test.every); passed < test.burst || passed > most {
-					t.Errorf("%d passed, and %d to %d should have", passed, test.burst, most)
+					t.Errorf("%d passed, want %d to %d", passed, test.burst, most)
 				}
 				time.Sleep(test.every + 100*time.Millisecond) // nginx reads a coarse clock
 				if limited(t, url) {
-					t.Errorf("after %v the next is still refused", test.every)
+					t.Errorf("after %v the next request is still denied", test.every)
 				}
 				passed++
 			}
@@ -69,7 +69,7 @@ func TestExportNginx(t *testing.T) {
 	}
 }
 
-// The places of a queue are waited for.
+// Requests in the queue wait for their turn.
 func TestExportNginxQueue(t *testing.T) {
 	t.Parallel()
 	addr := testkit.Addr(t)
@@ -81,15 +81,16 @@ func TestExportNginxQueue(t *testing.T) {
 	}
 	for range 4 {
 		if <-answers {
-			t.Error("there is a place for four")
+			t.Error("one of four requests was denied, and the queue holds four")
 		}
 	}
 	if took := time.Since(began); took < 290*time.Millisecond {
-		t.Errorf("the fourth had its turn after %v", took)
+		t.Errorf("the fourth request passed after %v", took)
 	}
 }
 
-// Whom the policy trusts, nginx believes who the client is, and it takes all kinds of rules.
+// nginx takes the client's address from X-Forwarded-For only as far as the policy trusts the proxies. It accepts the
+// export of every kind of rule.
 func TestExportNginxTrusted(t *testing.T) {
 	t.Parallel()
 	addr := testkit.Addr(t)

@@ -20,16 +20,16 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// More configurations, and the sequences that nginx's own tests go through.
+// More configurations, and the sequences of requests in nginx's own tests.
 func TestLongImportNginx(t *testing.T) {
 	t.Parallel()
 	testImports(t, "testdata/imports_long.txt")
 }
 
-// inexact is a comment of a policy that decides otherwise than nginx.
+// inexact matches the comments of policies that do not decide exactly as nginx.
 var inexact = regexp.MustCompile(`# (also counts|does not count|nginx counts (these|all))|Not translated`)
 
-// nginx decides about random requests by random configurations as the engine does by the imported policies.
+// For random requests under random configurations, nginx decides as the engine does with the imported policy.
 func TestLongImportRandom(t *testing.T) {
 	t.Parallel()
 	up := newHolding(t)
@@ -62,7 +62,7 @@ func TestLongImportRandom(t *testing.T) {
 			}
 			status, d := p.send(t.Context(), words), engine.Decide(t.Context(), r)
 			if (status == http.StatusOK) != d.Allowed {
-				t.Fatalf("seed %d, request %d, %q: nginx answers %d, and the policy %+v\n%s\nof\n%s", seed, n, words, status, d, text, config)
+				t.Fatalf("seed %d, request %d, %q: nginx answers %d, the policy %+v\n%s\nof\n%s", seed, n, words, status, d, text, config)
 			}
 			if d.Allowed {
 				passed++
@@ -71,9 +71,9 @@ func TestLongImportRandom(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d configurations, %d requests passed, %d refused", exact, passed, refused)
+	t.Logf("%d configurations, %d requests passed, %d denied", exact, passed, refused)
 	if exact < 60 || refused < 200 || passed < 200 {
-		t.Errorf("only %d configurations are exact, %d requests passed, %d were refused", exact, passed, refused)
+		t.Errorf("only %d configurations are exact, %d requests passed, %d were denied", exact, passed, refused)
 	}
 }
 
@@ -99,12 +99,12 @@ type configMaker struct{ *rand.Rand }
 
 func (m *configMaker) pick(all ...string) string { return all[m.IntN(len(all))] }
 
-// paths are in one of the locations, or in none.
+// path returns a path in one of the locations, or in none.
 func (m *configMaker) path() string {
 	return m.pick("/", "/x", "/a/1", "/a/b/1", "/a/b/q/z", "/s/1", "/s/t/1", "/s/t/z", "/s/u/1", "/s/u/z", "/s/u/v/z", "/r/p", "/r/q", "/other")
 }
 
-// config has zones, each of which all uses limit alike.
+// config returns a configuration with zones. All uses of a zone have the same burst.
 func (m *configMaker) config() string {
 	var b strings.Builder
 	b.WriteString("geo $near { default 0; 127.0.0.8/29 1; }\nmap $near $far { 0 $binary_remote_addr; default \"\"; }\nmap $uri $not_x { default $http_x_key; /x \"\"; }\n" +
@@ -135,7 +135,7 @@ func (m *configMaker) config() string {
 	return b.String()
 }
 
-// inner returns locations that nginx allows in the block of an outer one.
+// inner returns locations that nginx allows inside an outer location.
 func (m *configMaker) inner(outer string, uses []string) string {
 	var b strings.Builder
 	for _, at := range []string{"/s/t/", "^~ /s/u/", "= /s/1", "/s/u/v/", "~ ^/s/[^/]+$", "~ ^/[^/]+/(t|u)/"} {

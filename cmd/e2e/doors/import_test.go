@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// nginx and the gateway with the imported policy answer the same requests alike.
+// nginx and the gateway with the imported policy give the same answers to the same requests.
 func TestImportNginx(t *testing.T) {
 	t.Parallel()
 	testImports(t, "testdata/imports.txt")
@@ -42,11 +42,11 @@ func testImports(t *testing.T, script string) {
 	}
 }
 
-// imported returns the file of the policy that "sluice import nginx" makes of a configuration.
+// imported returns a file with the policy that "sluice import nginx" makes of a configuration.
 func imported(t *testing.T, config string) string {
 	t.Helper()
 	out, err := command(testkit.Binary(t), "import", "nginx", testkit.File(t, "nginx.conf", config)).Output()
-	var exit *exec.ExitError // of a configuration without a limit that could be translated
+	var exit *exec.ExitError // if the configuration has no limit that can be translated
 	if err != nil && !(errors.As(err, &exit) && strings.Contains(string(exit.Stderr), "no limit was translated")) {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func imported(t *testing.T, config string) string {
 	return policy
 }
 
-// holding is a backend that keeps requests with the field Hold until they are released.
+// holding is a backend that holds requests with the field Hold until they are released.
 type holding struct {
 	addr    string
 	arrived chan struct{}
@@ -81,16 +81,16 @@ func newHolding(t *testing.T) *holding {
 	return h
 }
 
-// importPlayer plays steps against a server.
+// importPlayer plays the steps of a script against a server.
 type importPlayer struct {
 	t       *testing.T
 	addr    string
 	up      *holding
 	held    int
-	results chan int // statuses of requests that were held
+	results chan int // statuses of held requests
 }
 
-// step does a step of a script, and returns its statuses.
+// step runs a step of a script, and returns the statuses.
 func (p *importPlayer) step(step string) string {
 	words := strings.Fields(step)
 	switch words[0] {
@@ -131,7 +131,7 @@ func times(t *testing.T, words []string) (n int, request []string) {
 	return n, words[2:]
 }
 
-// counted returns statuses in their order, with equal ones counted.
+// counted returns statuses in order, and counts equal ones: "2 x 200, 1 x 429".
 func counted(all []int) string {
 	var texts []string
 	for len(all) > 0 {
@@ -145,7 +145,7 @@ func counted(all []int) string {
 	return strings.Join(texts, ", ")
 }
 
-// hold makes requests that stay under way, and returns the statuses of those that do not.
+// hold sends requests that stay under way, and returns how many are held, and the statuses of the others.
 func (p *importPlayer) hold(n int, request []string) string {
 	p.results = make(chan int, 100)
 	request = append(slices.Clone(request), "Hold=1")
@@ -164,7 +164,7 @@ func (p *importPlayer) hold(n int, request []string) string {
 	return strings.Trim(fmt.Sprintf("%d held, %s", p.held, counted(answered)), ", ")
 }
 
-// queue makes requests at the same time, the first words saying how many will wait long: "2 of 5 x /".
+// queue sends requests at the same time. With "2 of 5 x /", two of five requests will wait for a long time.
 func (p *importPlayer) queue(_ int, request []string) string {
 	waiting, err := strconv.Atoi(request[0])
 	if err != nil {
@@ -199,7 +199,7 @@ func (p *importPlayer) queue(_ int, request []string) string {
 	return fmt.Sprintf("%s, %d wait", counted(all), left)
 }
 
-// send makes a request that words describe: a method, a path, and fields such as from=127.0.0.2, host=a.test and
+// send sends a request that words describe: a method, a path, and fields such as from=127.0.0.2, host=a.test and
 // X-Api-Key=k. It returns the status, or 0 without an answer.
 func (p *importPlayer) send(ctx context.Context, words []string) int {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr, nil)

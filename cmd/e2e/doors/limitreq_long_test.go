@@ -26,7 +26,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// block returns the only block of a language in a page.
+// block returns the only code block of a language on a page.
 func block(t *testing.T, page, language string) string {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -35,17 +35,17 @@ func block(t *testing.T, page, language string) string {
 	}
 	found := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
 	if len(found) != 1 {
-		t.Fatalf("%s has %d blocks of %s, and should have one", page, len(found), language)
+		t.Fatalf("%s has %d blocks of %s, want one", page, len(found), language)
 	}
 	return found[0][1]
 }
 
-// swap replaces what has to be there.
+// swap replaces texts. Each of them must occur.
 func swap(t *testing.T, text string, pairs ...string) string {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
 		if !strings.Contains(text, pairs[i]) {
-			t.Fatalf("there is no %q in\n%s", pairs[i], text)
+			t.Fatalf("%q is missing in\n%s", pairs[i], text)
 		}
 	}
 	return strings.NewReplacer(pairs...).Replace(text)
@@ -53,18 +53,18 @@ func swap(t *testing.T, text string, pairs ...string) string {
 
 // logged is a line of nginx's log.
 type logged struct {
-	at      time.Time // when it came, by the millisecond
+	at      time.Time // when the request arrived, to the millisecond
 	took    time.Duration
 	path    string
 	refused bool
 }
 
-// slack is how far what nginx does may be from its log: two clocks read in milliseconds, and levels
-// in thousandths of a request.
+// slack is how far nginx's decisions may be from its log: it reads two clocks in milliseconds, and counts in
+// thousandths of a request.
 const slack = 10 * time.Millisecond
 
-// The policy of the page decides about what nginx has been sent, at the times in its log, as
-// nginx's limit_req did.
+// The policy of docs/migrating.md decides about the requests in nginx's log, at the times in the log, as nginx's
+// limit_req did.
 func TestLongMigrateNginx(t *testing.T) {
 	t.Parallel()
 	const page = "../../../docs/migrating.md"
@@ -93,10 +93,10 @@ func TestLongMigrateNginx(t *testing.T) {
 		all.Wait()
 		sent += n
 	}
-	// Bursts, pauses in which a part of the limit comes back, and what comes as fast as it comes back, until nginx
-	// has let enough pass, held enough up and refused enough to compare.
+	// Bursts, pauses in which part of the limit comes back, and requests at the rate at which it comes back, until
+	// nginx has let pass, delayed and denied enough requests to compare.
 	var requests []logged
-	testkit.Await(t, "nginx has done enough of everything", func() bool {
+	testkit.Await(t, "nginx has let pass, delayed and denied enough requests", func() bool {
 		for _, pause := range []time.Duration{0, 130, 70, 410, 850} {
 			time.Sleep(pause * time.Millisecond)
 			send(14, "/api/orders")
@@ -133,7 +133,8 @@ func TestLongMigrateNginx(t *testing.T) {
 			clock.now = at.UnixMicro()
 			return &policy.Request{Path: r.path, Peer: netip.MustParseAddr("127.0.0.1"), Time: at}
 		}
-		// Nothing is taken before it is known what nginx has done: within slack both are right.
+		// Explain charges nothing. Within slack, both decisions are right, and the policy then charges what nginx let
+		// pass.
 		earliest, latest := engine.Explain(t.Context(), request(-slack)).Decision, engine.Explain(t.Context(), request(slack)).Decision
 		if r.refused && earliest.Allowed || !r.refused && !latest.Allowed {
 			t.Fatalf("request %d, %+v: nginx and the policy do not agree: %+v, %+v", i, r, earliest.Results, latest.Results)
@@ -146,12 +147,12 @@ func TestLongMigrateNginx(t *testing.T) {
 			d = engine.Decide(t.Context(), request(slack))
 		}
 		if r.took < d.Delay-2*slack {
-			t.Errorf("request %d, %+v: it has a delay of %v", i, r, d.Delay)
+			t.Errorf("request %d, %+v: want a delay of %v", i, r, d.Delay)
 		}
 	}
 }
 
-// readTimes returns the requests in the order in which they came.
+// readTimes returns the requests in the order in which they arrived.
 func readTimes(t *testing.T, path string) (all []logged) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -177,7 +178,7 @@ func readTimes(t *testing.T, path string) (all []logged) {
 		if c := a.at.Compare(b.at); c != 0 || a.refused == b.refused {
 			return c
 		}
-		if a.refused { // of one millisecond, those that fitted were first
+		if a.refused { // within a millisecond, requests that fitted were first
 			return 1
 		}
 		return -1
@@ -185,7 +186,7 @@ func readTimes(t *testing.T, path string) (all []logged) {
 	return all
 }
 
-// logClock is a store whose time is that of the log.
+// logClock is a store that uses the times of the log.
 type logClock struct {
 	store *memory.Store
 	now   int64

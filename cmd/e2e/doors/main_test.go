@@ -1,4 +1,4 @@
-// Package doors tests the configurations in deploy/ with the real proxies before a real backend.
+// Package doors tests the configurations in deploy/ with the real proxies in front of a real backend.
 package doors
 
 import (
@@ -20,31 +20,31 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// builds returns what builds a proxy of testdata, once, and links it only if it has changed.
+// builds returns a function that builds a proxy of testdata, once. It links the proxy only if it has changed.
 func builds(name, path string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) { return testkit.BuildModule(name, "cmd/e2e/doors/testdata/"+name, path) })
 }
 
-// limit starts a gateway that decides for others at --check, by a policy.
+// limit starts a gateway with a policy, which answers queries at --check.
 func limit(t *testing.T, policy string, args ...string) *testkit.Gateway {
 	t.Helper()
 	return testkit.Start(t, append([]string{"--policy", testkit.File(t, "policy.yaml", policy), "--check", "127.0.0.1:0"}, args...)...)
 }
 
-// command is a process without settings of the environment.
+// command returns a command with an environment that has no settings of the gateway.
 func command(name string, args ...string) *exec.Cmd {
 	c := exec.Command(name, args...)
 	c.Env = testkit.Environ()
 	return c
 }
 
-// seen is what the backend has got of a request.
+// seen is a request as the backend has received it.
 type seen struct {
 	Method, Target, Host, Body string
 	Header                     http.Header
 }
 
-// backend answers what it has got of a request, or the status that the path asks for.
+// backend starts a backend that answers with the request that it has received, or with 403 to /forbidden.
 func backend(t *testing.T) (addr string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,7 +60,7 @@ func backend(t *testing.T) (addr string) {
 	return s.Listener.Addr().String()
 }
 
-// example returns a file of deploy/ with texts replaced, each of which it has to have.
+// example returns a file of deploy/ with texts replaced. The file must contain each of them.
 func example(t *testing.T, name string, replaced ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", name))
@@ -77,15 +77,15 @@ func example(t *testing.T, name string, replaced ...string) string {
 	return text
 }
 
-// reply is what a client gets.
+// reply is the response that a client gets.
 type reply struct {
 	status int
 	header http.Header
 	body   string
-	seen   seen // by the backend
+	seen   seen // the request that the backend has received
 }
 
-// ask makes a request of a proxy: header has names and values.
+// ask sends a request to a proxy. header has names and values in turn.
 func ask(t *testing.T, method, url, body string, header ...string) reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -116,7 +116,7 @@ func ask(t *testing.T, method, url, body string, header ...string) reply {
 	return got
 }
 
-// raw sends a request as it is written, and returns the first line of the answer and the body.
+// raw sends a request unchanged, and returns the status line and the body of the response.
 func raw(t *testing.T, addr, request string) (status, body string) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)

@@ -23,7 +23,7 @@ func nginx(t *testing.T, addr, config string) (url string) {
 	return "http://" + addr
 }
 
-// nginxFile writes a whole configuration, in a directory of its own.
+// nginxFile writes a complete configuration, in a new directory.
 func nginxFile(t *testing.T, config string) string {
 	t.Helper()
 	around, err := os.ReadFile("testdata/nginx.conf")
@@ -34,7 +34,7 @@ func nginxFile(t *testing.T, config string) string {
 	return testkit.File(t, "nginx.conf", strings.NewReplacer("DIR", t.TempDir(), "EXAMPLE", example).Replace(string(around)))
 }
 
-// A 403 of nginx itself stays one, and is told from a refusal.
+// A 403 that nginx itself sends is not taken for a denial.
 func TestNginxForbids(t *testing.T) {
 	t.Parallel()
 	l := limit(t, threeADay, "--auth", "nginx+id")
@@ -44,8 +44,8 @@ func TestNginxForbids(t *testing.T) {
 	}
 }
 
-// With --door-tokens a proxy without one of them is refused, and cannot be told from a limiter that
-// is misconfigured; clients' own credentials stay theirs.
+// With --door-tokens, requests through a proxy without a valid token get the same 503 as with a misconfigured limiter.
+// The credentials of clients remain their API keys.
 func TestNginxToken(t *testing.T) {
 	t.Parallel()
 	hash := sha256.Sum256([]byte("secret"))
@@ -60,7 +60,7 @@ func TestNginxToken(t *testing.T) {
 	status(t, http.StatusOK, "GET", url+"/", "", "Authorization", "Bearer k-2")
 }
 
-// The page about keys has nginx send logins through the gateway, which sees whether they fail.
+// With the configuration of docs/keys.md, nginx sends logins through the gateway, which sees whether they fail.
 func TestNginxLogins(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "keys.md"))
@@ -107,11 +107,11 @@ func TestNginxLogins(t *testing.T) {
 			}
 		}
 	}
-	login(10, "127.0.0.2", "/login", "correct horse", http.StatusOK) // who knows it is never refused
+	login(10, "127.0.0.2", "/login", "correct horse", http.StatusOK) // correct passwords are never denied
 	login(5, "127.0.0.3", "/login", "guess", http.StatusUnauthorized)
 	login(1, "127.0.0.3", "/login", "guess", http.StatusTooManyRequests)
 	login(1, "127.0.0.3", "/login/", "guess", http.StatusTooManyRequests)
 	login(1, "127.0.0.2", "/login", "correct horse", http.StatusOK)
-	login(5, "127.0.0.4", "/login/", "correct horse", http.StatusOK) // nobody sees that these are right
+	login(5, "127.0.0.4", "/login/", "correct horse", http.StatusOK) // the gateway does not see that these are correct
 	login(1, "127.0.0.4", "/login/", "correct horse", http.StatusTooManyRequests)
 }

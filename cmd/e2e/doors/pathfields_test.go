@@ -12,9 +12,9 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// What some server takes for the path, the method or the host does not get past a proxy of an example,
-// as it does not get past the gateway, whatever stands for the hyphens. If hyphens is true, the proxy drops only names
-// with hyphens. A proxy may set such a field itself.
+// Fields that some server reads as the path, the method or the host do not pass the proxy of an example, just as they
+// do not pass the gateway, whatever characters replace the hyphens. If hyphens is true, the proxy drops only names with
+// hyphens. A proxy may set such a field itself.
 func testPathFields(t *testing.T, addr string, hyphens bool) {
 	t.Helper()
 	var names []string
@@ -51,7 +51,7 @@ func TestPathFieldsOfHAProxy(t *testing.T) {
 	testPathFields(t, strings.TrimPrefix(haproxy(t, agent, backend(t)), "http://"), false)
 }
 
-// haproxy runs HAProxy by the example in deploy/.
+// haproxy starts HAProxy with the example of deploy/.
 func haproxy(t *testing.T, agent, backend string) (url string) {
 	t.Helper()
 	addr := testkit.Addr(t)
@@ -62,7 +62,7 @@ func haproxy(t *testing.T, agent, backend string) (url string) {
 	return "http://" + addr
 }
 
-// The examples for proxies that are not run here name the same fields.
+// The examples for proxies that this package does not run by default list the same fields.
 func TestPathFieldsInExamples(t *testing.T) {
 	t.Parallel()
 	for file, own := range map[string]string{

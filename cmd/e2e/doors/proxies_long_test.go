@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Traefik takes minutes to build where nothing of it has been built before.
+// Traefik takes minutes to build if the build cache has none of its packages.
 func TestLongTraefik(t *testing.T) {
 	proxy{
 		name: "traefik", asker: "traefik+body", client: "X-Forwarded-For", start: traefik,
@@ -29,7 +29,7 @@ func TestLongSame(t *testing.T) {
 
 var buildTraefik = builds("traefik", "github.com/traefik/traefik/v3/cmd/traefik")
 
-// traefik runs the example.
+// traefik starts Traefik with the example of deploy/.
 func traefik(t *testing.T, limiter, backend string, replaced ...string) (url string) {
 	t.Helper()
 	program, err := buildTraefik()
@@ -41,7 +41,7 @@ func traefik(t *testing.T, limiter, backend string, replaced ...string) (url str
 	static := testkit.File(t, "traefik.yml", example(t, "traefik/traefik.yml", `":80"`, `"`+addr+`"`, "dynamic.yml", dynamic))
 	testkit.Launch(t, command(program, "--configfile="+static), addr)
 	url = "http://" + addr
-	// Of such a host no limiter counts anything.
-	testkit.Await(t, "the routes are there", func() bool { return ask(t, "GET", url+"/", "", "Host", "a..b").status != 404 })
+	// No limiter counts requests for such a host.
+	testkit.Await(t, "Traefik has loaded the routes", func() bool { return ask(t, "GET", url+"/", "", "Host", "a..b").status != 404 })
 	return url
 }

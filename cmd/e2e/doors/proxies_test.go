@@ -14,16 +14,16 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// proxy is one that asks, by its example in deploy/.
+// proxy is a proxy that queries the limiter, as in its example in deploy/.
 type proxy struct {
 	name, asker string
-	client      string // the field by which the backend is told of the client
+	client      string // the field in which the backend gets the client's address
 	start       func(t *testing.T, limiter, backend string, replaced ...string) (url string)
-	closed      []string // what to replace in the example so that nothing passes without the limiter
-	without     int      // the status of that
-	untold      bool     // the client is not told what is left
-	once        bool     // it asks once
-	hyphens     bool     // it drops fields by their exact names only: see its example
+	closed      []string // replacements in the example, so that nothing passes without the limiter
+	without     int      // the status when requests do not pass without the limiter
+	untold      bool     // the client does not get the remaining units
+	once        bool     // the proxy queries only one limiter
+	hyphens     bool     // the proxy drops fields by their exact names only: see its example
 }
 
 var proxies = []proxy{
@@ -41,7 +41,7 @@ var proxies = []proxy{
 	},
 }
 
-// nginxExample returns what runs an example for nginx.
+// nginxExample returns a function that starts nginx with an example.
 func nginxExample(name string) func(t *testing.T, limiter, backend string, replaced ...string) string {
 	return func(t *testing.T, limiter, backend string, replaced ...string) string {
 		addr := testkit.Addr(t)
@@ -50,7 +50,7 @@ func nginxExample(name string) func(t *testing.T, limiter, backend string, repla
 	}
 }
 
-// proxyTests hold for every proxy.
+// proxyTests run with every proxy.
 var proxyTests = map[string]func(*testing.T, proxy){
 	"requests": testRequests, "bodies": testBodies, "store unavailable": testStoreUnavailable, "asked twice": testAskedTwice, "same": testSame, "fields": testFields,
 	"limiter stopped": func(t *testing.T, p proxy) { p.testWithout(t, testkit.Addr(t)) },
@@ -65,7 +65,7 @@ func TestProxies(t *testing.T) {
 
 func (p proxy) test(t *testing.T) {
 	for name, test := range proxyTests {
-		// Without bodies the program refuses rules that read them; some proxies cannot be given a second limiter.
+		// Without bodies, the program rejects rules that read them. Some proxies cannot have a second limiter.
 		if name == "bodies" && !strings.Contains(p.asker, "+body") || name == "asked twice" && p.once {
 			continue
 		}
@@ -82,7 +82,7 @@ func (p proxy) running(t *testing.T, policy string, replaced ...string) (url str
 	return p.start(t, limit(t, policy, "--auth", p.asker).Check, backend(t), replaced...)
 }
 
-// status asks, and complains about another one.
+// status sends a request, and fails the test if the response has another status.
 func status(t *testing.T, want int, method, url, body string, header ...string) reply {
 	t.Helper()
 	got := ask(t, method, url, body, header...)
@@ -98,7 +98,7 @@ rules:
   - {name: address, key: [client_ip], limit: 3/day}
 `
 
-// testRequests sends requests by a script, and hostile ones.
+// testRequests sends the requests of a script, and hostile ones.
 func testRequests(t *testing.T, p proxy) {
 	c := testkit.Script(t, "testdata/requests.txt")[0]
 	url := p.running(t, "version: 1\n"+c.Setup)
@@ -122,7 +122,7 @@ func testRequests(t *testing.T, p proxy) {
 		}
 		return text + " " + got.body
 	})
-	// What clients say in the place of a proxy, of this kind or another, counts for nothing.
+	// Fields that only a proxy should send, of this kind or another, have no effect if a client sends them.
 	for _, field := range forged {
 		name, value, _ := strings.Cut(strings.ReplaceAll(field, "\r\n", ""), ": ")
 		if name == "Connection" {
@@ -131,15 +131,15 @@ func testRequests(t *testing.T, p proxy) {
 		status(t, http.StatusTooManyRequests, "POST", url+"/login", "", name, value)
 		status(t, http.StatusTooManyRequests, "POST", url+"/login?id=1", "", name, value, name, value)
 	}
-	// A head that is too large for the limiter is no failure of the limiter, which would let it pass.
+	// A head that is too large for the limiter is not a failure of the limiter, which would let the request pass.
 	for _, size := range []int{80_000, 200_000, 800_000} { // net/http takes up to 8 KiB more than --max-header
 		got := ask(t, "POST", url+"/free", "the body", "X-Large", strings.Repeat("a", size))
 		if got.status < 400 || got.seen.Method != "" {
 			t.Errorf("with %d bytes of a field: %+v", size, got)
 		}
 	}
-	// A head that the limiter's server does not read, and a proxy does, is a 400 and no failure: nothing
-	// passes for it where the example fails open, and nobody gets a 500.
+	// If the proxy accepts a head that the limiter's server rejects, the client gets 400, and never 500. If the proxy
+	// drops the field, it gets 200.
 	addr := strings.TrimPrefix(url, "http://")
 	for _, field := range []string{"X-A: \x01", "X-A: a\x7fb", "X-\x80: a", "X A: b"} {
 		got, _ := raw(t, addr, request("GET", "/free", "a", field+"\r\n"))
@@ -150,10 +150,10 @@ func testRequests(t *testing.T, p proxy) {
 	testPathFields(t, addr, p.hyphens)
 }
 
-// testFields: clients get the fields that the policy sends, and none without a value.
+// testFields checks that clients get the fields that the policy selects, each with a value.
 func testFields(t *testing.T, p proxy) {
 	if p.untold {
-		t.Skip("the client is not told what is left")
+		t.Skip("the client does not get the remaining units")
 	}
 	ietf, x := []string{"Ratelimit", "Ratelimit-Policy"}, []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
 	for fields, want := range map[string][]string{
@@ -186,7 +186,7 @@ func testFields(t *testing.T, p proxy) {
 	}
 }
 
-// requestOf reads a step of testdata/requests.txt, which explains it.
+// requestOf parses a step of testdata/requests.txt, which describes the format.
 func requestOf(step string) (method, target, body string, fields []string) {
 	head, rest, _ := strings.Cut(step, "\n")
 	method, target, _ = strings.Cut(head, " ")
@@ -202,7 +202,8 @@ func requestOf(step string) (method, target, body string, fields []string) {
 
 var remaining = regexp.MustCompile(`;r=(\d+)`)
 
-// left returns what is left, which all fields have to say alike. If the client is not told, the backend is.
+// left returns the remaining units, which must be the same in all fields. If the client does not get them, the backend
+// does.
 func (p proxy) left(got reply) string {
 	field := got.header.Get("RateLimit")
 	if p.untold && got.seen.Method != "" {
@@ -219,7 +220,7 @@ func (p proxy) left(got reply) string {
 	return left[1]
 }
 
-// Rules that read bodies apply where bodies come, and are refused where they do not.
+// Rules that read bodies apply to the bodies that the proxy sends.
 func testBodies(t *testing.T, p proxy) {
 	url := p.running(t, byName)
 	form := []string{"Content-Type", "application/x-www-form-urlencoded"}
@@ -229,7 +230,7 @@ func testBodies(t *testing.T, p proxy) {
 	status(t, http.StatusTooManyRequests, "POST", url+"/login", "username=Alice&password=b", form...)
 	status(t, http.StatusOK, "POST", url+"/login", "username=bob&password=b", form...)
 	status(t, http.StatusTooManyRequests, "POST", url+"/login", `{"username":"bob"}`, "Content-Type", "application/json")
-	// More than a rule reads is refused; elsewhere it passes as it is.
+	// A body that is larger than a rule reads is rejected. On other paths it passes unchanged.
 	large := strings.Repeat("a", 900_000)
 	status(t, http.StatusRequestEntityTooLarge, "POST", url+"/login", "username=carol&rest="+large, form...)
 	if got := status(t, http.StatusOK, "POST", url+"/other", large); got.seen.Body != large {
@@ -237,7 +238,7 @@ func testBodies(t *testing.T, p proxy) {
 	}
 }
 
-// A refusal for want of the store is no failure of the limiter, which would let it pass.
+// A denial because of an unavailable store is not a failure of the limiter, which would let the request pass.
 func testStoreUnavailable(t *testing.T, p proxy) {
 	l := limit(t, `
 version: 1
@@ -247,12 +248,12 @@ rules:
 `, "--auth", p.asker, "--store", "redis://"+testkit.Addr(t))
 	url := p.start(t, l.Check, backend(t))
 	if got := status(t, http.StatusServiceUnavailable, "POST", url+"/closed", "b"); got.header.Get("Retry-After") == "" {
-		t.Errorf("the client is told %v", got.header)
+		t.Errorf("the client gets %v", got.header)
 	}
 	status(t, http.StatusOK, "POST", url+"/open", "b")
 }
 
-// testWithout asks nobody: the example says whether requests pass then.
+// testWithout runs the proxy with an address at which no limiter answers. The example decides whether requests pass.
 func (p proxy) testWithout(t *testing.T, nobody string) {
 	if open := p.closed != nil; open {
 		url := p.start(t, nobody, backend(t))
@@ -265,7 +266,7 @@ func (p proxy) testWithout(t *testing.T, nobody string) {
 	status(t, p.without, "POST", url+"/a", "the body")
 }
 
-// mute returns an address that takes connections, and never says anything.
+// mute returns an address that accepts connections, and never sends anything.
 func mute(t *testing.T) (addr string) {
 	t.Helper()
 	return serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
@@ -294,7 +295,8 @@ func serve(t *testing.T, connection func(net.Conn)) (addr string) {
 	return l.Addr().String()
 }
 
-// The first limiter decides, and its answer is lost: the second is asked the same question.
+// The answer of the first limiter is lost, so the proxy repeats the query at the second one. The request is charged
+// once.
 func testAskedTwice(t *testing.T, p proxy) {
 	l := limit(t, threeADay, "--auth", p.asker)
 	lossy, lost := loses(t, l.Check)
@@ -306,7 +308,7 @@ func testAskedTwice(t *testing.T, p proxy) {
 	for _, left := range []string{"2", "1", "0"} {
 		got := status(t, http.StatusOK, "POST", url+"/a", "the body")
 		if p.left(got) != left || got.seen.Body != "the body" {
-			t.Errorf("%s should be left: %v, %+v", left, got.header, got.seen)
+			t.Errorf("want %s left: %v, %+v", left, got.header, got.seen)
 		}
 	}
 	status(t, http.StatusTooManyRequests, "POST", url+"/a", "the body")
@@ -315,7 +317,7 @@ func testAskedTwice(t *testing.T, p proxy) {
 	}
 }
 
-// loses passes connections on to an address, and loses every answer.
+// loses forwards connections to an address, and loses every answer. It counts the answers in lost.
 func loses(t *testing.T, to string) (addr string, lost *atomic.Int64) {
 	t.Helper()
 	lost = new(atomic.Int64)
@@ -332,13 +334,13 @@ func loses(t *testing.T, to string) (addr string, lost *atomic.Int64) {
 	}), lost
 }
 
-// What the policy decides about is what the backend gets.
+// The policy decides about the same request that the backend gets.
 func testSame(t *testing.T, p proxy) {
 	r := read(t, p.asker, p.client)
 	r.same(t, strings.TrimPrefix(p.start(t, r.limiter, r.backend), "http://"), random)
 }
 
-// random is how many requests are drawn.
+// random is the number of random requests.
 const random = 40
 
 const byName = `

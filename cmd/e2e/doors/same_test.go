@@ -21,13 +21,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// reading is what rules go by, of a request as a policy or the backend gets it.
+// reading is the part of a request that rules can read, as the policy or the backend gets it.
 type reading struct {
 	Method, Target, Host, Client string
 	Header                       map[string][]string
 }
 
-// compared are the fields by which rules tell requests apart.
+// compared are the header fields that rules can read.
 var compared = []string{"Authorization", "Cookie", "X-Api-Key", "Content-Type", "Origin", "User-Agent", "Accept"}
 
 func headersOf(h http.Header) map[string][]string {
@@ -40,7 +40,7 @@ func headersOf(h http.Header) map[string][]string {
 	return all
 }
 
-// readers are a limiter and a backend that write down what they read. There is one request at a time.
+// readers are a limiter and a backend that record the requests that they read. There is only one request at a time.
 type readers struct {
 	limiter, backend string
 
@@ -49,7 +49,7 @@ type readers struct {
 	behind []reading
 }
 
-// read starts the two, with one asker. The proxy tells the backend of the client in a field of that name.
+// read starts the limiter and the backend. The proxy sends the client's address to the backend in the field client.
 func read(t *testing.T, asker, client string) *readers {
 	t.Helper()
 	a, err := authrequest.ParseAsker(asker)
@@ -86,7 +86,7 @@ func read(t *testing.T, asker, client string) *readers {
 	return r
 }
 
-// taken returns what was read since it was last called.
+// taken returns the requests that were read since the last call.
 func (r *readers) taken() (byPolicy, behind []reading) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +95,8 @@ func (r *readers) taken() (byPolicy, behind []reading) {
 	return byPolicy, behind
 }
 
-// same sends requests through a proxy, by hand and at random, and compares what the policy has
-// decided about with what the backend has got. The proxy may refuse a request by itself.
+// same sends prepared and random requests through a proxy, and compares the requests that the policy has decided about
+// with those that the backend has got. The proxy may reject a request by itself.
 func (r *readers) same(t *testing.T, addr string, n int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed.Of(t), 0))
@@ -109,7 +109,7 @@ func (r *readers) same(t *testing.T, addr string, n int) {
 		status, _ := raw(t, addr, text)
 		byPolicy, behind := r.taken()
 		switch {
-		case len(behind) == 0: // refused, by one of the two
+		case len(behind) == 0: // rejected, by the proxy or the limiter
 		case len(byPolicy) != 1 || len(behind) != 1:
 			t.Errorf("%q: %s: the policy has decided %d times, and %d got through", text, status, len(byPolicy), len(behind))
 		case plain(behind[0].Target) != byPolicy[0].Target:
@@ -122,14 +122,14 @@ func (r *readers) same(t *testing.T, addr string, n int) {
 			}
 		}
 	}
-	t.Logf("%d of %d came to the backend", passed, len(requests))
+	t.Logf("%d of %d reached the backend", passed, len(requests))
 	if passed < len(requests)/2 {
-		t.Errorf("of %d requests only %d came to the backend: there was not much to compare", len(requests), passed)
+		t.Errorf("of %d requests, only %d reached the backend: too few to compare", len(requests), passed)
 	}
 }
 
-// plain returns a target as a policy is told of it: an empty query tells nothing, and what a path
-// should have escaped is the same as if it had.
+// plain returns a target as a policy gets it: without an empty query, and with all characters of the path escaped that
+// should have been.
 func plain(target string) string {
 	path, query, _ := strings.Cut(target, "?")
 	var b strings.Builder
@@ -170,7 +170,7 @@ func byHand() (all []string) {
 	return all
 }
 
-// forged are fields by which clients may try to tell something else than what is so.
+// forged are fields with which clients may try to forge properties of their requests.
 var forged = []string{
 	"X-Original-URI: /free", "X-Original-Uri: /free", "X_Original_URI: /free", "X-Original-Method: OPTIONS", "X-Original-Host: other.test",
 	"X-Forwarded-Uri: /free", "X-Forwarded-Method: OPTIONS", "X-Forwarded-Host: other.test", "X-Forwarded-For: 192.0.2.9", "X-Real-IP: 192.0.2.9",

@@ -16,8 +16,8 @@ import (
 
 const question = `{"rule": "held", "key": {"client_ip": "192.0.2.1"}}`
 
-// A client of HTTP/2 that takes what comes on its connection, and nothing of a stream, is not
-// waited for longer than --stall-timeout: each such stream keeps an answer in memory.
+// A client of HTTP/2 that reads its connection, but gives its streams no window, does not hold them for longer than
+// --stall-timeout: each such stream keeps an answer in memory.
 func TestUnreadStreamsEnd(t *testing.T) {
 	t.Parallel()
 	l := limit(t, "version: 1\nrules: [{name: held, key: [client_ip], limit: 5/hour}]\n", "--stall-timeout", "1s", "--auth", "envoy")
@@ -49,12 +49,12 @@ func TestUnreadStreamsEnd(t *testing.T) {
 	}
 	ask(1, "/v1/peek", question)
 	ask(3, "/v1/peek", `{"checks": [`+strings.Repeat(question+",", 63)+question+`]}`)
-	ask(5, "/auth/envoy/", "") // which does not say who the client is
+	ask(5, "/auth/envoy/", "") // lacks the client's address
 	open := map[uint32]bool{1: true, 3: true, 5: true}
 	for len(open) > 0 {
 		frame, err := f.ReadFrame()
 		if err != nil {
-			t.Fatalf("%v, and of streams 1, 3 and 5 these still wait to be read: %v", err, open)
+			t.Fatalf("%v, and of streams 1, 3 and 5 these are still open: %v", err, open)
 		}
 		if frame.Header().Type == http2.FrameRSTStream {
 			delete(open, frame.Header().StreamID)

@@ -21,7 +21,7 @@ import (
 
 const formType, jsonType = "application/x-www-form-urlencoded", "application/json"
 
-// oddBody gives the name in a body, or where some look instead of it.
+// oddBody puts the name into a body, or into a query that some servers read instead.
 func (r *draft) oddBody() {
 	g := r.grammar
 	boundary := g.usually("b", "--b", "b b", "b\"", "")
@@ -53,7 +53,7 @@ func (r *draft) oddBody() {
 	}
 }
 
-// padded makes a body longer than some readers read.
+// padded makes the body longer than some servers read.
 func (r *draft) padded() {
 	if !r.one(6) || strings.HasPrefix(r.body, "{") {
 		return
@@ -66,7 +66,7 @@ func (r *draft) padded() {
 	}
 }
 
-// typed says of what type the body is, mostly rightly.
+// typed adds a Content-Type, which is usually right.
 func (r *draft) typed(kind string) {
 	g := r.grammar
 	if g.one(2) || !g.one(g.calm) {
@@ -97,7 +97,7 @@ func (r *draft) typed(kind string) {
 	}
 }
 
-// encodings are those that some framework decodes a body by.
+// encodings are the encodings in which some framework decodes a body.
 var encodings = map[string]encoding.Encoding{
 	"utf-16": unicode.UTF16(unicode.BigEndian, unicode.UseBOM), "utf-16le": unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM), "utf-16be": unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM),
 	"utf-32": utf32.UTF32(utf32.LittleEndian, utf32.UseBOM), "utf-32le": utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM), "utf-32be": utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM),
@@ -105,7 +105,7 @@ var encodings = map[string]encoding.Encoding{
 	"shift_jis": japanese.ShiftJIS, "iso-2022-jp": japanese.ISO2022JP,
 }
 
-// charset writes the body in an encoding, and mostly says so.
+// charset encodes the body, and usually adds the name of the encoding.
 func (r *draft) charset(kind string) {
 	g := r.grammar
 	names := []string{"utf-16", "utf-16le", "utf-16be", "utf-32", "utf-32le", "utf-32be", "ibm037", "cp037", "cp500", "iso-8859-1", "windows-1252", "koi8-r", "shift_jis", "iso-2022-jp"}
@@ -143,7 +143,7 @@ func rot13(c rune) rune {
 	return c
 }
 
-// packed compresses the body, and mostly says so.
+// packed compresses the body, and usually adds the name of the compression.
 func (r *draft) packed() {
 	g := r.grammar
 	var b bytes.Buffer
@@ -166,7 +166,7 @@ func (r *draft) packed() {
 	}
 }
 
-// multipart returns a form in parts.
+// multipart returns a multipart form.
 func (g grammar) multipart(boundary, name string) string {
 	parts := []string{g.part(g.fieldName(), g.effective(name))}
 	if g.one(3) {
@@ -193,7 +193,7 @@ func (g grammar) part(field, value string) string {
 	return fmt.Sprintf(disposition, field) + g.usually("", "\r\nContent-Type: text/plain; charset=utf-16", "\r\nContent-Transfer-Encoding: base64", "\r\nContent-Type: application/json", "\r\nContent-Length: 1") + "\r\n\r\n" + value
 }
 
-// http2Request returns the beginning of a connection of HTTP/2 with a login in it.
+// http2Request returns the start of an HTTP/2 connection, with a login.
 func http2Request(kind string) string {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)

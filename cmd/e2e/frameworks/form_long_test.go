@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// pairs returns a query or a form with the name and others, under odd names of the field.
+// pairs returns a query or a form that contains the name and other names, under odd names of the field.
 func (g grammar) pairs(name string) string {
 	n := 1 + g.IntN(3)
 	list := []string{g.pair(g.fieldName(), g.spelled(name))}
@@ -37,7 +37,7 @@ func (g grammar) pair(name, value string) string {
 	return name + g.usually("=", "%3d", "==", " = ", "=\t", "\x00=", "%3D=", ":") + value
 }
 
-// fieldName returns a name that somebody takes for user_name, mostly the name itself.
+// fieldName returns a name that some server takes for user_name, usually user_name itself.
 func (g grammar) fieldName() string {
 	if !g.one(g.calm) && g.one(2) {
 		return "user_name"
@@ -49,7 +49,7 @@ func (g grammar) fieldName() string {
 	return pick(g, words["names that some reader takes for user_name"]...)
 }
 
-// spelled writes a name as a value: as it is, or so that some readers take it for the name.
+// spelled writes a name as a value: unchanged, or in a way that some servers read as the name.
 func (g grammar) spelled(name string) string {
 	if !g.one(g.calm) {
 		return pick(g, url.QueryEscape(name), url.QueryEscape(name), url.PathEscape(name), name)
@@ -64,7 +64,7 @@ func (g grammar) spelled(name string) string {
 		return g.escapeAll(name)
 	case 3:
 		return g.escapeSome(name, pick(g, "%%%02x", "%%%02X", "%%25%02x", "%%u%04x", "&#%d;", "\\u%04x", "\\x%02x"))
-	case 4: // a byte that is dropped, or replaced
+	case 4: // with a byte that some servers drop or replace
 		i := g.IntN(len(name) + 1)
 		return url.QueryEscape(name[:i]) + pick(g, words["within a value"]...) + url.QueryEscape(name[i:])
 	}
@@ -108,7 +108,7 @@ func (g grammar) alike(name string) string {
 	return name
 }
 
-// cookies returns Cookie fields.
+// cookies returns Cookie fields that contain the name.
 func (g grammar) cookies(name string) []string {
 	field := g.usually("user_name", "User_Name", " user_name", "user_name ", "\"user_name\"", "user%5fname", "$user_name", "user_name\t", "user.name", "user name", "user[name", "user_name[]", "[user_name]", "user_name[0]", "\x00user_name", ",user_name", "user_name\x00", "=user_name")
 	value := pick(g, name, name, `"`+name+`"`, url.QueryEscape(name), g.escapeAll(name), "j:"+fmt.Sprintf("%q", name), " "+name, name+" ", `"`+name, `"\141`+name[1:]+`"`, `"`+strings.ReplaceAll(name, "", "\\")+`"`, name+",x", name+"\x00", "s:"+name+".x", name+"%00", "\t"+name, "="+name)
@@ -121,7 +121,7 @@ func (g grammar) cookies(name string) []string {
 	return []string{"Cookie: " + strings.Join(list, pick(g, "; ", ";", ";;", ", ", ",", " ", " ;", ";\t", "&", "\t"))}
 }
 
-// names returns fields with the name of the header's login.
+// names returns header fields with the name, for the login that reads a header field.
 func (g grammar) names(name string) []string {
 	odd := pick(g, "X-User-Name: ", "X-User-Name:", "x-user-name: ", "X_User_Name: ", "X-User_Name: ", "X-User-Name:\t", "X-User-Name : ", "X.User.Name: ", "X-User-Name\t: ", "\u212a-User-Name: ", "HTTP-X-User-Name: ", "X!User!Name: ", "X~User~Name: ", "X User Name: ", "X-Uſer-Name: ") +
 		pick(g, name, name, " "+name+" ", "\""+name+"\"", name+", "+decoyA, decoyA+", "+name, name+"\x00", name+"\r\n ", "\r\n "+name, name+"\x0b", "\x0b"+name, name+"\x0c", "\u00a0"+name, name+"\xa0", url.QueryEscape(name), "=?utf-8?q?"+name+"?=", "utf-8''"+name)

@@ -18,14 +18,14 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Corpus has requests that have been a way past a limit, quoted as in Go, one a line.
+// corpus contains requests that once evaded a limit, quoted as in Go, one on each line.
 //
 //go:embed testdata/corpus.txt
 var corpus string
 
-// The short form sends as many odd requests to each upstream, which are always the same.
-// SLUICE_DIFFERENTIAL, a duration, is the long form, whose seed nobody knows before: whatever
-// that finds is printed, and is to be kept in the corpus. SLUICE_SEED is a seed to be had again.
+// short is the number of odd requests to each upstream in the short form, which always sends the same requests.
+// SLUICE_DIFFERENTIAL, a duration, selects the long form, which has a random seed: it prints the requests that evade a
+// limit, and these belong in the corpus. SLUICE_SEED repeats a seed.
 const short = 100
 
 func TestLongFrameworks(t *testing.T) {
@@ -56,7 +56,7 @@ func TestLongFrameworks(t *testing.T) {
 	}
 }
 
-// planned returns what the environment asks for.
+// planned returns the plan that the environment selects.
 func planned(t *testing.T) plan {
 	p := plan{seed: seed.Of(t), each: short}
 	if s := os.Getenv("SLUICE_DIFFERENTIAL"); s != "" {
@@ -71,14 +71,14 @@ func planned(t *testing.T) plan {
 	return p
 }
 
-// A plan says how many odd requests an upstream gets.
+// A plan is the number of odd requests to an upstream, or the time for them.
 type plan struct {
 	seed  uint64
 	each  int
-	until time.Time // instead of each
+	until time.Time // if set, used instead of each
 }
 
-// more reports whether more requests are to be sent than n.
+// more reports whether to send another request after n.
 func (p plan) more(n int) bool {
 	if p.until.IsZero() {
 		return n < p.each
@@ -86,13 +86,13 @@ func (p plan) more(n int) bool {
 	return time.Now().Before(p.until)
 }
 
-// A hunt looks for ways past the limits before one upstream.
+// A hunt looks for ways past the limits in front of one upstream.
 type hunt struct {
 	*testing.T
 	upstream *upstream
 	gateways []string // one for each of modes
 	sent     int
-	found    map[string]int // how often, by the idioms
+	found    map[string]int // number of reports, by the idioms of the bypass
 	statuses map[int]int
 }
 
@@ -112,7 +112,7 @@ func run(t *testing.T, u *upstream, p plan) {
 	t.Logf("%d requests, by status %v", h.sent, h.statuses)
 }
 
-// turns bounds how many upstreams are started or asked at once.
+// turns bounds how many upstreams are started or queried at once.
 var turns = make(chan struct{}, 4)
 
 func turn(f func()) {
@@ -136,7 +136,7 @@ func known(t *testing.T) (all []string) {
 	return all
 }
 
-// random sends odd requests, some in each turn.
+// random sends odd requests, a batch in each turn.
 func (h *hunt) random(g grammar, p plan) {
 	for n := 0; p.more(n); n += batch {
 		turn(func() {
@@ -149,7 +149,7 @@ func (h *hunt) random(g grammar, p plan) {
 
 const batch = 50
 
-// try sends a request, and reports it if it is a way past a limit.
+// try sends a request through the gateway of each mode, and reports it if it is a way past a limit.
 func (h *hunt) try(raw string) {
 	for i, mode := range modes {
 		h.tryAt(i, mode, raw)
@@ -163,7 +163,7 @@ func (h *hunt) tryAt(i int, mode, raw string) {
 			continue
 		}
 		small := shrink(raw, func(raw string) bool { return slices.Contains(h.send(i, raw), b) })
-		h.Errorf("%s (ambiguous: %s): nothing is left, and it is reached: %s\n%s", h.upstream.name, mode, b, strconv.Quote(small))
+		h.Errorf("%s (ambiguous: %s): a login is reached of which nothing is left: %s\n%s", h.upstream.name, mode, b, strconv.Quote(small))
 		for _, b := range ways {
 			h.found[b.idioms()]++
 		}
@@ -171,7 +171,7 @@ func (h *hunt) tryAt(i int, mode, raw string) {
 	}
 }
 
-// enough is how often the same idioms are reported.
+// enough is the number of reports of the same idioms.
 const enough = 3
 
 // send sends a request and returns the ways past a limit that the upstream shows.
@@ -195,8 +195,7 @@ func (h *hunt) lines() []line {
 	return lines
 }
 
-// premise checks that each idiom reads what well-formed requests say, and that the limits
-// hold for those.
+// premise checks that each idiom reads well-formed requests, and that the limits hold for them.
 func (h *hunt) premise() {
 	h.Helper()
 	for idiom, works := range h.idioms() {
@@ -216,7 +215,7 @@ func (h *hunt) premise() {
 	h.lines()
 }
 
-// twice checks that the first of two plain logins passes, and the second is refused.
+// twice checks that the first of two plain logins passes, and that the second is denied.
 func (h *hunt) twice(i int, kind, part, form string) {
 	h.Helper()
 	raw := fresh(plain(kind, part, form, decoyA), 0)
@@ -245,7 +244,7 @@ func (h *hunt) spend() {
 	h.lines()
 }
 
-// idioms asks the upstream itself, and returns which idioms read what a plain login says.
+// idioms sends plain logins directly to the upstream, and returns which idioms read them.
 func (h *hunt) idioms() map[string]bool {
 	works := map[string]bool{}
 	for kind, part := range reads {

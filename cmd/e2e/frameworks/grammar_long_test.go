@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The lists of testdata/words.txt by their headings, each word quoted as in Go.
+// wordsText has lists of words under headings. Each word is quoted as in Go.
 //
 //go:embed testdata/words.txt
 var wordsText string
@@ -37,17 +37,17 @@ func readWords(text string) map[string][]string {
 	return all
 }
 
-// A grammar makes odd requests. What it makes depends on nothing but its seed.
+// A grammar makes odd requests, which depend only on its seed.
 type grammar struct {
 	*rand.Rand
-	// calm is how many of the usual things there are for one odd: what is odd in one place
-	// only is less likely to be refused for another.
+	// calm is the number of usual parts for each odd one: a request with only one odd part is less likely to be
+	// rejected because of another part.
 	calm int
 }
 
 func newGrammar(seed uint64) grammar { return grammar{rand.New(rand.NewPCG(seed, 8)), 1} }
 
-// usually returns something odd instead of what is usual, now and then.
+// usually returns usual, and now and then one of odd.
 func (g grammar) usually(usual string, odd ...string) string {
 	if g.one(g.calm) {
 		return pick(g, odd...)
@@ -57,10 +57,10 @@ func (g grammar) usually(usual string, odd ...string) string {
 
 func pick[T any](g grammar, of ...T) T { return of[g.IntN(len(of))] }
 
-// one reports true once in n times.
+// one returns true once in n times.
 func (g grammar) one(n int) bool { return g.IntN(n) == 0 }
 
-// shuffled returns the items in another order.
+// shuffled shuffles items, and returns them.
 func shuffled[T any](g grammar, items []T) []T {
 	g.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
 	return items
@@ -109,7 +109,7 @@ type draft struct {
 	method, target, path, query, version string
 	fields                               []string
 	body                                 string
-	framed                               bool // its fields say how long the body is
+	framed                               bool // the fields already contain the length of the body
 	after                                string
 }
 
@@ -131,7 +131,7 @@ func (r *draft) text() string {
 	return r.method + " " + r.target + " " + r.version + "\r\n" + strings.Join(append(r.fields, "", ""), "\r\n") + r.body + r.after
 }
 
-// frame says how long the body is, mostly as usual.
+// frame adds fields for the length of the body, which are odd now and then.
 func (r *draft) frame() {
 	length := fmt.Sprintf("Content-Length: %d", len(r.body))
 	if !r.one(10) {
@@ -159,7 +159,7 @@ func (r *draft) frame() {
 		}
 	case 5:
 		r.add(fmt.Sprintf("Content-Length: %s%d", pick(r.grammar, "+", "0", " ", "0x"), len(r.body)))
-	case 6: // two requests where one is said
+	case 6: // two requests that look like one
 		r.add("Content-Length: 0")
 		r.after = r.second()
 	case 7:
@@ -185,10 +185,10 @@ func (r *draft) chunked() string {
 	return b.String() + "0\r\n" + trailer + "\r\n"
 }
 
-// second returns a request that follows in the same connection.
+// second returns a request that follows on the same connection.
 func (r *draft) second() string { return plain(r.kind, reads[r.kind], "form", r.name) }
 
-// oddHead changes what surrounds a request.
+// oddHead changes the head of the request.
 func (r *draft) oddHead() {
 	g := r.grammar
 	switch g.IntN(12) {
@@ -224,7 +224,7 @@ func (r *draft) oddHead() {
 	}
 }
 
-// upgrade asks for another protocol, in which more requests follow.
+// upgrade requests another protocol, in which more requests follow.
 func (r *draft) upgrade() {
 	g := r.grammar
 	r.add("Connection: "+pick(g, "Upgrade, HTTP2-Settings", "upgrade, http2-settings", "Upgrade"),
@@ -243,7 +243,7 @@ func (r *draft) upgrade() {
 	}
 }
 
-// oddHost asks the host's login of another Host that an upstream may take for it.
+// oddHost replaces the Host of the login by host with another one that some servers take for it.
 func (r *draft) oddHost() {
 	g := r.grammar
 	if g.one(4) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// json returns a text that some readers take for an object with the name.
+// json returns a text that some servers read as an object with the name.
 func (g grammar) json(name string) string {
 	members := []string{g.member(g.jsonName(), g.jsonValue(name))}
 	for range g.IntN(3) {
@@ -32,7 +32,7 @@ func (g grammar) member(name, value string) string {
 	return name + g.usually(":", " : ", ":\n", "=", "=>", ":/**/", ":\x0b") + value
 }
 
-// jsonName returns a quoted name that some take for user_name.
+// jsonName returns a quoted name that some servers take for user_name.
 func (g grammar) jsonName() string {
 	if g.one(2) {
 		return `"user_name"`
@@ -73,7 +73,7 @@ func escapeUTF16(s string) string {
 	return b.String()
 }
 
-// polyglot returns a body that is one thing as JSON and another as a form.
+// polyglot returns a body that can be read both as JSON and as a form, with different names.
 func (g grammar) polyglot(name string) string {
 	v := url.QueryEscape(name)
 	inJSON := pick(g, "&user_name="+v+"&", "&user_name="+v+"&b=", "&user_name="+v, "&user_name="+v+";", "=&user_name="+v+"&", "%26user_name="+v+"&", ";user_name="+v+";b=", "&user_name[]="+v+"&b=", "\\n&user_name="+v+"&", "&[user_name]="+v+"&", "\r\n--b\r\nContent-Disposition: form-data; name=\\\"user_name\\\"\r\n\r\n"+name+"\r\n--b--\r\n")

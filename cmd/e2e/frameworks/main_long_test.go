@@ -1,11 +1,11 @@
 //go:build long
 
-// Package frameworks holds the gateway against what it protects: login servers in real
-// frameworks say which handler a request has reached, and which name they took from it.
-// Whatever a limit is keyed by has to be what they read.
+// Package frameworks compares the gateway with the servers that it protects: login servers in real frameworks report
+// which handler a request has reached, and which name they have read from it. The keys of the limits must be what the
+// servers read.
 //
-// Every account and address of a policy of one login a day is used up before, so that
-// nothing that a client can send may reach a login handler with it again.
+// The policy allows one login a day for each account and address. The tests first use up all of them. After that, no
+// request may reach a login handler with one of these accounts or addresses.
 package frameworks
 
 import (
@@ -21,13 +21,13 @@ const patience = testkit.Patience
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "100"); err != nil { // turns bounds what is done at once
+	if err := flag.Set("test.parallel", "100"); err != nil { // turns bounds the concurrency
 		log.Fatal(err)
 	}
 	os.Exit(m.Run())
 }
 
-// gateway starts the gateway before an upstream, and returns its address.
+// gateway starts a gateway in front of an upstream, and returns its address.
 func gateway(t *testing.T, upstream, policy string) string {
 	t.Helper()
 	return testkit.Start(t, "--upstream", "http://"+upstream, "--policy", testkit.File(t, "policy.yaml", policy), "--drain-timeout", "1s").Addr

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// oddPath writes a path so that some servers still take it for what it was.
+// oddPath rewrites a path so that some servers still read it as the same path.
 func (g grammar) oddPath(path string) string {
 	for range 1 + g.IntN(3) {
 		path = g.oddity(path)
@@ -38,7 +38,7 @@ func (g grammar) oddity(path string) string {
 	return path
 }
 
-// escapeSome writes some characters of a path as escapes.
+// escapeSome escapes some characters of a text.
 func (g grammar) escapeSome(s, format string) string {
 	var b strings.Builder
 	often := 1 + g.IntN(8)
@@ -52,7 +52,7 @@ func (g grammar) escapeSome(s, format string) string {
 	return b.String()
 }
 
-// oddTarget writes a path as one of the forms of a request target.
+// oddTarget returns a request target with the path, in one of many forms.
 func (g grammar) oddTarget(path string) string {
 	if !g.one(3) {
 		return path

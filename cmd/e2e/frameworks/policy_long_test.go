@@ -11,8 +11,7 @@ import (
 	"golang.org/x/text/language"
 )
 
-// The policy has a login for each kind of key, at "/KIND/login". Each lets one request pass
-// a day, for everything that it is keyed by.
+// policyText has a login for each kind of key, at "/KIND/login". It allows one login a day for each value of the key.
 const policyText = `version: 1
 ignore_case: %t
 ambiguous: %s
@@ -27,28 +26,28 @@ rules:
   - {name: host, match: /host/login, hosts: [login.test], key: [client_ip], limit: 1/day}
 `
 
-// modes are what a policy may do about requests that can be read in several ways.
+// modes are the values of "ambiguous", the setting for requests that can be read in several ways.
 var modes = []string{"refuse", "charge"}
 
-// reads says of each kind of login which parts of a request are its key.
+// reads maps each kind of login to the part of a request that is its key.
 var reads = map[string]string{
 	"ip": "", "body": "body", "skip": "body", "query": "query", "cookie": "cookie", "header": "header", "host": "host",
 }
 
-// accounts are the names that are used up.
+// accounts are the names whose logins are used up.
 var accounts = []string{"alice", "4711", "jürgen", "straße", "σωκράτης", "o'neill@example.org"}
 
-// unclear returns a request whose key, wherever it is, cannot be told. What is shared by all
-// such requests is used up by it.
+// unclear returns a request with an ambiguous key, in each part that a key can come from. It uses up the limit that all
+// ambiguous requests share.
 func unclear(kind string) string {
 	return sized(compose("POST /"+kind+"/login?user_name=1&user_name=2", "Cookie: user_name=1; user_name=2", "X-User-Name: 1", "X-User-Name: 2",
 		"Content-Type: "+formType) + "user_name=1&user_name=2")
 }
 
-// The idiom that has taken a used up name in a login handler: a way past the limit.
+// A bypass is a way past a limit: the idioms by which a login handler was reached and has read a used up name.
 type bypass struct{ kind, path, value, name string }
 
-// idioms tells ways apart that need different mends.
+// idioms returns a text that is equal for ways that need the same fix.
 func (b bypass) idioms() string { return b.kind + b.path + b.value }
 
 func (b bypass) String() string {
@@ -79,7 +78,7 @@ func bypasses(l line, ignoreCase bool) (all []bypass) {
 	return all
 }
 
-// loginKind returns of which login a path is.
+// loginKind returns the kind of login that a path belongs to.
 func loginKind(idiom, path string, ignoreCase bool) (string, bool) {
 	if ignoreCase {
 		path = strings.ToLower(path)
@@ -89,7 +88,7 @@ func loginKind(idiom, path string, ignoreCase bool) (string, bool) {
 	return kind, login && known && strings.HasPrefix(idiom, "path ") && strings.HasPrefix(path, "/")
 }
 
-// usedUp reports whether a value is one of which nothing is left.
+// usedUp reports whether a limit of one login for a value is used up.
 func usedUp(kind, value string) bool {
 	switch kind {
 	case "cookie", "header":
@@ -101,8 +100,7 @@ func usedUp(kind, value string) bool {
 	return slices.ContainsFunc(accounts, func(name string) bool { return sameAccount(name, value) })
 }
 
-// sameAccount compares as databases do that know neither case nor accents: by Unicode's
-// collation at its first level.
+// sameAccount compares as databases do that ignore case and accents: by the first level of Unicode's collation.
 func sameAccount(a, b string) bool {
 	b = strings.TrimSpace(b)
 	if a == b {

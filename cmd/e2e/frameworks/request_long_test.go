@@ -15,28 +15,26 @@ import (
 	"time"
 )
 
-// Requests are raw text. These stand for names that nobody has had before; fresh puts in
-// others of the same length.
+// Requests are raw text. These names stand for new names of the same length, which fresh inserts.
 const (
 	decoyA = "decoy000000a"
 	decoyB = "decoy000000b"
 	trial  = "trial0000000"
 )
 
-// fresh returns the request with new decoys, under a number of its own.
+// fresh returns the request with new decoys and with the number n.
 func fresh(raw string, n int) string {
 	a, b := fmt.Sprintf("a%011x", rand.Uint64()>>20), fmt.Sprintf("b%011x", rand.Uint64()>>20)
 	return strings.NewReplacer(decoyA, a, decoyB, b, trial, fmt.Sprintf("trial%07d", n)).Replace(raw)
 }
 
-// compose returns the head of a request, up to and with the empty line. The length of the
-// body is to be put in by sized.
+// compose returns the head of a request, including the empty line. sized inserts the length of the body.
 func compose(line string, fields ...string) string {
 	return line + " HTTP/1.1\r\nHost: login.test\r\nContent-Length: \r\nX-Trial: " + trial + "\r\n" +
 		strings.Join(append(fields, "", ""), "\r\n")
 }
 
-// sized returns the request with the length of its body, where there is none.
+// sized inserts the length of the body into a request, unless it already has a length.
 func sized(raw string) string {
 	head, body, _ := strings.Cut(raw, "\r\n\r\n")
 	return strings.Replace(head+"\r\n", "Content-Length: \r\n", "Content-Length: "+strconv.Itoa(len(body))+"\r\n", 1) + "\r\n" + body
@@ -66,8 +64,8 @@ func plain(kind, part, form, name string) string {
 	return sized(compose(target, "Content-Type: application/x-www-form-urlencoded") + pair)
 }
 
-// send sends a request as it is, and returns the status of the answer, or 0 where there is
-// none in time. What follows in the connection is read for as long as there is something.
+// send sends a request unchanged, and returns the status of the response, or 0 if none arrives in time. It also reads
+// all later responses on the connection.
 func send(addr, raw string, wait time.Duration) int {
 	c, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
@@ -103,8 +101,8 @@ func send(addr, raw string, wait time.Duration) int {
 	}
 }
 
-// hurry is how long the answer to an odd request is waited for. Some have none.
+// hurry is how long to wait for the response to an odd request. Some requests get no response.
 const hurry = 400 * time.Millisecond
 
-// tunnel stands between a request that upgrades its connection and what is sent after that.
+// tunnel separates a request that upgrades its connection from the text to send after the upgrade.
 const tunnel = "\x00upgraded\x00"

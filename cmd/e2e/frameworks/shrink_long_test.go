@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// shrink drops what a request does not need for what it does: fields, and pieces of the
-// target and of the body.
+// shrink removes the parts that a request does not need for its effect: fields, and pieces of the target and the body.
 func shrink(raw string, does func(string) bool) string {
 	tries := 300
 	better := func(raw string) bool {
@@ -37,7 +36,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// withoutFields drops lines of the head.
+// withoutFields removes lines of the head.
 func withoutFields(raw string, does func(string) bool) string {
 	head, body, _ := strings.Cut(raw, "\r\n\r\n")
 	lines := strings.Split(head, "\r\n")
@@ -50,7 +49,7 @@ func withoutFields(raw string, does func(string) bool) string {
 	return strings.Join(lines, "\r\n") + "\r\n\r\n" + body
 }
 
-// withoutPieces drops pieces of a text, large ones first.
+// withoutPieces removes pieces of a text, large ones first.
 func withoutPieces(s string, does func(string) bool) string {
 	for size := (len(s) + 1) / 2; size > 0; size /= 2 {
 		for i := 0; i+size <= len(s); {

@@ -21,17 +21,16 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// An upstream is a login server in a framework. For each request it writes to its log what
-// it took, before it answers.
+// An upstream is a login server in a framework. It logs what it has read from each request, before it answers.
 type upstream struct {
 	name, addr string
-	ignoreCase bool // it takes /LOGIN for /login
+	ignoreCase bool // /LOGIN is the same path as /login
 	log        *os.File
-	rest       []byte // of the log: a line that is not whole
+	rest       []byte // an incomplete line at the end of the log
 }
 
-// A line is what an upstream says about a request. Keys of Took are the part that it read,
-// and the idiom that read it: "body $_POST". An idiom that has read nothing has nil.
+// A line is the report of an upstream about a request. A key of Took is the part that was read and the idiom that has
+// read it: "body $_POST". An idiom that has read nothing has nil.
 type line struct {
 	Upstream, Trial string
 	Took            map[string]*string
@@ -40,14 +39,14 @@ type line struct {
 // A program runs one or more upstreams.
 type program struct {
 	dir      string   // below testdata/upstreams
-	needs    string   // a program or a file, without which it is left out
-	command  []string // with PORT for the port
+	needs    string   // a program or a file; if it is missing, the upstreams are skipped
+	command  []string // PORT stands for the port
 	names    []string
-	loose    bool // it takes /LOGIN for /login
-	together bool // all in one process, which gets names and ports as UPSTREAMS
+	loose    bool // /LOGIN is the same path as /login
+	together bool // one process runs all of them, and gets names and ports as UPSTREAMS
 }
 
-// Debian's Python, which has Debian's packages, and where those are.
+// Debian's Python, which finds Debian's packages, and the directories of the packages.
 const (
 	python   = "/usr/bin/python3"
 	gems     = "/usr/share/rubygems-integration/all/specifications/"
@@ -86,7 +85,7 @@ var programs = []program{
 	},
 }
 
-// there reports whether what a program needs is installed.
+// there reports whether the requirements of a program are installed.
 func (p *program) there() bool {
 	if strings.Contains(p.needs, "/") {
 		found, err := filepath.Glob(p.needs)
@@ -96,8 +95,8 @@ func (p *program) there() bool {
 	return err == nil
 }
 
-// start starts the program, and returns its upstreams when all of them answer. A port that
-// somebody else has taken meanwhile is another try.
+// start starts the program, and returns its upstreams when all of them answer. It tries again if another process has
+// taken a port.
 func (p *program) start(t *testing.T) (all []*upstream) {
 	t.Helper()
 	var err error
@@ -131,7 +130,7 @@ func (p *program) try(t *testing.T) (all []*upstream, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- c.Wait() }()
 	t.Cleanup(func() {
-		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // and all that it has started
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // and all processes that it has started
 		<-ended
 	})
 	for _, u := range all {
@@ -182,7 +181,7 @@ func (u *upstream) ready(ended <-chan error) error {
 	return errors.New(u.name + " does not answer")
 }
 
-// lines returns what the upstream has said since the last call.
+// lines returns the lines that the upstream has logged since the last call.
 func (u *upstream) lines() (all []line, err error) {
 	more, err := io.ReadAll(u.log)
 	if err != nil {

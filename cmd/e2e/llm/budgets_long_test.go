@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// budgets counts each call in every way. Its windows keep what was charged.
+// budgets counts each call in every unit. Fixed windows give nothing back while a test runs.
 const budgets = `
 version: 1
 prices: {"sample*": {input: 1.25, cached: 0.125, output: 10, most: 4000}, "dear": {input: 15, output: 75}}
@@ -24,10 +24,10 @@ rules:
   - {name: kept, match: POST /v1/, key: [api_key], limit: 1000000/day, algorithm: fixed_window, cost: {tokens: total, estimate: {output: 700}, unknown: estimate}}
 `
 
-// charges are what rules have charged a key.
+// charges are the units that rules have charged to a key.
 type charges map[string]int64
 
-// charged returns what the rules of a gateway have charged an API key.
+// charged returns the units that the rules of a gateway have charged to an API key.
 func charged(t testing.TB, g *testkit.Gateway, key string) charges {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), testkit.Binary(t), "subject", "api_key="+key, "--output", "json", "--admin-url", g.Admin)
@@ -54,7 +54,7 @@ func charged(t testing.TB, g *testkit.Gateway, key string) charges {
 	return all
 }
 
-// charges returns what a response with a usage is to be charged under the budgets.
+// charges returns what the budgets charge for a response with a usage.
 func (u *usage) charges() charges {
 	total := u.Input + u.Output
 	fresh := u.Input - u.Cached
@@ -62,9 +62,9 @@ func (u *usage) charges() charges {
 	return charges{"total": total, "uncached": fresh + u.Output, "output": u.Output, "usd": usd, "kept": total}
 }
 
-// What is charged is what the SDK reports, however the response came. A retry of a failed call is charged once:
-// litellm #18728 and aisix PR #733 are about tokens from a cache, ai-gateway PR #1189, wso2 #1245, higress #55 and
-// aibrix PR #2653 about responses that are compressed or arrive in pieces.
+// The charges equal the usage that the SDK reports, however the response arrived. A retry of a failed call is charged
+// once. litellm #18728 and aisix PR #733 are about tokens from a cache; ai-gateway PR #1189, wso2 #1245, higress #55
+// and aibrix PR #2653 are about responses that are compressed or arrive in pieces.
 func TestLongSDKsCharged(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -90,20 +90,20 @@ func TestLongSDKsCharged(t *testing.T) {
 					t.Fatal(asJSON(t, a))
 				}
 				want, got := a.Usage.charges(), charged(t, g, c.Key)
-				if c.Retries > 0 { // kept counts failures, too, whose estimate it keeps
+				if c.Retries > 0 { // kept also counts failures, and keeps their estimates
 					delete(want, "kept")
 					delete(got, "kept")
 				}
 				if asJSON(t, got) != asJSON(t, want) {
-					t.Errorf("the SDK reports %+v, and charged is %v, not %v", *a.Usage, got, want)
+					t.Errorf("the SDK reports %+v; charged %v, want %v", *a.Usage, got, want)
 				}
 			})
 		}
 	})
 }
 
-// Whether a model has worked for a request whose connection broke off is unknown: it is charged what is expected of
-// its input, beside the retry.
+// If a connection broke off, it is unknown whether a model has worked for the request. The expected cost of its input
+// is charged in addition to the retry.
 func TestLongSDKsHungUp(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -116,7 +116,7 @@ func TestLongSDKsHungUp(t *testing.T) {
 		}
 		got, want := charged(t, g, c.Key)["total"], a.Usage.charges()["total"]+up.input(c.Key)
 		if got < want || got > want+1 { // the gateway's own answer is one event
-			t.Errorf("%d is charged, not %d", got, want)
+			t.Errorf("charged %d, want %d", got, want)
 		}
 	})
 }
@@ -133,8 +133,8 @@ func (m *models) input(key string) int64 {
 	return (n + 2) / 3
 }
 
-// A complete stream that does not report its usage is charged the estimate, since it may hide reasoning. praxis-proxy
-// #770 is about such streams, for which nothing is charged.
+// A complete stream that does not report its usage is charged the estimate, because it may hide reasoning. In
+// praxis-proxy #770, such streams are charged nothing.
 func TestLongSDKsWithoutUsage(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -146,14 +146,13 @@ func TestLongSDKsWithoutUsage(t *testing.T) {
 			a := ask(t, c)
 			got := charged(t, g, c.Key)
 			if want := up.input(c.Key) + 500; a.Usage != nil || a.Text == "" || got["total"] != want || got["kept"] != want || got["output"] != 500 {
-				t.Errorf("%s: %v is charged, not %d", asJSON(t, a), got, want)
+				t.Errorf("%s: charged %v, want %d", asJSON(t, a), got, want)
 			}
 		})
 	}
 }
 
-// With "usage: ask" the upstream reports the usage of such a stream, and keeps what the client itself has asked for:
-// apisix overwrites its stream_options.
+// With "usage: ask", the upstream reports the usage of such a stream.
 func TestLongSDKsAskUsage(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -167,14 +166,15 @@ func TestLongSDKsAskUsage(t *testing.T) {
 				t.Fatal(asJSON(t, a))
 			}
 			if got, want := charged(t, g, c.Key), a.Usage.charges(); asJSON(t, got) != asJSON(t, want) {
-				t.Errorf("the SDK reports %+v, and charged is %v, not %v", *a.Usage, got, want)
+				t.Errorf("the SDK reports %+v; charged %v, want %v", *a.Usage, got, want)
 			}
 		})
 	}
 }
 
-// A stream that the client leaves, or that breaks off, is charged what has passed: neither nothing nor all that was
-// reserved, as in litellm #27955 and PR #35098. With "unknown: estimate" it is charged the estimate.
+// A stream that the client leaves, or that breaks off, is charged for the part that has passed. It is charged neither
+// nothing nor the whole reservation, as in litellm #27955 and PR #35098. With "unknown: estimate", it is charged the
+// estimate.
 func TestLongSDKsInterrupted(t *testing.T) {
 	t.Parallel()
 	const most, passed = 650, 8
@@ -200,18 +200,18 @@ func TestLongSDKsInterrupted(t *testing.T) {
 					return got["total"] != input+most
 				})
 				if seen := got["total"] - input; seen < passed || seen > most/2 || got["output"] != seen {
-					t.Errorf("with %d tokens of input, %v is charged", input, got)
+					t.Errorf("with %d tokens of input, charged %v", input, got)
 				}
 				if got["kept"] != input+most {
-					t.Errorf("unknown: estimate charges %d, not %d", got["kept"], input+most)
+					t.Errorf("unknown: estimate charges %d, want %d", got["kept"], input+most)
 				}
 			})
 		}
 	})
 }
 
-// A call whose answer is a failure is charged nothing where the rule counts successes, and the estimate where it
-// counts everything and keeps it.
+// A failed call is charged nothing by a rule that counts successes, and the estimate by a rule that counts all calls
+// and has "unknown: estimate".
 func TestLongSDKsFailedCharged(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -224,12 +224,12 @@ func TestLongSDKsFailedCharged(t *testing.T) {
 		}
 		want := charges{"total": 0, "uncached": 0, "output": 0, "usd": 0, "kept": 3 * (up.input(c.Key) + 100)}
 		if got := charged(t, g, c.Key); asJSON(t, got) != asJSON(t, want) {
-			t.Errorf("%v is charged, not %v", got, want)
+			t.Errorf("charged %v, want %v", got, want)
 		}
 	})
 }
 
-// A model without a price costs the highest of each price.
+// A model without a price is charged the highest price of each kind.
 func TestLongSDKsUnknownModel(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -241,14 +241,14 @@ func TestLongSDKsUnknownModel(t *testing.T) {
 			t.Fatal(asJSON(t, a))
 		}
 		if got, want := charged(t, g, c.Key)["usd"], 15*a.Usage.Input+75*a.Usage.Output; got != want {
-			t.Errorf("%d micro-USD are charged, not %d", got, want)
+			t.Errorf("charged %d micro-USD, want %d", got, want)
 		}
 	})
 }
 
-// A call that asks for more than the limit can ever have is refused at once, and is charged nothing under any rule:
-// litellm PR #29193 answers it with 429 for ever, and PR #27001 and #39309 keep what was reserved for a refusal. A
-// large maximum that is not used does not fill the limit, as in litellm PR #38647.
+// A call that needs more than the limit can ever have is denied at once, and is charged nothing by any rule. litellm PR
+// #29193 is about such calls, which got 429 forever, and PR #27001 and #39309 are about reservations that were kept
+// after a denial. A large maximum that is not used does not fill the limit, as in litellm PR #38647.
 func TestLongSDKsAboveLimit(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -267,7 +267,7 @@ rules:
 		c.MaxTokens = 4000
 		for range 3 {
 			if got := charged(t, g, c.Key); asJSON(t, got) != asJSON(t, want) {
-				t.Fatalf("%v is charged, not %v", got, want)
+				t.Fatalf("charged %v, want %v", got, want)
 			}
 			a := ask(t, c)
 			if a.Error != nil {

@@ -1,7 +1,7 @@
 //go:build long
 
-// Package llm calls models through the gateway by the official SDKs of OpenAI and Anthropic, in processes of their
-// own: testdata/node and testdata/go. The models are those of the sample upstream.
+// Package llm calls models through the gateway with the official SDKs of OpenAI and Anthropic. The SDKs run in separate
+// processes: testdata/node and testdata/go. The sample upstream serves the models.
 package llm
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// sdks are the SDKs and their APIs. Those that end in -go are modules of Go, the others packages of npm.
+// sdks are the SDKs and their APIs. Names that end in -go are Go modules, the others are npm packages.
 var sdks = []struct {
 	name string
 	apis []string
@@ -46,7 +46,7 @@ func everySDK(t *testing.T, test func(t *testing.T, c call)) {
 	}
 }
 
-// call is a call of a model by an SDK. Its user makes no retries unless Retries is set.
+// call is a call of a model with an SDK, which makes no retries unless Retries is set.
 type call struct {
 	SDK        string            `json:"sdk"`
 	URL        string            `json:"url"`
@@ -56,7 +56,7 @@ type call struct {
 	Text       string            `json:"text"`
 	MaxTokens  int               `json:"maxTokens"` // 0: not limited, or in Anthropic's API 1000
 	Stream     bool              `json:"stream"`
-	Usage      bool              `json:"usage"` // a stream of OpenAI's Chat is asked for its usage
+	Usage      bool              `json:"usage"` // request the usage of a stream in OpenAI's Chat API
 	Tools      bool              `json:"tools"`
 	LeaveAfter int               `json:"leaveAfter"` // events of a stream, then the client leaves; 0: never
 	Retries    int               `json:"retries"`
@@ -64,14 +64,14 @@ type call struct {
 	Headers    map[string]string `json:"headers"`
 }
 
-// answer is what the user of an SDK sees.
+// answer is the result that a program gets from an SDK.
 type answer struct {
 	Text     string    `json:"text"`
-	Finish   string    `json:"finish"` // why it ended, in the words of the API
+	Finish   string    `json:"finish"` // the reason for the end, as the API names it
 	Tool     *tool     `json:"tool,omitempty"`
 	Usage    *usage    `json:"usage,omitempty"` // nil: the response did not report it
 	Events   int       `json:"events,omitempty"`
-	Calls    int       `json:"calls"`           // of HTTP
+	Calls    int       `json:"calls"`           // HTTP requests
 	Waits    []float64 `json:"waits,omitempty"` // ms, if they were skipped
 	Encoding string    `json:"encoding,omitempty"`
 	Error    *fault    `json:"error,omitempty"`
@@ -79,7 +79,7 @@ type answer struct {
 
 type tool struct{ Name, Arguments string }
 
-// usage is in tokens. Input has all that were read, of which Cached are from a cache.
+// usage is in tokens. Input includes the tokens from a cache, Cached.
 type usage struct{ Input, Cached, Output int64 }
 
 // fault is an error of an SDK.
@@ -90,7 +90,7 @@ type fault struct {
 	Headers             map[string]string
 }
 
-// modelClient is testdata/go. Its SDKs take minutes to build where nothing of them has been built before.
+// modelClient builds testdata/go. This takes minutes if the build cache has none of its SDKs.
 var modelClient = sync.OnceValues(func() (string, error) {
 	return testkit.BuildModule("modelclient", "cmd/e2e/llm/testdata/go", ".")
 })
@@ -131,7 +131,7 @@ type models struct {
 	sizes sync.Map     // bytes of the last request's body, by API key
 }
 
-// Beginnings of API keys whose first request fails.
+// Prefixes of API keys whose first request fails.
 const (
 	failsOnce   = "fails-once"
 	hangsUpOnce = "hangs-up-once"
@@ -161,7 +161,7 @@ func serveModels(t testing.TB) *models {
 	return m
 }
 
-// gateway starts a gateway with a policy before the models.
+// gateway starts a gateway with a policy in front of the models.
 func (m *models) gateway(t testing.TB, policy string, args ...string) *testkit.Gateway {
 	t.Helper()
 	return testkit.Serve(t, append([]string{"--policy", testkit.File(t, "policy.yaml", policy), "--upstream", m.URL}, args...)...)

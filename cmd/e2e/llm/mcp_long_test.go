@@ -22,7 +22,7 @@ type toolCall struct {
 // toolResult is the result of a call, as the SDK returns it.
 type toolResult struct {
 	Text    string
-	Class   string // of an error
+	Class   string // the class of an error
 	Code    int
 	Message string
 	Data    struct {
@@ -78,8 +78,8 @@ func callTools(t *testing.T, url, key string, calls ...toolCall) (tools []string
 	return all.Tools, all.Results
 }
 
-// A limit counts the calls of a tool, and no other methods and tools. The SDK returns a refusal as an error of the
-// call, with the wait.
+// A limit counts the calls of a tool, and no other methods or tools. The SDK returns a denial as an error of the call,
+// with the time to wait.
 func TestLongTools(t *testing.T) {
 	t.Parallel()
 	g := testkit.Serve(t, "--upstream", serveTools(t), "--policy", testkit.File(t, "policy.yaml", `

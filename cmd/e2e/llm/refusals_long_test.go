@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// refusing refuses the second call of a case, or the first where nothing fits.
+// refusing denies the second call of a case, or the first call if it can never fit.
 const refusing = `
 version: 1
 prices: {"*": {input: 1, output: 1}}
@@ -28,7 +28,7 @@ rules:
   - {name: signed, match: POST /v1/, headers: {X-Case: malformed}, key: [header:X-Team], missing: refuse, limit: 1/hour, answer: llm}
 `
 
-// refusal is what the user of an SDK is to see.
+// refusal is the error that a program should get from an SDK.
 type refusal struct {
 	status             int
 	class              string // of npm's packages
@@ -38,7 +38,8 @@ type refusal struct {
 	retry              string // X-Should-Retry
 }
 
-// Every SDK reads the class, the type and the code of a refusal, and does not try again what is refused for long.
+// Every SDK reads the class, the type and the code of a denial, and does not retry a call that is denied for a long
+// time.
 func TestLongSDKsRefused(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -59,7 +60,7 @@ func TestLongSDKsRefused(t *testing.T) {
 					c.MaxTokens = 5000
 				case "hour", "money":
 					if first := ask(t, c); first.Error != nil {
-						t.Fatalf("the first call is refused: %s", asJSON(t, first))
+						t.Fatalf("the first call is denied: %s", asJSON(t, first))
 					}
 				}
 				want.check(t, &c, ask(t, c))
@@ -97,7 +98,7 @@ func (want *refusal) check(t *testing.T, c *call, got answer) {
 	}
 }
 
-// An SDK waits as long as the refusal says, and its next call passes.
+// An SDK waits as long as the denial asks, and its next call passes.
 func TestLongSDKsWait(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -112,7 +113,7 @@ func TestLongSDKsWait(t *testing.T) {
 	})
 }
 
-// Waits of up to a minute are slept through, to the millisecond.
+// If a denial asks for at most a minute, an SDK waits as long as Retry-After-Ms asks.
 func TestLongSDKsSchedule(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -133,13 +134,14 @@ func TestLongSDKsSchedule(t *testing.T) {
 		}
 		for _, wait := range got.Waits {
 			if wait < last || wait > 60_000 {
-				t.Errorf("it waits %v ms, and is told %v in the end", got.Waits, last)
+				t.Errorf("the SDK waits %v ms, and the last denial asks for %v", got.Waits, last)
 			}
 		}
 	})
 }
 
-// use makes the request of a key that fits. The program of the SDK is built before, or it would start too late.
+// use sends the one request of a key that the limit allows. It builds the program of the SDK first, because the next
+// call would otherwise come too late.
 func use(t *testing.T, c *call) {
 	t.Helper()
 	if strings.HasSuffix(c.SDK, "-go") {
@@ -163,11 +165,11 @@ func use(t *testing.T, c *call) {
 	}
 	response.Body.Close()
 	if response.StatusCode == http.StatusTooManyRequests {
-		t.Fatal("the first request is refused")
+		t.Fatal("the first request is denied")
 	}
 }
 
-// A budget that a stream under way has reserved is not exhausted: SDKs try again within seconds, and a call passes once
+// A budget that a stream under way has reserved is not exhausted: SDKs retry within seconds, and a call passes after
 // the stream has ended.
 func TestLongSDKsReserved(t *testing.T) {
 	t.Parallel()
@@ -184,7 +186,7 @@ func TestLongSDKsReserved(t *testing.T) {
 		want.check(t, &c, got)
 		for _, wait := range got.Waits {
 			if wait < 1000 || wait > 30_000 {
-				t.Errorf("it waits %v ms", got.Waits)
+				t.Errorf("the SDK waits %v ms", got.Waits)
 			}
 		}
 		leave()
@@ -195,7 +197,7 @@ func TestLongSDKsReserved(t *testing.T) {
 	})
 }
 
-// stream begins a slow stream with the key and the fields of c. The client leaves it with leave.
+// stream starts a slow stream with the key and the fields of c. leave disconnects the client.
 func stream(t *testing.T, c *call) (leave func()) {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
@@ -218,7 +220,7 @@ func stream(t *testing.T, c *call) (leave func()) {
 	return leave
 }
 
-// A server that cannot decide is overloaded, and is asked again after a second.
+// A gateway that cannot decide looks like an overloaded server, and SDKs retry after a second.
 func TestLongSDKsUnavailable(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -232,7 +234,7 @@ func TestLongSDKsUnavailable(t *testing.T) {
 		got := ask(t, c)
 		want.check(t, &c, got)
 		if !strings.HasSuffix(c.SDK, "-go") && (len(got.Waits) != 1 || got.Waits[0] != 1000) {
-			t.Errorf("it waits %v ms", got.Waits)
+			t.Errorf("the SDK waits %v ms", got.Waits)
 		}
 	})
 }

@@ -15,7 +15,7 @@ version: 1
 rules: [{name: wide, match: /v1/, key: [client_ip], limit: 100000/day}]
 `
 
-// What an SDK sees through the gateway is what it sees without it.
+// An SDK gets the same results through the gateway as without it.
 func TestLongSDKsPassThrough(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -57,7 +57,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// A client that leaves in the middle of a stream takes its request with it.
+// If a client leaves in the middle of a stream, its request to the upstream is cancelled.
 func TestLongSDKsLeave(t *testing.T) {
 	t.Parallel()
 	everySDK(t, func(t *testing.T, c call) {
@@ -71,7 +71,7 @@ func TestLongSDKsLeave(t *testing.T) {
 	})
 }
 
-// An SDK sees a stream that breaks off as an error, and asks again after a failure.
+// An SDK gets an error for a stream that breaks off, and retries after a failure.
 func TestLongSDKsFailures(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)

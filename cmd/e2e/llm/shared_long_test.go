@@ -35,7 +35,7 @@ func post(t testing.TB, g *testkit.Gateway, key, body string) *http.Response {
 	return resp
 }
 
-// spend sends requests until one is refused, and adds the tokens that their responses report.
+// spend sends requests until one is denied, and adds up the tokens that the responses report.
 func spend(t testing.TB, gateways []*testkit.Gateway, random *rand.Rand, spent *atomic.Int64) {
 	for {
 		body := fmt.Sprintf(`{"model":"sample","max_tokens":%d,"messages":[{"role":"user","content":"Write %d words"}]}`, 50+random.IntN(400), 1+random.IntN(60))
@@ -58,17 +58,17 @@ func spend(t testing.TB, gateways []*testkit.Gateway, random *rand.Rand, spent *
 	}
 }
 
-// sharing returns the flags of gateways that share a Redis, and wait for it on a busy machine.
+// sharing returns the flags of gateways that share a Redis. The timeout is long, because the machine may be busy.
 func sharing(t testing.TB) []string {
 	return []string{"--store", redistest.Start(t).URL(), "--store-timeout", "5s"}
 }
 
-// With a hard estimate, twenty clients of three gateways never spend more than the limit, and nearly all of it.
-// litellm #18730, #34732 and #40002 let concurrent requests pass; Envoy AI Gateway #2394, agentgateway and APISIX
-// count only afterwards.
+// With a hard estimate, twenty clients of three gateways never spend more than the limit, but nearly all of it. litellm
+// #18730, #34732 and #40002 let concurrent requests pass; Envoy AI Gateway #2394, agentgateway and APISIX count only
+// afterwards.
 func TestLongBudgetNeverExceeded(t *testing.T) {
 	t.Parallel()
-	const limit, largest = 20_000, 600 // tokens; of a request
+	const limit, largest = 20_000, 600 // in tokens; largest is the most of a request
 	policy := fmt.Sprintf(`
 version: 1
 rules: [{name: total, match: POST /v1/, key: [api_key], limit: %d/day, algorithm: fixed_window, cost: {tokens: total, estimate: {bytes: 1}}}]
@@ -99,7 +99,7 @@ rules: [{name: total, match: POST /v1/, key: [api_key], limit: %d/day, algorithm
 	}
 }
 
-// A gateway that is killed with fifty streams leaves their reservations behind: too much is charged, never too little.
+// If a gateway is killed with fifty streams, their reservations remain: too much is charged, never too little.
 func TestLongBudgetKilled(t *testing.T) {
 	t.Parallel()
 	const streams, most = 50, 400

@@ -68,7 +68,7 @@ const layered = `
 - {name: watched, limit: 1/day, shadow: true}
 - {name: wide, limit: 1000/day}`
 
-// A program with the instrumentation of OpenTelemetry around the middleware.
+// The middleware records its decisions in the spans of OpenTelemetry's HTTP instrumentation.
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	exporter, provider := recorder(t)
@@ -89,7 +89,7 @@ func TestHTTP(t *testing.T) {
 	}
 	for i := range want {
 		if !strings.HasPrefix(got[i], want[i]) || i < 2 && got[i] != want[i] {
-			t.Errorf("request %d:\n%s, and not\n%s", i, got[i], want[i])
+			t.Errorf("request %d:\n%s\nwant\n%s", i, got[i], want[i])
 		}
 	}
 }
@@ -124,12 +124,12 @@ func TestOutcomes(t *testing.T) {
 		engine(t, c.rules).Decide(ctx, &policy.Request{Path: "/", Peer: netip.MustParseAddr("192.0.2.7"), Header: http.Header{}})
 		span.End()
 		if got := events(exporter); len(got) != 1 || !strings.HasPrefix(got[0], c.want) || strings.HasSuffix(c.want, "block") && got[0] != c.want {
-			t.Errorf("%s: %q, and not %q", c.rules, got, c.want)
+			t.Errorf("%s: %q, want %q", c.rules, got, c.want)
 		}
 	}
 }
 
-// Without a span, and in one that is not recorded, nothing is allocated.
+// Without a span, or with a span that is not recorded, a decision allocates nothing.
 func TestCost(t *testing.T) {
 	e := engine(t, layered)
 	provider := trace.NewTracerProvider(trace.WithSampler(trace.NeverSample()))

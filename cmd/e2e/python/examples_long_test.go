@@ -24,7 +24,7 @@ rules:
 	for _, c := range []struct {
 		module, file string
 		run          []string
-		requests     string // method, path, status, what remains
+		requests     string // method, path, status, remaining units
 	}{
 		{"fastapi", "fastapi_app.py", []string{"-m", "uvicorn", "fastapi_app:app", "--no-proxy-headers", "--port"}, "GET /api/data 200 99, GET /api/data 200 98"},
 		{"fastapi", "costs_app.py", []string{"-m", "uvicorn", "costs_app:app", "--no-proxy-headers", "--port"}, "GET /search?q=ap 200 99, GET /search?q=ap 200 97"},

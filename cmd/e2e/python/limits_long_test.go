@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Views of Django have limits of their own, in threads and with asyncio.
+// Views of Django can have their own limits, in threads and with asyncio.
 func TestLongDecorators(t *testing.T) {
 	t.Parallel()
 	decorators(t, []application{
@@ -16,7 +16,7 @@ func TestLongDecorators(t *testing.T) {
 	})
 }
 
-// On paths with checked bodies, a body that the middleware cannot read is refused.
+// On paths with checked bodies, a body that the middleware cannot read is rejected.
 func TestLongUnreadableBody(t *testing.T) {
 	t.Parallel()
 	needs(t, "wsgiref")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// limits has rules for all requests and one for decorators alone.
+// limits has rules for requests, and rules that only decorators apply.
 const limits = `version: 1
 rules:
   - {name: all, key: [client_ip], limit: 100/day}
@@ -17,7 +17,7 @@ rules:
   - {name: room, match: /never, in_flight: 1}
 `
 
-// Functions have limits of their own, by rule, key and cost. Exempt functions have none.
+// Functions can have their own limits, by rule, key and cost. Exempt functions have none.
 func TestDecorators(t *testing.T) {
 	t.Parallel()
 	decorators(t, []application{
@@ -52,7 +52,7 @@ func decorators(t *testing.T, applications []application) {
 			if status := chunked(t, url+"/reports/eve?pages=1", `{"title":"taken"}`); status != http.StatusOK {
 				t.Errorf("a title in a chunked body: %d", status) // bodies without a known length are checked, too
 			}
-			// The X-RateLimit fields are of the limit that denies, although nothing is left of another one.
+			// The X-RateLimit fields describe the limit that denies, although another limit is used up.
 			got = ask("POST", "/reports/alice?pages=4", `{"title":"taken"}`, 429, "3")
 			if !strings.Contains(got.body, `"violated-policies":["reports"]`) || got.header.Get("Content-Type") != "application/problem+json" ||
 				got.header.Get("Retry-After") == "" || got.header.Get("Cache-Control") != "no-store" {

@@ -73,7 +73,7 @@ func TestLongServiceRestarts(t *testing.T) {
 	})
 }
 
-// A service that does not answer costs a request the deadline, and after five of them nothing, until it answers.
+// While the service does not answer, the first five requests wait for the deadline, and later requests do not wait.
 func TestLongServiceHangs(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
@@ -94,7 +94,7 @@ func TestLongServiceHangs(t *testing.T) {
 			do(t, "GET", url+"/plain", "")
 		}
 		if asked := r.count("/v1/check") - before; asked > 10 {
-			t.Errorf("%d of 50 requests asked", asked)
+			t.Errorf("%d of 50 requests made a check", asked)
 		}
 		r.open()
 		testkit.Await(t, "limits hold again", func() bool { return remaining(do(t, "GET", url+"/plain", "")) != "" })
@@ -147,7 +147,7 @@ func TestLongGarbage(t *testing.T) {
 				}
 				body.Store(&reply{200, `{"allowed":true,"status":200,"headers":{"X-Asked":"yes"},"delay":0}`})
 				if got := do(t, "GET", url+"/plain", ""); got.header.Get("X-Asked") != "yes" {
-					t.Errorf("premise: after %d %.60s the service is not asked: %d", g.status, g.body, got.status)
+					t.Errorf("premise: after %d %.60s the service gets no call: %d", g.status, g.body, got.status)
 				}
 			}
 		}
@@ -257,7 +257,7 @@ func TestLongLargeChecks(t *testing.T) {
 	})
 }
 
-// Requests with more fields than a check may have are refused, and never pass unchecked.
+// Requests with more fields than a check may have are rejected, and never pass unchecked.
 func TestLongFields(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
@@ -301,7 +301,7 @@ func TestLongQueue(t *testing.T) {
 	testkit.Await(t, "the turn is released", func() bool { return r.count("/v1/release") > released })
 }
 
-// A WebSocket is one request, which is refused before it is open.
+// A WebSocket counts as one request, and is denied before it is open.
 func TestLongWebSocket(t *testing.T) {
 	t.Parallel()
 	for server, refused := range map[string]int{"uvicorn": 403, "hypercorn": 429} {

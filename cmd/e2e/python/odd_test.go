@@ -40,14 +40,14 @@ func TestInFlight(t *testing.T) {
 	both(t, func(t *testing.T, app func(...string) string) {
 		_, url, held := hold(t, app)
 		if got := do(t, "GET", url+"/hold", ""); got.status != 429 {
-			t.Errorf("another one: %d %s", got.status, got.body)
+			t.Errorf("another request: %d %s", got.status, got.body)
 		}
 		letGo(url)
 		if got := <-held; got.body != "held" {
 			t.Errorf("%d %s", got.status, got.body)
 		}
 		if got := do(t, "GET", url+"/hold", ""); got.status != 200 {
-			t.Errorf("when it has ended: %d %s", got.status, got.body)
+			t.Errorf("after the request has ended: %d %s", got.status, got.body)
 		}
 	})
 }
@@ -60,7 +60,7 @@ func hold(t *testing.T, app func(...string) string) (g *testkit.Gateway, url str
 	t.Cleanup(func() { letGo(url) })
 	response := make(chan answered, 1)
 	go func() { response <- do(t, "GET", url+"/hold", "") }()
-	testkit.Await(t, "it has its permit", func() bool { return strings.Contains(peek(t, g), `"allowed":false`) })
+	testkit.Await(t, "the request has its permit", func() bool { return strings.Contains(peek(t, g), `"allowed":false`) })
 	return g, url, response
 }
 

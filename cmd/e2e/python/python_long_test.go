@@ -28,7 +28,7 @@ func TestLongSameAsGateway(t *testing.T) {
 	})
 }
 
-// The package is fully typed, for its oldest Python.
+// The package is fully typed, also for the oldest supported Python.
 func TestLongTyped(t *testing.T) {
 	t.Parallel()
 	c := exec.Command(testkit.Program(t, "mypy"), "--cache-dir", t.TempDir(), "sluice")
@@ -38,7 +38,7 @@ func TestLongTyped(t *testing.T) {
 	}
 }
 
-// newcomer is a directory with an environment of its own.
+// newcomer is a directory with its own virtual environment.
 type newcomer struct {
 	*testing.T
 	dir string
@@ -129,7 +129,7 @@ func TestLongNewcomer(t *testing.T) {
 		}
 	}
 	if strings.Contains(metadata, "Requires-Dist") {
-		t.Errorf("it has dependencies:\n%s", metadata)
+		t.Errorf("the package has dependencies:\n%s", metadata)
 	}
 	n.run("ls env/lib/python3*/site-packages/sluice/py.typed")
 }

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// interpreter is Debian's, which finds Debian's packages.
+// interpreter is Debian's Python, which finds Debian's packages.
 const interpreter = "/usr/bin/python3"
 
 // python returns a command of the interpreter that finds the client and the applications.
@@ -50,7 +50,7 @@ var installed = sync.OnceValue(func() map[string]bool {
 	return found
 })
 
-// needs skips a test without these modules.
+// needs skips the test if one of the modules is missing.
 func needs(t testing.TB, modules ...string) {
 	t.Helper()
 	for _, m := range modules {
@@ -71,7 +71,7 @@ func app(t testing.TB, server, target string, env ...string) string {
 	return "http://" + addr
 }
 
-// service starts the service alone, and returns the URL of its check API.
+// service starts a gateway with a check API, which the middleware uses.
 func service(t testing.TB, policy string, args ...string) *testkit.Gateway {
 	t.Helper()
 	return testkit.Serve(t, append([]string{"--upstream", "sample", "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", policy)}, args...)...)

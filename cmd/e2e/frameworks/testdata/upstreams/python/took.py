@@ -1,5 +1,5 @@
-"""What every upstream says about a request: a line of JSON in the file LOG, written before
-the answer. The keys are the part that was read and the idiom that has read it."""
+"""Every upstream reports each request as a line of JSON in the file LOG, before it answers. A key is the part of the
+request that was read and the idiom that has read it."""
 
 import json
 import os
@@ -11,7 +11,7 @@ port = int(os.environ["PORT"])
 
 
 def text(v):
-    """A value as a program would compare it or put it into a query."""
+    """Returns a value as a program would compare it or put it into a query."""
     if v is None or isinstance(v, bool):
         return None
     if isinstance(v, bytes):

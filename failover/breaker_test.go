@@ -19,8 +19,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// The circuit opens within a second of the fault and is closed within two of its end, at any rate of calls,
-// for any fault, for callers with any patience. In between no caller waits, and only probes are sent.
+// The circuit opens within a second of the first call in a fault, and closes within two seconds of its end, at any rate
+// of calls, for any fault, and for any timeout of the callers. In between, no caller waits, and only probes are sent.
 func TestCircuit(t *testing.T) {
 	t.Parallel()
 	for name, f := range faults {
@@ -61,11 +61,11 @@ func testCircuit(t *testing.T, sv *faultstore.Store, s *failover.Store, f faults
 	}
 
 	sv.Set(f)
-	// The clock starts with the first call that can notice, or a probe.
+	// The time starts with the first call or probe that can notice the fault.
 	calls, probes := sv.Calls.Load(), sv.Probes.Load()
-	until(t, 2*time.Second, "a call", func() bool { return sv.Calls.Load()+sv.Probes.Load() > calls+probes })
-	until(t, time.Second, "opens", func() bool { return s.Status().Degraded() })
-	synctest.Wait() // a caller of this very moment has found it open or closed
+	until(t, 2*time.Second, "a call is sent", func() bool { return sv.Calls.Load()+sv.Probes.Load() > calls+probes })
+	until(t, time.Second, "the circuit opens", func() bool { return s.Status().Degraded() })
+	synctest.Wait() // a caller of this moment may have found the circuit closed
 	open.Store(true)
 	calls, probes = sv.Calls.Load(), sv.Probes.Load()
 	time.Sleep(5 * time.Second)
@@ -78,7 +78,7 @@ func testCircuit(t *testing.T, sv *faultstore.Store, s *failover.Store, f faults
 	open.Store(false)
 
 	sv.Set(nil)
-	until(t, 2*time.Second, "closes", func() bool { return !s.Status().Degraded() })
+	until(t, 2*time.Second, "the circuit closes", func() bool { return !s.Status().Degraded() })
 	time.Sleep(3 * time.Second)
 	calls = sv.Calls.Load()
 	time.Sleep(2 * time.Second)
@@ -87,7 +87,7 @@ func testCircuit(t *testing.T, sv *faultstore.Store, s *failover.Store, f faults
 	}
 }
 
-// twoParts divides a store: keys of the second part begin with 2.
+// twoParts divides a store into two shards. The second has the keys that start with 2, and some keys of probes.
 func twoParts(key string) int {
 	if strings.HasPrefix(key, "2") || strings.HasPrefix(key, "failover/") && strings.HasSuffix(key, "7") {
 		return 1
@@ -95,7 +95,7 @@ func twoParts(key string) int {
 	return 0
 }
 
-// secondFrozen is a store whose second part is frozen.
+// secondFrozen is a fault that freezes the second shard.
 func secondFrozen(ctx context.Context, c faultstore.Call) error {
 	for i := range c.Charges {
 		if twoParts(c.Charges[i].Key) == 1 {
@@ -105,7 +105,7 @@ func secondFrozen(ctx context.Context, c faultstore.Call) error {
 	return c.Take()
 }
 
-// A part that fails takes nothing with it but the requests that need it.
+// A shard that fails affects only the requests that need it.
 func TestShards(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
@@ -120,8 +120,8 @@ func TestShards(t *testing.T) {
 		end := steadily(10*time.Millisecond, func() {
 			charge(t, s, sluice.Charge{Key: "1", Plan: p, Cost: 1}, sluice.Charge{Key: "2", Plan: p, Cost: 1})
 		})
-		// With requests for both, it takes probes to find out which part fails.
-		until(t, time.Second, "opens", func() bool { return s.Status().Shards[1].Unavailable })
+		// All requests need both shards, so only probes show which shard fails.
+		until(t, time.Second, "the circuit opens", func() bool { return s.Status().Shards[1].Unavailable })
 		for range 1000 {
 			start := time.Now()
 			for key, unavailable := range map[string]bool{"1": false, "2": true} {
@@ -131,20 +131,20 @@ func TestShards(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 			if s.Status().Shards[0].Unavailable {
-				t.Fatal("the other part's circuit is open")
+				t.Fatal("the circuit of the other shard is open")
 			}
 		}
 		end()
 		sv.Set(nil)
-		until(t, 2*time.Second, "closes", func() bool { return !s.Status().Degraded() })
-		until(t, 5*time.Second, "settles", func() bool { return s.Status().Owing == 0 })
+		until(t, 2*time.Second, "the circuit closes", func() bool { return !s.Status().Degraded() })
+		until(t, 5*time.Second, "all debts are written", func() bool { return s.Status().Owing == 0 })
 		if r := take(t, s, "2", p, sluice.Local); r.Origin.Degraded() {
-			t.Errorf("the part that is back: %+v", r)
+			t.Errorf("a shard that is available again: %+v", r)
 		}
 	})
 }
 
-// A store may number its parts as it likes.
+// A store may use any numbers for its shards, and the number of circuits is bounded.
 func TestManyShardsAreBounded(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
@@ -161,8 +161,8 @@ func TestManyShardsAreBounded(t *testing.T) {
 	})
 }
 
-// Decisions of the shared store that it makes without its server are no sign of life, and Config.OnCall is
-// not told of them. A share begins with what a sync has counted.
+// Decisions that the shared store makes without its server do not prove that the server is alive, and Config.OnCall is
+// not called for them. A local allowance starts with the units that a sync has counted.
 func TestKnown(t *testing.T) {
 	t.Parallel()
 	for origin, left := range map[sluice.Origin]int64{sluice.ByDenyCache: 10, sluice.ByLease: 10, sluice.BySync: 9} {
@@ -184,7 +184,7 @@ func TestKnown(t *testing.T) {
 					synctest.Wait() // until the failure is counted
 				}
 				if st := s.Status(); failures > 20 || st.Shared != uint64(9*failures) || st.Local != uint64(failures) || len(told) != failures {
-					t.Errorf("unavailable after %d failures, %d told: %+v", failures, len(told), st)
+					t.Errorf("unavailable after %d failures, with %d calls of OnCall: %+v", failures, len(told), st)
 				}
 				r := spend(t, s, "known", p, 0, sluice.Local)
 				if d := p.Decide(0, r); d.Origin != sluice.ByLocalShare || d.Remaining != left {
@@ -195,7 +195,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// know makes a store decide the key "known" without its server: as if this were the first unit, or one too many.
+// know makes a store decide the key "known" without its server: a Take fits as if the key were new, or is denied if the
+// origin is ByDenyCache.
 func know(sv *faultstore.Store, origin sluice.Origin) {
 	sv.Know(func(c faultstore.Call) bool {
 		if c.Charges[0].Key != "known" {
@@ -208,8 +209,8 @@ func know(sv *faultstore.Store, origin sluice.Origin) {
 	})
 }
 
-// Config.OnCall is called with each decision that the server makes, alone or in a list, and with its error. It is
-// not called for what a caller has not waited for.
+// Config.OnCall is called after each decision of the server, alone or in a list, with its duration and error. It is not
+// called for a decision that the caller has not waited for.
 func TestAsked(t *testing.T) {
 	t.Parallel()
 	var told, failed int
@@ -227,13 +228,13 @@ func TestAsked(t *testing.T) {
 		step := func(what string, wantTold, wantFailed int) {
 			t.Helper()
 			if told != wantTold || failed != wantFailed {
-				t.Errorf("%s: %d are told, %d of them failures; want %d and %d", what, told, failed, wantTold, wantFailed)
+				t.Errorf("%s: OnCall was called %d times, %d of them with errors; want %d and %d", what, told, failed, wantTold, wantFailed)
 			}
 		}
 		sv.Set(faultstore.Late(func() time.Duration { return time.Millisecond }))
 		take(t, s, "k", p, sluice.Deny)
 		step("one", 1, 0)
-		// A list of one call takes as long as that.
+		// A list of one call takes as long as the call.
 		s.TakeEach(t.Context(), many(p, 1))
 		step("a list", 2, 0)
 		sv.Set(func(context.Context, faultstore.Call) error {
@@ -251,7 +252,7 @@ func TestAsked(t *testing.T) {
 	})
 }
 
-// A store whose every call hangs decides what it remembers all the same, however many calls there are.
+// Decisions that the shared store remembers need no call, so they are made even while MaxCalls calls hang.
 func TestKnownNeedsNoCall(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{MaxCalls: 1}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
@@ -263,7 +264,7 @@ func TestKnownNeedsNoCall(t *testing.T) {
 		synctest.Wait()
 		for key, want := range map[string]sluice.Origin{"known": sluice.ByDenyCache, "other": sluice.ByOnError} {
 			if r := take(t, s, key, p, sluice.Allow); r.Origin != want {
-				t.Errorf("%s, beside a call that hangs: %+v", key, r)
+				t.Errorf("%s, while a call hangs: %+v", key, r)
 			}
 		}
 		hanging.Wait()
@@ -273,7 +274,7 @@ func TestKnownNeedsNoCall(t *testing.T) {
 	})
 }
 
-// Of a request that is decided from memory in part, only the parts that have answered are alive.
+// A request that is decided partly from memory only proves that the shards that have answered are alive.
 func TestKnownInPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -288,13 +289,13 @@ func TestKnownInPart(t *testing.T) {
 			sv.Set(nil)
 		}
 		sv.Know(func(c faultstore.Call) bool {
-			if len(c.Charges) == 2 { // the second part answers, and the refusal of the first is remembered
+			if len(c.Charges) == 2 { // the second shard answers, and the denial of the first is remembered
 				c.Receipts[0] = sluice.Receipt{Receipt: kernel.Receipt{Now: 1, Used: 1}, Origin: sluice.ByDenyCache}
 				c.Receipts[1] = sluice.Receipt{Receipt: kernel.Receipt{Now: 1, Used: 1, Fits: true}}
 			}
 			return len(c.Charges) == 2
 		})
-		for range 30 { // with these, less than half of the calls of the second part fail
+		for range 30 { // with these, less than half of the calls of the second shard fail
 			charge(t, s, sluice.Charge{Key: "1", Plan: p, Cost: 1}, sluice.Charge{Key: "2", Plan: p, Cost: 1})
 		}
 		for range 20 {
@@ -307,7 +308,7 @@ func TestKnownInPart(t *testing.T) {
 	})
 }
 
-// While the circuit is closed, the log has the error of a failed call, at most once a minute for each shard.
+// While the circuit is closed, errors of failed calls are logged, at most once a minute for each shard.
 func TestFailedCallsAreLogged(t *testing.T) {
 	t.Parallel()
 	var log lines

@@ -17,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// bubble runs f in virtual time, with a failover store over a shared one.
+// bubble runs f in virtual time, with a failover store over a shared store.
 func bubble(t *testing.T, c failover.Config, f func(t *testing.T, sv *faultstore.Store, s *failover.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// about returns how many lines contain a text.
+// about returns the number of lines that contain a text.
 func (l *lines) about(text string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,8 @@ func take(t testing.TB, s sluice.Store, key string, p *sluice.Plan, on sluice.On
 	return spend(t, s, key, p, 1, on)
 }
 
-// admitted takes one unit of a key n times, decided by a local share in an outage, and returns how many fit.
+// admitted takes one unit of a key n times, with a local allowance in an outage, and returns the number of units that
+// fit.
 func admitted(t testing.TB, s sluice.Store, n int, key string, p *sluice.Plan) (fit int64) {
 	t.Helper()
 	for range n {
@@ -98,7 +99,7 @@ func admitted(t testing.TB, s sluice.Store, n int, key string, p *sluice.Plan) (
 	return fit
 }
 
-// uses fails unless so many units of each key are counted in the shared store.
+// uses fails the test unless the shared store has counted the wanted number of units of each key.
 func uses(t testing.TB, sv *faultstore.Store, p *sluice.Plan, want map[string]int64) {
 	t.Helper()
 	for key, n := range want {
@@ -130,7 +131,7 @@ func cut(t testing.TB, sv *faultstore.Store, s *failover.Store, f faultstore.Fau
 	})
 }
 
-// mend ends the fault, and waits until the circuit is closed and all is written back.
+// mend ends the fault, and waits until the circuit is closed and all debts are written back.
 func mend(t testing.TB, sv *faultstore.Store, s *failover.Store) {
 	t.Helper()
 	sv.Set(nil)
@@ -160,12 +161,11 @@ func steadily(interval time.Duration, take func()) (end func()) {
 	}
 }
 
-// faults are the ways in which a store can be away.
+// faults are ways in which a store can be unavailable.
 var faults = map[string]faultstore.Fault{"frozen": faultstore.Frozen, "refused": faultstore.Refused, "not sent": faultstore.Unsent}
 
-// After all tests no goroutine is left, but for those in which the client of a cluster
-// waits for seconds before it looks at the nodes again, or closes connections to those
-// that have gone. They end by themselves.
+// TestMain fails if a goroutine is left after all tests. It ignores those in which the client of a cluster waits for
+// seconds before it looks at the nodes again, or closes connections to removed nodes. They end by themselves.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),

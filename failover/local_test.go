@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/faultstore"
 )
 
-// A caller that waits, and is denied without the store, waits for the store and asks now and then.
+// If Limiter.Wait is denied in an outage, it tries again every second or two until the store is available.
 func TestWaitForTheStore(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
@@ -28,15 +28,15 @@ func TestWaitForTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(begin); took < time.Minute || took > time.Minute+3*time.Second {
-			t.Errorf("it has waited %v", took)
+			t.Errorf("Wait has taken %v", took)
 		}
 		if n := s.Status().Local - asked; n < 30 || n > 63 {
-			t.Errorf("it has asked %d times in a minute", n)
+			t.Errorf("Wait has tried %d times in a minute", n)
 		}
 	})
 }
 
-// A share begins with the newest state, and not with that of the answer that came last.
+// A local allowance starts with the newest state, even if the answer with an older state arrives later.
 func TestSeedOfTheNewest(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {

@@ -20,8 +20,8 @@ import (
 // patient is a deadline that is so long that a busy machine is not taken for a fault.
 const patient = 20 * failover.DefaultDeadline
 
-// redisFaults are faults of a server, or of the network to it, in which it is away. What each fault is to a store is
-// held by the tests of redisstore.
+// redisFaults are faults of a server, or of the network to it, that make it unavailable. The tests of redisstore check
+// the errors of a store in each fault.
 var redisFaults = map[string]struct {
 	begin, end func(s *redistest.Server, px *redistest.Proxy)
 }{
@@ -43,8 +43,8 @@ var redisFaults = map[string]struct {
 	},
 }
 
-// A circuit opens for any fault of a real server, and closes after it. All decisions are made, of any consistency,
-// what is owed is written back, and in the end nothing is left.
+// The circuit opens for any fault of a real server, and closes after it. Charges of any consistency are always decided,
+// debts are written back, and in the end no connection is left.
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	for name, f := range redisFaults {
@@ -71,7 +71,7 @@ func TestRedis(t *testing.T) {
 			testkit.Await(t, "the circuit opens", func() bool { return s.Status().Degraded() })
 			testkit.Await(t, "decisions are local", func() bool { return s.Status().Local > 20 })
 			f.end(server, px)
-			testkit.Await(t, "all is written back", decides)
+			testkit.Await(t, "all debts are written back", decides)
 			before := s.Status().Shared
 			testkit.Await(t, "the server decides again", func() bool { return decides() && s.Status().Shared > before+20 })
 			end()
@@ -79,14 +79,15 @@ func TestRedis(t *testing.T) {
 			counts.Close()
 			leased.Close()
 			shared.Close()
-			testkit.Await(t, "its connections are closed", func() bool {
-				return strings.Count(server.Do("CLIENT", "LIST"), " addr=") <= 1 // this question's
+			testkit.Await(t, "the connections of the store are closed", func() bool {
+				return strings.Count(server.Do("CLIENT", "LIST"), " addr=") <= 1 // the connection of this command
 			})
 		})
 	}
 }
 
-// A text in a real server is in the way of one decision, and a list until it is deleted.
+// A foreign text in the state of a key affects one decision, because the store deletes it. A foreign list affects
+// decisions until it is deleted from the server.
 func TestRedisUnreadable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -115,7 +116,7 @@ func TestRedisUnreadable(t *testing.T) {
 	}
 }
 
-// A Take with more charges than the shared store accepts is the caller's mistake, and no failure.
+// A Take with more charges than the shared store accepts is a usage error, and not a failure of the store.
 func TestRedisTooManyCharges(t *testing.T) {
 	t.Parallel()
 	failed := 0

@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// locally has a local share decide whatever the charges say.
+// locally sets the OnError of all charges to Local.
 type locally struct{ sluice.Store }
 
 func (l locally) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
@@ -30,7 +30,7 @@ func (l locally) Take(ctx context.Context, charges []sluice.Charge, receipts []s
 	return l.Store.Take(ctx, local, receipts)
 }
 
-// A failover store is a store like any other, and so is one instance without its shared store.
+// A failover store keeps the contract of all stores, and so does a single instance without its shared store.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	t.Run("shared", func(t *testing.T) {
@@ -54,8 +54,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// foreign runs f in virtual time with a failover store over one that is slow to notice that a context has
-// ended, and waits until all its calls have returned.
+// foreign runs f in virtual time with a failover store over a Bulkhead, which allows for stores that are slow to notice
+// the end of a context. It waits until all calls have returned.
 func foreign(t *testing.T, c failover.Config, f func(t *testing.T, sv *faultstore.Store, s *failover.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func foreign(t *testing.T, c failover.Config, f func(t *testing.T, sv *faultstor
 	})
 }
 
-// No caller waits for longer than the deadline, even for a store that ignores contexts, and a panic of a foreign store is
+// No caller waits for longer than the deadline, even for a store that ignores contexts, and a panic of such a store is
 // a failure like others.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
@@ -127,7 +127,7 @@ func TestLateAnswer(t *testing.T) {
 	})
 }
 
-// At most MaxCalls decisions wait for the shared store, and calls that never return are as few.
+// At most MaxCalls decisions wait for the shared store, and at most as many calls hang.
 func TestMaxCalls(t *testing.T) {
 	t.Parallel()
 	const most, callers, waves = 10, 500, 20
@@ -171,14 +171,14 @@ func TestMaxCalls(t *testing.T) {
 					time.Sleep(60 * time.Millisecond)
 				}
 				if n := sv.Calls.Load() + sv.Probes.Load(); c.name == "deaf" && n != most {
-					t.Errorf("%d calls have not returned, want %d", n, most)
+					t.Errorf("%d calls were made of a store that does not return, want %d", n, most)
 				}
 			})
 		})
 	}
 }
 
-// A caller that goes away is not a failure of the store.
+// A call that its caller cancels is not a failure of the store.
 func TestCancelledCallers(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
@@ -215,7 +215,7 @@ func (c *closing) Close() error {
 	return nil
 }
 
-// A service starts without its shared store, and uses it as soon as it is there.
+// A service starts without its shared store, and uses it as soon as it can be opened.
 func TestOpenLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,10 +246,10 @@ func TestOpenLater(t *testing.T) {
 			t.Errorf("after %d tries: %+v", tries.Load(), st)
 		}
 		there.Store(true)
-		until(t, 4*time.Second, "is used", func() bool { return pending.Ready() && !s.Status().Degraded() })
-		until(t, time.Second, "is written back", func() bool { return s.Status().Owing == 0 })
+		until(t, 4*time.Second, "the store is used", func() bool { return pending.Ready() && !s.Status().Degraded() })
+		until(t, time.Second, "all debts are written back", func() bool { return s.Status().Owing == 0 })
 		if r := take(t, s, "k", p, sluice.Local); r.Origin.Degraded() || r.Used != 5 {
-			t.Errorf("with it: %+v, want 5 units used", r)
+			t.Errorf("with the store: %+v, want 5 units used", r)
 		}
 		s.Close()
 		if err := pending.Close(); err != nil || !shared.closed.Load() {
@@ -258,7 +258,7 @@ func TestOpenLater(t *testing.T) {
 	})
 }
 
-// A store that was never opened can be closed, and one that was opened is asked for its parts and instances.
+// A store that was never opened can be closed, and an opened store returns its shards and instances.
 func TestOpenLaterPassesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestOpenLaterPassesOn(t *testing.T) {
 			return nil, ctx.Err()
 		})
 		if _, err := never.Heartbeat(t.Context(), "me"); err == nil || never.Shard("2") != 0 {
-			t.Errorf("before it is open: %v", err)
+			t.Errorf("before the store is open: %v", err)
 		}
 		if err := never.Close(); err != nil {
 			t.Error(err)
@@ -279,12 +279,12 @@ func TestOpenLaterPassesOn(t *testing.T) {
 		defer opened.Close()
 		synctest.Wait()
 		if n, err := opened.Heartbeat(t.Context(), "me"); n != 4 || err != nil || opened.Shard("2") != 1 || opened.Shard("1") != 0 {
-			t.Errorf("%d instances, %v, parts %d and %d", n, err, opened.Shard("1"), opened.Shard("2"))
+			t.Errorf("%d instances, %v, shards %d and %d", n, err, opened.Shard("1"), opened.Shard("2"))
 		}
 	})
 }
 
-// many returns n calls of one key each, in turn with each on_error.
+// many returns n calls of one key each, which have each OnError in turn.
 func many(p *sluice.Plan, n int) []sluice.TakeCall {
 	calls := make([]sluice.TakeCall, n)
 	for i := range calls {
@@ -295,7 +295,8 @@ func many(p *sluice.Plan, n int) []sluice.TakeCall {
 	return calls
 }
 
-// checkUnavailable checks the receipts of many while the shared store is away, of a limit of n/3.
+// checkUnavailable checks the receipts of calls from many while the shared store is unavailable. The local allowance
+// admits most charges.
 func checkUnavailable(t *testing.T, calls []sluice.TakeCall, most int) {
 	t.Helper()
 	for i, c := range calls {
@@ -307,8 +308,8 @@ func checkUnavailable(t *testing.T, calls []sluice.TakeCall, most int) {
 	}
 }
 
-// A list is decided by a store that answers, and within one deadline where it does not, each Take by its
-// on_error. One list that fails is one failure and opens no circuit by itself; those that go on failing do.
+// If the store answers, it decides a list. If it does not, each Take of the list is decided by its OnError, within one
+// deadline. A list that fails is a single failure, which does not open the circuit, but further failures do.
 func TestEach(t *testing.T) {
 	t.Parallel()
 	for name, f := range faults {
@@ -342,7 +343,7 @@ func TestEach(t *testing.T) {
 			asked := sv.Calls.Load()
 			s.TakeEach(t.Context(), many(p, 30))
 			if n := sv.Calls.Load() - asked; n != 0 {
-				t.Errorf("%s: %d calls of a store that is away", name, n)
+				t.Errorf("%s: %d calls of an unavailable store", name, n)
 			}
 		})
 	}

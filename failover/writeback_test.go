@@ -18,8 +18,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// Many callers, and an outage that comes and goes: in the end the shared store has counted what was admitted. The
-// limit is reached, and an outage admits no more beyond it than the decisions under way when it began.
+// After several outages under load, the shared store has counted the admitted units. The limit is reached, and exceeded
+// at most by the decisions that are under way when an outage starts.
 func TestOutagesUnderLoad(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
@@ -55,20 +55,20 @@ func TestOutagesUnderLoad(t *testing.T) {
 	})
 }
 
-// outage is a run of some instances with keys under load, and an outage in the middle.
+// outage describes a run of some instances with keys under load, and an outage in the middle.
 type outage struct {
 	limit    string
 	fault    faultstore.Fault
 	keys     int
 	interval time.Duration // between two requests of a key to an instance
 	length   time.Duration
-	before   []int // which instances have requests before, during and after the outage
+	before   []int // instances that have requests before, during and after the outage
 	during   []int
 	after    []int
 }
 
-// excess runs it and returns the most that any key was admitted beyond what one exact limiter would have: its
-// burst and its rate from the first request to the last.
+// excess runs the outage. It returns the largest number of units of a key that were admitted above those of an exact
+// limiter: its burst, and its rate from the first request to the last.
 func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 	sv := faultstore.New(memory.New())
 	stores := make([]*failover.Store, 1+slices.Max(slices.Concat(o.before, o.during, o.after)))
@@ -111,15 +111,15 @@ func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 	for k := range fit {
 		n := fit[k].Load()
 		if n < exact/2 {
-			t.Errorf("a key under load was admitted %d times, an exact limiter would have %d", n, exact)
+			t.Errorf("a key under load was admitted %d times, and an exact limiter would admit %d", n, exact)
 		}
 		worst = max(worst, n-exact)
 	}
 	return worst
 }
 
-// Any number of instances, whichever of them see a key before, in and after an outage, admit no more than the
-// documented formula says.
+// Any number of instances admits no more than the documented formula allows, whichever of them have requests before,
+// during and after an outage.
 func TestOverAdmissionFormula(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -141,16 +141,16 @@ func TestOverAdmissionFormula(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			over := float64(o.excess(t, plan(t, o.limit, a)))
 			others := 1 - 1/float64(instances)
-			// Half a second, and a unit of each instance under way.
+			// The formula, half a second at the rate, and a unit of each instance under way.
 			most := others*burst + others*min(burst, rate*o.length.Seconds()) + rate/2 + float64(instances)
 			if over > most {
-				t.Errorf("%d, %v %+v: %v units too many, the formula says %.1f", i, a, o, over, most)
+				t.Errorf("%d, %v %+v: %v units too many, the formula gives %.1f", i, a, o, over, most)
 			}
 		})
 	}
 }
 
-// A part of the store that hangs on debts takes no others with it, nor delays them.
+// A shard that hangs when debts are written does not affect or delay the other shards.
 func TestWriteBackOfShards(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
@@ -158,7 +158,7 @@ func TestWriteBackOfShards(t *testing.T) {
 		sv.Split(twoParts)
 		p := plan(t, "10/day", sluice.FixedWindow)
 		sv.Set(faultstore.Unsent)
-		until(t, 10*time.Second, "both are away", func() bool {
+		until(t, 10*time.Second, "both shards are unavailable", func() bool {
 			take(t, s, "1", p, sluice.Deny)
 			take(t, s, "2", p, sluice.Deny)
 			st := s.Status()
@@ -168,7 +168,7 @@ func TestWriteBackOfShards(t *testing.T) {
 			admitted(t, s, 5, fmt.Sprint("1-", i), p)
 			admitted(t, s, 5, fmt.Sprint("2-", i), p)
 		}
-		// The first part is back, slowly. The second answers only probes.
+		// The first shard answers again, slowly. The second answers only probes.
 		sv.Set(func(ctx context.Context, c faultstore.Call) error {
 			if c.Charges[0].Plan != p {
 				return c.Take()
@@ -176,17 +176,17 @@ func TestWriteBackOfShards(t *testing.T) {
 			time.Sleep(40 * time.Millisecond)
 			return secondFrozen(ctx, c)
 		})
-		until(t, 10*time.Second, "both are back", func() bool { return !s.Status().Degraded() })
-		until(t, time.Second, "the first part is written", func() bool { return s.Status().WrittenBack == keys })
-		until(t, 3*time.Second, "none is left", func() bool { return s.Status().Owing == 0 })
+		until(t, 10*time.Second, "both shards are available again", func() bool { return !s.Status().Degraded() })
+		until(t, time.Second, "the debts of the first shard are written", func() bool { return s.Status().WrittenBack == keys })
+		until(t, 3*time.Second, "no debt is left", func() bool { return s.Status().Owing == 0 })
 		for i := range keys {
 			uses(t, sv, p, map[string]int64{fmt.Sprint("1-", i): 5})
 		}
 	})
 }
 
-// A store that hangs again as soon as debts are written takes few of them with it: the others are written when
-// it is back.
+// If a store hangs again as soon as debts are written, few debts are lost. The others are written when it answers
+// again.
 func TestWriteBackIntoTheUnknown(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
@@ -206,7 +206,7 @@ func TestWriteBackIntoTheUnknown(t *testing.T) {
 			}
 			return c.Take()
 		})
-		until(t, 10*time.Second, "is away again", func() bool { return hangs.Load() && s.Status().Degraded() })
+		until(t, 10*time.Second, "the store is unavailable again", func() bool { return hangs.Load() && s.Status().Degraded() })
 		mend(t, sv, s)
 		if n := s.Status().WrittenBack; n < keys-150 {
 			t.Errorf("%d of %d debts were written", n, keys)

@@ -7,7 +7,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// edge returns when the period from a day of the month begins that starts in the given month.
+// edge returns the start of the monthly window that starts on the given day of a month, or on the month's last day if
+// the month has no such day.
 func edge(year int, month time.Month, day int) time.Time {
 	begin := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 	for begin.Day() != day { // the month has no such day: use its last one
@@ -16,15 +17,15 @@ func edge(year int, month time.Month, day int) time.Time {
 	return begin
 }
 
-// TestMonths compares every month from every day, from 1970 to 2112, with package time, on each day of the month,
-// and at its edges to the microsecond.
+// TestMonths compares the monthly windows from every start day, from 1970 to 2112, with windows computed by package
+// time: on each day of a window, and at its edges to the microsecond.
 func TestMonths(t *testing.T) {
 	for day := 1; day <= 31; day++ {
 		p := plan(t, sluice.Limit{Count: 10, MonthDay: day, Algorithm: sluice.FixedWindow})
 		check := func(now, begin, end time.Time, number int64) {
 			n, b, e := p.WindowAt(now.UnixMicro())
 			if n != number || b != begin.UnixMicro() || e != end.UnixMicro() {
-				t.Fatalf("from %d, %v is in month %d, from %v to %v; want %d, from %v to %v",
+				t.Fatalf("start day %d: %v is in month %d, from %v to %v; want %d, from %v to %v",
 					day, now, n, time.UnixMicro(b).UTC(), time.UnixMicro(e).UTC(), number, begin, end)
 			}
 		}

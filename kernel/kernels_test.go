@@ -46,7 +46,8 @@ func history(p *sluice.Plan, rng *rand.Rand, look func(b *plantest.Bucket, now i
 	}
 }
 
-// The kernels, in a minimal store, keep the contract of all stores, and answer as the vectors and the model do.
+// A minimal store over the kernels keeps the contract of all stores, and its results equal those of the vectors and of
+// the model.
 func TestKernels(t *testing.T) {
 	t.Parallel()
 	newStore := func(*testing.T) storetest.TimedStore { return plantest.NewKernels() }
@@ -68,15 +69,15 @@ func TestCheckCharges(t *testing.T) {
 			t.Errorf("%d charges: %v", n, err)
 		}
 		if err := sluice.CheckCharges(charges, receipts[1:]); err == nil {
-			t.Errorf("%d charges, and room for one less: no error", n)
+			t.Errorf("%d charges, and one receipt fewer: no error", n)
 		}
 		charges[n-1] = sluice.Charge{Key: "0", Plan: minute}
 		if err := sluice.CheckCharges(charges, receipts); err != nil {
-			t.Errorf("%d charges, two with one key and limits that differ: %v", n, err)
+			t.Errorf("%d charges, two with the same key and different limits: %v", n, err)
 		}
 		charges[n-1] = sluice.Charge{Key: "0", Plan: burst, Shadow: true}
 		if err := sluice.CheckCharges(charges, receipts); !errors.Is(err, sluice.ErrDuplicateCharge) {
-			t.Errorf("%d charges, two with one state: %v", n, err)
+			t.Errorf("%d charges, two with the same state: %v", n, err)
 		}
 		charges[n-1].Plan = nil
 		if err := sluice.CheckCharges(charges, receipts); err == nil || errors.Is(err, sluice.ErrDuplicateCharge) {
@@ -88,13 +89,14 @@ func TestCheckCharges(t *testing.T) {
 	}
 }
 
-// TestLongWaits: a wait of more than 292 years, which does not fit in a Duration, is the longest Duration.
+// TestLongWaits: a wait of more than 292 years does not fit in a Duration. It is returned as a long Duration, but not
+// as Never.
 func TestLongWaits(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	b := &plantest.Bucket{Plan: plan(t, sluice.Limit{Count: 1, Period: 250 * year, Algorithm: sluice.SlidingWindowCounter})}
 	d := b.Take(plantest.Start, 1)
 	if refused := b.Take(plantest.Start, 1); refused.RetryAfter != d.ResetAfter || d.ResetAfter < 290*year || d.ResetAfter == sluice.Never {
-		t.Errorf("the wait of 250 and more years is %v, the reset %v", refused.RetryAfter, d.ResetAfter)
+		t.Errorf("retry after %v, reset after %v: want the same time, nearly 292 years", refused.RetryAfter, d.ResetAfter)
 	}
 }
 
@@ -131,7 +133,7 @@ func FuzzKernels(f *testing.F) {
 	})
 }
 
-// input has the unread bytes of a fuzzer.
+// input is the unread rest of the fuzzer's data.
 type input []byte
 
 func (in *input) byte() (b byte) {
@@ -141,7 +143,7 @@ func (in *input) byte() (b byte) {
 	return b
 }
 
-// number returns up to 62 bits, with all orders of magnitude equally likely.
+// number returns a number of up to 7 bytes, with all lengths equally likely.
 func (in *input) number() int64 {
 	var b [8]byte
 	for i := range in.byte() % 8 {
@@ -163,7 +165,7 @@ func (in *input) limit() sluice.Limit {
 	return l
 }
 
-// amount returns 0, a number up to a little more than whole, or any number.
+// amount returns a charge or a refund: 0, a few units, up to about twice whole, any number, or [sluice.All].
 func (in *input) amount(whole int64) int64 {
 	switch b := in.byte(); {
 	case b < 64:

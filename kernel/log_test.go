@@ -15,9 +15,9 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// TestLogHoldsOnToLittle lets units of logs of many lengths expire for a long time. It checks that the logs answer
-// by the definition, and take no more memory than they should: 4 bytes for each unit, 32 with exact times, or 144
-// for any limit.
+// TestLogHoldsOnToLittle runs logs of many sizes until their units have expired several times. It checks that their
+// receipts equal those of the model, and that they take little memory: at most 48 bytes and 4 for each unit; 144 bytes
+// for counts above 1,024; or 32 bytes and 32 for each unit with exact times.
 func TestLogHoldsOnToLittle(t *testing.T) {
 	for _, test := range []struct {
 		algorithm           sluice.Algorithm
@@ -72,15 +72,15 @@ func testLogHoldsOnToLittle(t *testing.T, p *sluice.Plan, most int) {
 			t.Fatalf("%v, step %d, cost %d: empty at %d, with %d used", p.Limit, n, cost, log.EmptyAt(&p.Plan), got.Used)
 		}
 		if log.Bytes() > most {
-			t.Fatalf("%v, step %d: the log holds on to %d bytes, want %d at most", p.Limit, n, log.Bytes(), most)
+			t.Fatalf("%v, step %d: the log takes %d bytes, want %d at most", p.Limit, n, log.Bytes(), most)
 		}
 	}
 	if admitted < 5*count {
-		t.Errorf("premise: %v: %d units were admitted, which is too few for the log to come round", p.Limit, admitted)
+		t.Errorf("premise: %v: only %d units were admitted: too few for all units to expire several times", p.Limit, admitted)
 	}
 }
 
-// poisson returns random times of one key, in microseconds.
+// poisson returns the times of n events of a Poisson process, all for one key, in microseconds.
 func poisson(n int, gap time.Duration) [][]int64 {
 	var all []int64
 	rng := rand.New(rand.NewPCG(9, uint64(gap)))
@@ -92,7 +92,8 @@ func poisson(n int, gap time.Duration) [][]int64 {
 	return [][]int64{all}
 }
 
-// traffic returns the times of the addresses of a real access log, whose seconds get random fractions.
+// traffic returns the times of the requests from each address in a real access log, in microseconds. The times in the
+// log are whole seconds, so random fractions are added.
 func traffic(t *testing.T) [][]int64 {
 	rng := rand.New(rand.NewPCG(8, 8))
 	byAddress := map[string][]int64{}
@@ -105,9 +106,9 @@ func traffic(t *testing.T) [][]int64 {
 	return slices.Collect(maps.Values(byAddress))
 }
 
-// decide charges units at given times in the logs of some keys. It returns how many pass, and how many are denied
-// although fewer than the limit's count have passed in the period before. It fails if a unit passes although the
-// count is reached.
+// decide charges a unit at each of the given times, with one log for each key. It returns the number of units that
+// pass, and the number of units that are denied although fewer than the limit's count have passed in the period before.
+// It fails if a unit passes although the count is reached.
 func decide(t *testing.T, p *sluice.Plan, keys [][]int64) (passed, wronglyRefused int) {
 	t.Helper()
 	for _, times := range keys {
@@ -128,7 +129,7 @@ func decideKey(t *testing.T, p *sluice.Plan, times []int64) (passed, wronglyRefu
 		full := int64(len(recent)) >= p.Limit.Count
 		switch fits := log.Step(&p.Plan, now, 1).Fits; {
 		case fits && full:
-			t.Fatalf("%v %v: unit %d passes, and %d have in the period before", p.Limit.Algorithm, p.Limit, i, len(recent))
+			t.Fatalf("%v %v: unit %d passes, after %d others in the period before it", p.Limit.Algorithm, p.Limit, i, len(recent))
 		case fits:
 			recent = append(recent, now)
 			passed++
@@ -139,20 +140,20 @@ func decideKey(t *testing.T, p *sluice.Plan, times []int64) (passed, wronglyRefu
 	return passed, wronglyRefused
 }
 
-// TestLogRounding measures the effect of rounding times in a log: no unit passes that should not, and hardly any
-// unit is wrongly denied.
+// TestLogRounding measures the effect of rounded times in a log: no unit passes above the limit, and hardly fewer units
+// pass than with exact times.
 func TestLogRounding(t *testing.T) {
 	const gap = 600 * time.Millisecond
 	real := traffic(t)
 	for _, test := range []struct {
 		what, limit string
-		keys        [][]int64 // the times of each key
-		wrong, lost float64   // bounds: fraction of all units that is wrongly denied, fraction that passes less
+		keys        [][]int64 // the times for each key
+		wrong, lost float64   // at most: fraction of all units; fraction of those that pass with exact times
 	}{
 		{"Poisson at 0.8 of the limit", "100/minute", poisson(100_000, gap*5/4), 0.0001, 0.0001},
 		{"Poisson at the limit", "100/minute", poisson(100_000, gap), 0.001, 0.0001},
-		// While a log is full, some requests come in the moment by which rounding delays the next free unit. They
-		// are denied, but a later request passes instead, so the total is the same.
+		// While a log is full, rounding delays the next free unit a little. Requests during this delay are denied, but
+		// a later request passes instead, so the total is the same.
 		{"Poisson at twice the limit", "100/minute", poisson(100_000, gap/2), 0.005, 0.0002},
 		{"Poisson at twice the limit", "1000/600s", poisson(100_000, gap/2), 0.2, 0.0005},
 		{"an access log", "5/minute", real, 0.001, 0.0001},
@@ -168,18 +169,18 @@ func TestLogRounding(t *testing.T) {
 		l.Algorithm = sluice.SlidingWindowLogExact
 		most, wrong := decide(t, plan(t, l), test.keys)
 		if wrong > 0 {
-			t.Fatalf("%s, %s: the exact log has refused %d wrongly", test.what, test.limit, wrong)
+			t.Fatalf("%s, %s: the exact log has wrongly denied %d", test.what, test.limit, wrong)
 		}
 		l.Algorithm = sluice.SlidingWindowLog
 		passed, wrong := decide(t, plan(t, l), test.keys)
 		asked := len(slices.Concat(test.keys...))
 		n := float64(asked)
-		t.Logf("%s, %s: %.4f %% are refused wrongly; %d of %d pass, and %d exactly", test.what, test.limit, 100*float64(wrong)/n, passed, asked, most)
+		t.Logf("%s, %s: %.4f %% are wrongly denied; %d of %d pass, and %d with exact times", test.what, test.limit, 100*float64(wrong)/n, passed, asked, most)
 		if float64(wrong) > test.wrong*n || float64(most-passed) > test.lost*float64(most) {
-			t.Errorf("%s, %s: want at most %v refused wrongly, and at most %v less to pass", test.what, test.limit, test.wrong, test.lost)
+			t.Errorf("%s, %s: want a fraction of at most %v wrongly denied, and of at most %v lost", test.what, test.limit, test.wrong, test.lost)
 		}
 		if most == asked && !strings.Contains(test.what, "0.9") {
-			t.Errorf("premise: %s, %s: nothing is refused", test.what, test.limit)
+			t.Errorf("premise: %s, %s: nothing is denied", test.what, test.limit)
 		}
 	}
 }

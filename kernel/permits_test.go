@@ -14,7 +14,7 @@ var inFlight = plantest.InFlight
 
 const now = plantest.Start
 
-// TestPermitsBytes checks that permits take no more memory than Bytes returns, and not much less.
+// TestPermitsBytes checks that permits take at most as much memory as Bytes returns, and at least two fifths of it.
 func TestPermitsBytes(t *testing.T) {
 	for _, n := range []int{1, 8, 9, 14, 15, 100, 897, 1000, 2000, 10_000, 65_536} {
 		sets := make([]kernel.Permits, 1+20_000/n)
@@ -33,13 +33,13 @@ func TestPermitsBytes(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		took := int(after.HeapAlloc - before.HeapAlloc)
 		if took > said || took < said*2/5 {
-			t.Errorf("%d permits: %d bytes each, and they say %d", n, took/len(sets)/n, said/len(sets)/n)
+			t.Errorf("%d permits: %d bytes each, and Bytes returns %d", n, took/len(sets)/n, said/len(sets)/n)
 		}
 		runtime.KeepAlive(sets)
 	}
 }
 
-// TestInFlightSnapshot: a receipt made from a snapshot counts the permits that were held when it was taken.
+// TestInFlightSnapshot: a receipt made from a snapshot counts the permits that were held when the snapshot was taken.
 func TestInFlightSnapshot(t *testing.T) {
 	p := inFlight(t, 3)
 	for _, test := range []struct {
@@ -49,10 +49,10 @@ func TestInFlightSnapshot(t *testing.T) {
 		s := p.Snapshot(1, kernel.Receipt{Now: now, Used: test.used, Fits: true}, 0)
 		want := kernel.Receipt{Now: now + 1, Used: test.used, Fits: test.fits}
 		if r, known := s.Receipt(&p.Plan, now+1, test.cost); !known || r != want {
-			t.Errorf("%d were taken, cost %d: %+v, want %+v", test.used, test.cost, r, want)
+			t.Errorf("%d permits taken, cost %d: %+v, want %+v", test.used, test.cost, r, want)
 		}
 		if n := s.Remaining(&p.Plan, now+1); n != 3-test.used {
-			t.Errorf("%d of 3 were taken, and %d remain", test.used, n)
+			t.Errorf("%d of 3 permits taken, and %d remain", test.used, n)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// TestStep: a single step of a kernel equals that of the model, wherever the clock goes.
+// TestStep: the receipt of each step of a kernel equals that of the model, even if the clock steps back.
 func TestStep(t *testing.T) {
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		b, model, now := &plantest.Bucket{Plan: p}, new(storetest.Model), int64(plantest.Start)
@@ -44,7 +44,7 @@ func TestEmptyAt(t *testing.T) {
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		used := 0
 		history(p, rng, func(b *plantest.Bucket, now int64) {
-			// The receipts for every cost are compared.
+			// same reports whether decisions of several costs equal those of an empty bucket.
 			same := func(at int64) bool {
 				fresh := &plantest.Bucket{Plan: p}
 				for _, cost := range []int64{0, 1, p.Capacity} {
@@ -57,26 +57,26 @@ func TestEmptyAt(t *testing.T) {
 			at, reset := b.Empty(), now+b.Ask(now, 0).ResetAfter.Microseconds()
 			if at <= now {
 				if !same(now) || reset != now {
-					t.Fatalf("at %d, it is said to be empty since %d, and reset at %d: %+v", now, at, reset, b.Ask(now, 0))
+					t.Fatalf("at %d: EmptyAt returned %d, and the reset is at %d: %+v", now, at, reset, b.Ask(now, 0))
 				}
 				return
 			}
 			used++
 			if reset != at {
-				t.Fatalf("at %d, it is empty at %d, and reset at %d", now, at, reset)
+				t.Fatalf("at %d: EmptyAt returned %d, and the reset is at %d", now, at, reset)
 			}
 			if !same(at) || same(at-1) {
-				t.Fatalf("at %d, it is said to be empty at %d: %v, and one before: %v", now, at, same(at), same(at-1))
+				t.Fatalf("at %d: EmptyAt returned %d; empty then: %v, and a microsecond before: %v", now, at, same(at), same(at-1))
 			}
 		})
 		if used < 30 {
-			t.Errorf("premise: not empty %d times only", used)
+			t.Errorf("premise: only %d states were not empty", used)
 		}
 	})
 }
 
-// TestBound checks the bounds that every algorithm guarantees for any interval of a random history. Intervals of
-// meters and windows are in ticks of the decisions, those of logs in time of the clock.
+// TestBound checks the bounds that every algorithm guarantees for any interval of a random history. Intervals of meters
+// and windows are measured in ticks of the decisions, those of logs in clock time.
 func TestBound(t *testing.T) {
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		admitted, refused := 0, 0
@@ -104,7 +104,8 @@ func TestBound(t *testing.T) {
 
 type taken struct{ tick, now, cost int64 }
 
-// bounds return the error of the last of some takes, given the earlier ones.
+// bounds has a function for each algorithm. It returns a text if the last of some admitted charges exceeds the
+// algorithm's bound.
 var bounds = map[sluice.Algorithm]func(p *sluice.Plan, all []taken) string{
 	sluice.TokenBucket:           meterBound,
 	sluice.LeakyBucket:           meterBound,
@@ -115,14 +116,14 @@ var bounds = map[sluice.Algorithm]func(p *sluice.Plan, all []taken) string{
 	sluice.SlidingWindowLogExact: logBound,
 }
 
-// meterBound: never more than Burst + Count/Period·T in any T.
+// meterBound: at most Burst + Count/Period·T units in any time T.
 func meterBound(p *sluice.Plan, all []taken) string {
 	last, period := all[len(all)-1], p.Limit.Period.Microseconds()
 	sum := int64(0)
 	for _, from := range slices.Backward(all) {
 		sum += from.cost
 		elapsed := (last.tick - from.tick) * p.Tick
-		// Both sides times the period.
+		// Both sides are multiplied by the period.
 		most := product(p.Limit.Burst, period)
 		if product(sum, period).Cmp(most.Add(most, product(p.Limit.Count, elapsed))) > 0 {
 			return fmt.Sprintf("%d units in %d µs", sum, elapsed)
@@ -133,7 +134,7 @@ func meterBound(p *sluice.Plan, all []taken) string {
 
 func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }
 
-// windowBound: never more than Count in a window that is aligned to the epoch, or a month.
+// windowBound: at most Count units in a window, which is aligned to the epoch, or a month.
 func windowBound(p *sluice.Plan, all []taken) string {
 	window := all[len(all)-1].tick / p.Span
 	begin := window * p.Span
@@ -152,8 +153,7 @@ func windowBound(p *sluice.Plan, all []taken) string {
 	return ""
 }
 
-// counterBound: never more than Count by the weighted estimate, nor than twice Count in
-// any period.
+// counterBound: at most Count units by the weighted estimate, and at most twice Count in any period.
 func counterBound(p *sluice.Plan, all []taken) string {
 	last := all[len(all)-1]
 	begin := last.tick - last.tick%p.Span
@@ -171,7 +171,7 @@ func counterBound(p *sluice.Plan, all []taken) string {
 	return ""
 }
 
-// logBound: never more than Count in any period, whatever the tick.
+// logBound: at most Count units in any period of clock time.
 func logBound(p *sluice.Plan, all []taken) string {
 	sum, since := int64(0), all[len(all)-1].now-p.Limit.Period.Microseconds()
 	for i := len(all) - 1; i >= 0 && all[i].now > since; i-- {
@@ -193,8 +193,8 @@ func sumSince(all []taken, tick int64) (sum int64) {
 	return sum
 }
 
-// refusedReceipt returns b's receipt for a cost at now in a denied Take: nothing is kept, and a cost that would fit
-// is not part of the use.
+// refusedReceipt returns b's receipt for a cost at now in a denied Take: the state stays as it is, and Used does not
+// include a cost that would fit.
 func refusedReceipt(b *plantest.Bucket, now, cost int64) (r kernel.Receipt) {
 	if b.Kernel.Log() {
 		return b.Log.Look(&b.Plan.Plan, now, cost)
@@ -205,13 +205,13 @@ func refusedReceipt(b *plantest.Bucket, now, cost int64) (r kernel.Receipt) {
 	return r
 }
 
-// oldest returns the tick at which the oldest unit of a log expires, or 0 for an empty log.
+// oldestOf returns the tick at which the oldest unit of a log expires, or 0 for an empty log.
 func oldestOf(b *plantest.Bucket, now int64) int64 {
 	d := refusedReceipt(b, now, b.Capacity)
 	if d.Fits || d.Used == 0 {
 		return 0
 	}
-	// With all but used-1 units, one has to expire.
+	// This cost is one unit more than is free, so exactly one unit has to expire.
 	return refusedReceipt(b, now, b.Capacity-d.Used+1).Wait
 }
 
@@ -249,24 +249,25 @@ func TestSnapshot(t *testing.T) {
 				if p.Kernel.Log() && got.Fits && oldest == 0 {
 					// The snapshot assumes that no unit has expired, and leaves the wait open.
 					if !want.Fits || got.Used < want.Used {
-						t.Fatalf("at %d, %d later: %+v, the log says %+v", now, later-now, got, want)
+						t.Fatalf("at %d, %d later: %+v, want the wait open and the rest of %+v", now, later-now, got, want)
 					}
 					continue
 				}
 				if answered[p.Kernel]++; got != want {
-					t.Fatalf("at %d, %d later, cost %d, oldest %d: %+v, the state says %+v", now, later-now, cost, oldest, got, want)
+					t.Fatalf("at %d, %d later, cost %d, oldest %d: %+v, want %+v", now, later-now, cost, oldest, got, want)
 				}
 			}
 		}
 	})
 	for _, k := range []kernel.Kind{kernel.Meter, kernel.Window, kernel.StampLog, kernel.CountLog, kernel.ExactLog} {
 		if answered[k] < 200 || k.Log() != (unknown[k] > 0) {
-			t.Errorf("kernel %d: %d answers, %d left open", k, answered[k], unknown[k])
+			t.Errorf("kernel %d: %d answers, %d unknown", k, answered[k], unknown[k])
 		}
 	}
 }
 
-// TestSnapshotRemaining: the remaining units fit, and one unit more does not, except in a log.
+// TestSnapshotRemaining: the remaining units by a snapshot equal those of the state. Of a log, they may be fewer at a
+// later time, until the log is empty.
 func TestSnapshotRemaining(t *testing.T) {
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		history(p, rng, func(b *plantest.Bucket, now int64) {
@@ -274,12 +275,12 @@ func TestSnapshotRemaining(t *testing.T) {
 			r, _ := b.Receipt(now, cost)
 			snapshot := p.Snapshot(cost, r.Receipt, 0)
 			if snapshot.Now != now {
-				t.Fatalf("a snapshot of %d is of %d", now, snapshot.Now)
+				t.Fatalf("a snapshot at %d has the time %d", now, snapshot.Now)
 			}
 			later := now + plantest.Pause(p, rng)
 			left, want := snapshot.Remaining(&p.Plan, later), b.Ask(later, 0).Remaining
 			if left > want || left < want && (!p.Kernel.Log() || later == now || b.Empty() <= later) {
-				t.Fatalf("%d later %d are said to remain, and %d do", later-now, left, want)
+				t.Fatalf("%d later: %d units remain by the snapshot, want %d", later-now, left, want)
 			}
 		})
 	})

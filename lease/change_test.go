@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// A rule changes while processes hold leases of it, at another moment in each: nothing passes above what the old limit
-// and the new one admit, and within a second nothing is held that is of no use.
+// A rule changes while processes have leases for it, at a different time in each process. No more passes than the old
+// limit and the new one admit. In the end, no process has a lease for a rule that is now strict or was removed.
 func TestRuleChanges(t *testing.T) {
 	t.Parallel()
 	bucket := second(2_000)
@@ -21,7 +21,7 @@ func TestRuleChanges(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		was, is sluice.Limit // of the new one a count of 0: the rule is removed
+		was, is sluice.Limit // a new count of 0 means that the rule is removed
 		how     sluice.Consistency
 	}{
 		{"strict", bucket, bucket, sluice.Strict},
@@ -87,7 +87,7 @@ func testRuleChanges(t *testing.T, shared *faultstore.Store, first *Store, was, 
 	}
 	asking.Wait()
 	if leased < perSecond/2 {
-		t.Errorf("premise: only %d were leased", leased)
+		t.Errorf("premise: only %d units were leased", leased)
 	}
 	within := func(what string, p *sluice.Plan, events []event) {
 		t.Helper()
@@ -99,14 +99,14 @@ func testRuleChanges(t *testing.T, shared *faultstore.Store, first *Store, was, 
 	both := append(slices.Clone(old), fresh...)
 	switch {
 	case is == nil:
-	case is.Fingerprint != was.Fingerprint: // counts of their own
+	case is.Fingerprint != was.Fingerprint: // separate counts
 		within("the new limit", is, fresh)
 	case is.Limit == was.Limit:
-		within("the limit of both", was, both)
-	default: // a smaller one, of which what was reserved of the larger may be spent for the horizon
+		within("the unchanged limit", was, both)
+	default: // a smaller limit: units that were reserved under the larger limit may be spent for the horizon
 		within("the larger limit", was, both)
-		// The store forgets at once what a bucket has had above a smaller burst, and by then more may have been spent: so
-		// what follows is looked at by itself.
+		// If the burst becomes smaller, the store at once forgets the level above it, although more units may have been
+		// spent. So the charges after the horizon are checked separately.
 		end := swapped.Add(Horizon).UnixMicro()
 		late := slices.DeleteFunc(fresh, func(e event) bool { return e.at <= end })
 		if within("the new limit, after the horizon", is, late); len(late) == 0 && is.Kernel == kernel.Meter {
@@ -118,10 +118,11 @@ func testRuleChanges(t *testing.T, shared *faultstore.Store, first *Store, was, 
 			t.Errorf("process %d holds %d leases %v after the change", i, held, time.Since(swapped))
 		}
 	}
-	// A bucket has drained by now; a window has what passed and what no process has given back.
+	// A bucket has drained by now. A window counts the units that have passed, and no others, if the processes have
+	// given back all other units.
 	if was.Kernel == kernel.Window && (is == nil || is.Limit == was.Limit) {
 		if counted := shared.Used(t, "k", was); counted != int64(len(both)) {
-			t.Errorf("the window has %d, and %d have passed", counted, len(both))
+			t.Errorf("the window counts %d units, and %d have passed", counted, len(both))
 		}
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/sluicehq/sluice/lease"
 )
 
-// What is reserved ahead is a quarter of the burst at most, and nothing where few units pass.
+// Units are reserved for a quarter of a second, or a quarter of the time in which a full bucket drains, if that is
+// shorter. If few units pass, none are reserved.
 func ExampleAhead() {
 	for _, text := range []string{"5000/second", "5000/second burst 100", "10/hour"} {
 		limit, err := sluice.ParseLimit(text)

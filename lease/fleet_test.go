@@ -13,19 +13,19 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// run is a fleet at work: its processes ask so many times a second together, at random times.
+// run describes a fleet under load: its processes together make perSecond requests a second, at random times.
 type run struct {
 	plan      *sluice.Plan
 	nodes     int
 	perSecond float64
 	lasts     time.Duration
 	way       time.Duration
-	strict    int // of the nodes
+	strict    int // number of nodes with strict charges
 	cost      func() int64
-	each      func(nodes []*Store)       // now and then
-	lost      func() bool                // whether an answer is lost
-	strikes   func(sv *faultstore.Store) // meanwhile
-	wait      time.Duration              // of a Take
+	each      func(nodes []*Store)       // called after each 1,000 requests
+	lost      func() bool                // reports whether the next answer is lost
+	strikes   func(sv *faultstore.Store) // runs during the load
+	wait      time.Duration              // the longest wait of a Take
 }
 
 type outcome struct {
@@ -33,7 +33,8 @@ type outcome struct {
 	byLease                                     int64
 }
 
-// do runs in a bubble. It returns what was admitted, too. Exact is what one limiter would have admitted.
+// do runs the fleet, in a synctest bubble. It returns counts, and the admitted charges. The field exact of the counts
+// is the number of units that a single limiter would have admitted.
 func (c run) do(t *testing.T) (o outcome, events []event) {
 	chance := newDice(t)
 	shared := faultstore.New(memory.New())
@@ -69,7 +70,7 @@ func (c run) do(t *testing.T) (o outcome, events []event) {
 			o.admitted += cost
 			events = append(events, event{r[0].Now, cost})
 		} else if d.RetryAfter <= 0 || d.Remaining >= cost {
-			t.Errorf("a refusal says %+v", d)
+			t.Errorf("a denial: %+v", d)
 		}
 	}
 	next := time.Now()
@@ -99,7 +100,7 @@ func (c run) do(t *testing.T) (o outcome, events []event) {
 		n.Close()
 	}
 	o.calls, o.over = shared.Calls.Load(), replay(c.plan, events)
-	time.Sleep(2 * keptFor * time.Microsecond) // stores that were "killed" look at their leases until then
+	time.Sleep(2 * keptFor * time.Microsecond) // until then, the "killed" stores check their leases
 	return o, events
 }
 
@@ -117,8 +118,8 @@ func burst(n, burst int64) sluice.Limit {
 	return sluice.Limit{Count: n, Period: time.Second, Burst: burst}
 }
 
-// Whatever is asked of however many processes, the exact limiter admits what they do, in all hardly less than it
-// would have, and with a fraction of the calls.
+// At any load of any number of processes, a single limiter would admit everything that they admit. In total, they admit
+// hardly less than it would have, usually with a fraction of the calls.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -127,7 +128,7 @@ func TestFleet(t *testing.T) {
 		nodes        int
 		perSecond    float64
 		lasts        time.Duration
-		calls, under float64 // a decision, and of what the exact limiter admits, at most
+		calls, under float64 // at most: calls a decision; fraction of the exact limiter's units
 	}{
 		{"at the limit", second(10_000), 10, 10_000, 3 * time.Second, 0.02, 0.01},
 		{"at half of it", second(10_000), 10, 5_000, 4 * time.Second, 0.03, 0},
@@ -147,18 +148,18 @@ func TestFleet(t *testing.T) {
 					t.Errorf("over the limit by %d", o.over)
 				}
 				if got := float64(o.calls) / float64(o.asked); got > c.calls {
-					t.Errorf("%.4f calls a decision, at most %.4f", got, c.calls)
+					t.Errorf("%.4f calls a decision, want at most %.4f", got, c.calls)
 				}
 				if under := 1 - float64(o.admitted)/float64(o.exact); under > c.under {
-					t.Errorf("%.4f less than the exact limiter admits, at most %.4f", under, c.under)
+					t.Errorf("a fraction of %.4f less than the exact limiter admits, want at most %.4f", under, c.under)
 				}
 			})
 		})
 	}
 }
 
-// Nothing is admitted above the limit where answers are lost, processes end and begin, some ask strictly, and costs
-// differ.
+// Nothing is admitted above the limit, even if answers are lost, processes stop and start, some processes have strict
+// charges, and costs differ.
 func TestFleetFaults(t *testing.T) {
 	t.Parallel()
 	for _, l := range []sluice.Limit{burst(2_000, 300), second(1_000), window(1_000), sliding(1_000)} {
@@ -174,7 +175,7 @@ func TestFleetFaults(t *testing.T) {
 						n := 2 + d.below(4)
 						if d.below(2) == 0 {
 							nodes[n].Close()
-						} // else it is killed
+						} // otherwise it is killed
 						nodes[n] = New(nodes[n].shared)
 					},
 				}.do(t)
@@ -189,9 +190,9 @@ func TestFleetFaults(t *testing.T) {
 	}
 }
 
-// While the server is frozen, and after it, what is admitted stays within the limit. A server that is restarted has
-// forgotten what it has counted, as it does without leases: what had been leased is spent within the horizon, and from
-// then on the limit is exact again.
+// While the server is frozen, and afterwards, nothing is admitted above the limit. A restarted server has lost its
+// counts, with or without leases. Units that were leased before the restart are spent within the horizon, and after
+// that the limit is exact again.
 func TestFleetOutage(t *testing.T) {
 	t.Parallel()
 	for _, forgets := range []bool{false, true} {
@@ -214,7 +215,7 @@ func TestFleetOutage(t *testing.T) {
 			}
 			late := slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.at <= up+Horizon.Microseconds() })
 			if len(late) < 500 {
-				t.Errorf("restarted %v: only %d units were admitted after it", forgets, len(late))
+				t.Errorf("restarted %v: only %d units were admitted after the horizon", forgets, len(late))
 			}
 			if !forgets {
 				if o.over > 0 {
@@ -224,7 +225,7 @@ func TestFleetOutage(t *testing.T) {
 			}
 			early := slices.DeleteFunc(events, func(e event) bool { return e.at >= up })
 			if before, since := replay(c.plan, early), replay(c.plan, late); before > 0 || since > 0 {
-				t.Errorf("over the limit by %d before the restart, and by %d since the horizon after it", before, since)
+				t.Errorf("over the limit by %d before the restart, and by %d after the horizon that follows it", before, since)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// small is a limit of so many units a period of so many microseconds, which are its ticks.
+// small returns the plan of a limit whose ticks are microseconds. The period is in microseconds, too.
 func small(t testing.TB, a sluice.Algorithm, count, period, burst int64) *sluice.Plan {
 	l := sluice.Limit{Algorithm: a, Count: count, Period: time.Duration(period) * time.Microsecond}
 	if a == sluice.GCRA {
@@ -26,22 +26,23 @@ func small(t testing.TB, a sluice.Algorithm, count, period, burst int64) *sluice
 	return p
 }
 
-// A unit may be spent until the level beneath it has drained: worked out by hand.
+// A unit may be spent until the level beneath it has drained. The expected times were computed by hand.
 func TestLifetimes(t *testing.T) {
 	p := small(t, sluice.GCRA, 2, 6, 10) // a unit adds 3, a tick drains 1
 	if p.Unit != 3 || p.Drain != 1 || p.Size != 30 {
 		t.Fatalf("%+v", p)
 	}
-	g := newGrant(p, 3, 0, &sluice.Receipt{Receipt: kernel.Receipt{Now: 100, Used: 14, Fits: true}})   // 5, 8 and 11 beneath them
-	few := newGrant(p, 3, 2, &sluice.Receipt{Receipt: kernel.Receipt{Now: 100, Used: 14, Fits: true}}) // -1, 2 and 5
+	// The levels beneath the units are 5, 8 and 11. With the units that others may give back, they are -1, 2 and 5.
+	g := newGrant(p, 3, 0, &sluice.Receipt{Receipt: kernel.Receipt{Now: 100, Used: 14, Fits: true}})
+	few := newGrant(p, 3, 2, &sluice.Receipt{Receipt: kernel.Receipt{Now: 100, Used: 14, Fits: true}})
 	for at, want := range map[int64]int64{100: 1, 102: 1, 103: 2, 105: 2, 106: 3} {
 		if got := few.first(at); got != want {
-			t.Errorf("where others may give back two, unit %d is the first at %d, want %d", got, at, want)
+			t.Errorf("if others may give back two units, unit %d is the first at %d, want %d", got, at, want)
 		}
 	}
 	for i, want := range []int64{105, 108, 111} {
 		if got := g.until(int64(i)); got != want {
-			t.Errorf("unit %d is good until %d, want %d", i, got, want)
+			t.Errorf("unit %d may be spent until %d, want %d", i, got, want)
 		}
 	}
 	for at, want := range map[int64]int64{100: 0, 105: 0, 106: 1, 108: 1, 109: 2, 111: 2, 112: 3, 900: 3} {
@@ -61,48 +62,49 @@ func TestLifetimes(t *testing.T) {
 	}
 }
 
-// No unit lives beyond the horizon, however full the bucket is.
+// No unit can be spent after the horizon, however full the bucket is.
 func TestHorizonEnds(t *testing.T) {
 	p := plan(t, sluice.Limit{Count: 100, Period: time.Second, Burst: 10_000})
 	g := newGrant(p, 50, 0, &sluice.Receipt{Receipt: kernel.Receipt{Now: 1e15, Used: p.Size, Fits: true}})
 	if last := int64(1e15) + Horizon.Microseconds(); g.first(last) != 0 || g.first(last+1) != 50 {
-		t.Errorf("units of a full bucket can be spent from %d at its horizon, and %d behind it", g.first(last), g.first(last+1))
+		t.Errorf("in a full bucket, unit %d is the first at the horizon, want 0, and unit %d after it, want 50", g.first(last), g.first(last+1))
 	}
 }
 
-// The model has processes that share one key. Each step is one of all that may happen.
+// The tests below search all states of a model: processes that share one key, and a store. Each step is one of the
+// possible events.
 
-// lot is units that somebody has: a process, or an answer or a message on its way.
+// lot is a number of units that a process has, or that are in an answer or a message on its way.
 type lot struct {
 	now, beneath, next, n int64
 	stale                 bool // reserved before a reset
 }
 
 const (
-	held   = iota // by a process
-	answer        // of a reservation, to a process
-	back          // given back, to the store
+	held   = iota // a process has the units
+	answer        // the answer of a reservation is on its way to a process
+	back          // the units are on their way back to the store
 	places
 )
 
-// world is a state of all processes and of the store, at a time.
+// world is the state of all processes and of the store at a time.
 type world struct {
 	now           int64
 	shared, exact kernel.State
 	budget        kernel.State
-	lots          [places][]lot // sorted, since it does not matter whose they are
+	lots          [places][]lot // sorted, because it does not matter which process has them
 }
 
-// search goes through all that can happen.
+// search visits all worlds that can be reached.
 type search struct {
 	p      *sluice.Plan
-	most   int   // lots in each place
-	grants int64 // the most units that are reserved at once
-	slack  int64 // by how much too long units are kept: a mistake, which must be found
+	most   int   // maximum number of lots that processes have
+	grants int64 // maximum number of units in a reservation
+	slack  int64 // number of ticks for which units are kept too long: an error that the search must find
 	reset  bool
-	budget *sluice.Plan      // of what is given back; without one, nothing else bounds it
-	others int64             // what is given back at most in the life of a unit
-	seen   map[string]string // by world, how it came to be
+	budget *sluice.Plan      // bounds the units that are given back; nil for no bound
+	others int64             // maximum number of units that are given back while a unit may be spent
+	seen   map[string]string // for each world, the step that led to it, and the world before
 	queue  []world
 	labels []string
 	found  string
@@ -125,7 +127,8 @@ func (s *search) alive(l *lot, now int64) bool {
 	return l.next < l.n
 }
 
-// normal returns w as it is at its time, with times moved so that worlds that go on alike are the same.
+// normal returns w without drained levels and expired units, and with all times shifted, so that worlds with the same
+// future are equal.
 func (s *search) normal(w world) world {
 	period := int64(1)
 	if s.p.Kernel != kernel.Meter {
@@ -161,7 +164,7 @@ func (s *search) normal(w world) world {
 		for _, l := range w.lots[i] {
 			if s.alive(&l, w.now) {
 				l.now -= by
-				// What has been spent is as if it had never been there: a lot of the rest, higher up.
+				// The spent units no longer matter: the rest is a lot with a higher level beneath it.
 				if s.p.Kernel == kernel.Meter {
 					l.beneath += l.next*s.p.Unit - (w.now-by-l.now)*s.p.Drain
 					l.n, l.next, l.now = l.n-l.next, 0, w.now-by
@@ -180,7 +183,7 @@ func (s *search) normal(w world) world {
 	return w
 }
 
-// id returns a text that only this world has.
+// id returns a text that is unique to this world.
 func (w *world) id() string {
 	var b []byte
 	add := func(numbers ...int64) {
@@ -209,12 +212,13 @@ func (s *search) reach(from, step string, w world) {
 	s.queue, s.labels = append(s.queue, w), append(s.labels, id)
 }
 
-// with returns w with a lot more in a place, and at whose place another is left out.
+// with returns w with one more lot in a place.
 func (w world) with(place int, l lot) world {
 	w.lots[place] = append(slices.Clone(w.lots[place]), l)
 	return w
 }
 
+// without returns w without a lot of a place.
 func (w world) without(place, i int) world {
 	w.lots[place] = slices.Delete(slices.Clone(w.lots[place]), i, i+1)
 	return w
@@ -259,7 +263,7 @@ func (s *search) steps(w world, id string) {
 		}
 	}
 
-	// A strict Take is one that is spent when it is reserved.
+	// A strict Take spends its unit when it reserves it.
 	strict := w
 	if strict.shared = p.Step(w.shared, w.now, 1, &r.Receipt); r.Fits {
 		s.spend(id, "a strict Take", strict)
@@ -267,14 +271,14 @@ func (s *search) steps(w world, id string) {
 
 	for i, l := range w.lots[answer] {
 		if len(w.lots[held]) < s.most {
-			s.reach(id, "a late answer comes", w.without(answer, i).with(held, l))
+			s.reach(id, "a late answer arrives", w.without(answer, i).with(held, l))
 		}
 	}
 	for i, l := range w.lots[held] {
 		rest := w.without(held, i)
-		s.reach(id, "a process drops what it has", rest)
+		s.reach(id, "a process drops its units", rest)
 		if len(w.lots[back]) < 1 {
-			s.reach(id, "a process gives back what it has", rest.with(back, l))
+			s.reach(id, "a process gives back its units", rest.with(back, l))
 		}
 		one := l
 		one.next++
@@ -287,7 +291,7 @@ func (s *search) steps(w world, id string) {
 	}
 	for i, l := range w.lots[back] {
 		rest := w.without(back, i)
-		s.reach(id, "what was given back is lost", rest)
+		s.reach(id, "units that were given back are lost", rest)
 		if g := s.grant(&l); l.stale || w.now > g.until(l.next)+s.slack {
 			continue
 		}
@@ -297,7 +301,7 @@ func (s *search) steps(w world, id string) {
 			}
 		}
 		rest.shared = p.Step(w.shared, w.now, l.next-l.n, &r.Receipt)
-		s.reach(id, "what was given back comes", rest)
+		s.reach(id, "units that were given back arrive", rest)
 	}
 	if s.reset {
 		next := w
@@ -312,7 +316,7 @@ func (s *search) steps(w world, id string) {
 	}
 }
 
-// spend asks the exact limiter.
+// spend takes a unit from the exact limiter. If it denies the unit, the search has found an error.
 func (s *search) spend(from, step string, w world) {
 	var r sluice.Receipt
 	if w.exact = s.p.Step(w.exact, w.now, 1, &r.Receipt); r.Fits {
@@ -328,21 +332,21 @@ func (s *search) spend(from, step string, w world) {
 	s.found = strings.Join(how, "\n")
 }
 
-// In whatever order things happen, and whatever is lost or late, the exact limiter admits what was
-// spent. A unit that lives a tick too long is found out.
+// The exact limiter admits all spent units in all orders of events, with lost and late messages. The search fails, as
+// it must, if units can be spent for a tick too long, or if there is no budget.
 func TestAllOrders(t *testing.T) {
 	t.Parallel()
 	testAllOrders(t, false)
 }
 
-// testAllOrders searches through more in the long form.
+// testAllOrders searches more worlds if long is set.
 func testAllOrders(t *testing.T, long bool) {
 	type setup struct {
 		algorithm            sluice.Algorithm
 		count, period, burst int64
 		grants               int64
 		most                 int
-		budget               int64 // of units to be given back, in a period as long as the bucket
+		budget               int64 // units that may be given back while the bucket drains; 0 for no budget
 	}
 	for _, c := range []setup{
 		{sluice.GCRA, 1, 1, 6, 2, 1, 1},
@@ -366,31 +370,31 @@ func testAllOrders(t *testing.T, long bool) {
 		right := s
 		n := right.run(t)
 		if right.found != "" {
-			t.Errorf("%v: the exact limiter refuses what is spent when\n%s", p.Limit, right.found)
+			t.Errorf("%v: the exact limiter denies a spent unit after\n%s", p.Limit, right.found)
 		}
 		late := s
 		late.slack, late.others, late.budget = 1, 0, nil
 		late.most = max(2, c.most)
 		if late.run(t); late.found == "" {
-			t.Errorf("%v: units that live for a tick too long are not found out", p.Limit)
+			t.Errorf("%v: the search does not find units that can be spent for a tick too long", p.Limit)
 		}
 		if c.budget > 0 {
 			free := s
 			free.budget, free.others = nil, 0
 			free.most = 2
 			if free.run(t); free.found == "" {
-				t.Errorf("%v: that all is given back is not found out", p.Limit)
+				t.Errorf("%v: the search does not find that a budget is missing", p.Limit)
 			}
 		}
 		t.Logf("%v: %d worlds, %v", p.Limit, n, time.Since(began))
 		if !long && n > 5000 {
-			continue // it takes ten times as many worlds
+			continue // with resets, there are ten times as many worlds
 		}
 		resets := s
 		resets.most, resets.grants, resets.reset = 1, 1, true
 		m := resets.run(t)
 		if resets.found != "" {
-			t.Errorf("%v, with resets: the exact limiter refuses what is spent when\n%s", p.Limit, resets.found)
+			t.Errorf("%v, with resets: the exact limiter denies a spent unit after\n%s", p.Limit, resets.found)
 		}
 		t.Logf("%v: %d worlds with resets, %v", p.Limit, m, time.Since(began))
 	}

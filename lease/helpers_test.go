@@ -25,7 +25,7 @@ func plan(t testing.TB, l sluice.Limit) *sluice.Plan {
 	return p
 }
 
-// dice are a source of chance for many goroutines.
+// dice is a source of random numbers for several goroutines.
 type dice struct {
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -39,14 +39,14 @@ func (d *dice) below(n int64) int64 {
 	return d.rand.Int64N(n)
 }
 
-// pause is between two of so many events a second.
+// pause returns a random time between two events that happen perSecond times a second on average.
 func (d *dice) pause(perSecond float64) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return time.Duration(d.rand.ExpFloat64() / perSecond * float64(time.Second))
 }
 
-// way returns a time that is random around d.
+// way returns a function that returns random times around a mean.
 func (d *dice) way(about time.Duration) func() time.Duration {
 	return func() time.Duration {
 		if about == 0 {
@@ -56,7 +56,8 @@ func (d *dice) way(about time.Duration) func() time.Duration {
 	}
 }
 
-// leasing runs f in virtual time, which begins with a window, with a store over one that is some way off.
+// leasing runs f in virtual time with a Store over a distant shared store. Virtual time starts at the start of a
+// window.
 func leasing(t *testing.T, way time.Duration, f func(t *testing.T, shared *faultstore.Store, s *Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +79,7 @@ func take(t testing.TB, s sluice.Store, p *sluice.Plan, cost int64, c sluice.Con
 	return r[0]
 }
 
-// warm takes units until they are leased, and the demand is known.
+// warm takes units until the store leases the key and has measured the demand.
 func warm(t testing.TB, s *Store, p *sluice.Plan) {
 	t.Helper()
 	for n := range 2000 {
@@ -91,13 +92,13 @@ func warm(t testing.TB, s *Store, p *sluice.Plan) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.Fatal("it is not leased")
+	t.Fatal("the key is not leased")
 }
 
-// event is what was admitted, and when by the server's clock.
+// event is an admitted charge, with its time by the server's clock.
 type event struct{ at, cost int64 }
 
-// replay returns how many of the units that were admitted the exact limiter refuses.
+// replay returns the number of admitted units that an exact limiter denies.
 func replay(p *sluice.Plan, events []event) (over int64) {
 	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	var s kernel.State

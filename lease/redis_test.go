@@ -13,16 +13,16 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// The client of a cluster waits for seconds before it looks at the nodes again, or closes connections to those that
-// have gone.
+// TestMain fails if a goroutine is left after all tests. It ignores those in which the client of a cluster waits for
+// seconds before it looks at the nodes again, or closes connections to removed nodes.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
-// Processes on one key of a real server or a cluster: nothing is admitted that the exact limiter refuses at the same
-// times, and most of it is by lease. What a process does not spend it gives back when it closes.
+// Several processes share a key of a real server or cluster. An exact limiter admits everything that they admit, at the
+// same times. At least a quarter of the decisions are by lease. A closed Store passes charges on to the server.
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func() string{
@@ -66,7 +66,7 @@ func testRedis(t *testing.T, url string, l sluice.Limit) {
 					events = append(events, event{r.Now, 1})
 					mu.Unlock()
 				} else if d.RetryAfter <= 0 {
-					t.Errorf("a refusal says %+v", d)
+					t.Errorf("a denial: %+v", d)
 				}
 				time.Sleep(500 * time.Microsecond)
 			}
@@ -81,6 +81,6 @@ func testRedis(t *testing.T, url string, l sluice.Limit) {
 		t.Errorf("over the limit by %d", over)
 	}
 	if asked, leased := asked.Load(), leased.Load(); leased < asked/4 || len(events) < 1000 {
-		t.Errorf("%d of %d are admitted, %d by lease", len(events), asked, leased)
+		t.Errorf("%d of %d were admitted, and %d decided by lease", len(events), asked, leased)
 	}
 }

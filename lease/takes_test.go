@@ -14,8 +14,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// Takes of several leased keys, shadows, large costs and peeks among them, one by one and in lists: what passes is
-// within each of the limits, and no refusal says that it would fit.
+// Takes of several leased keys, alone and in lists, some with shadows, large costs and peeks: no limit is exceeded, and
+// the result of a denied charge never shows that its cost fits or needs no wait.
 func TestJointsWithinLimits(t *testing.T) {
 	t.Parallel()
 	for turn := range uint64(3) {
@@ -56,7 +56,7 @@ func TestJointsWithinLimits(t *testing.T) {
 					ok := sluice.Admitted(c.Charges, c.Receipts)
 					for i, ch := range c.Charges {
 						if d := ch.Plan.Decide(ch.Cost, c.Receipts[i]); !d.Allowed && (d.RetryAfter <= 0 || d.Remaining >= ch.Cost) {
-							t.Errorf("a refusal of %d says %+v", ch.Cost, d)
+							t.Errorf("a denial of a cost of %d: %+v", ch.Cost, d)
 						}
 						if n := ch.Key[1] - '0'; ok && c.Receipts[i].Fits && ch.Cost > 0 {
 							events[n] = append(events[n], event{c.Receipts[i].Now, ch.Cost})
@@ -77,7 +77,7 @@ func TestJointsWithinLimits(t *testing.T) {
 	}
 }
 
-// Of a list, what is leased is decided here and the rest is one list for the store.
+// In a list, leased charges are decided by lease, and the store decides the others.
 func TestEach(t *testing.T) {
 	t.Parallel()
 	leasing(t, 100*time.Microsecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
@@ -105,11 +105,11 @@ func TestEach(t *testing.T) {
 					t.Errorf("round %d, call %d: %v, %+v", round, i, c.Err, c.Receipts)
 				}
 				if want := i%4 != 1; (c.Receipts[0].Origin == sluice.ByLease) != want {
-					t.Errorf("round %d, call %d: by %v", round, i, c.Receipts[0].Origin)
+					t.Errorf("round %d, call %d: origin %v", round, i, c.Receipts[0].Origin)
 				}
 			}
 		}
-		// Without time to wait, only what is leased is decided.
+		// Without time to wait, only Takes with leased charges alone are decided.
 		calls = calls[:3]
 		s.TakeEachWithin(t.Context(), 0, calls)
 		for i, c := range calls {
@@ -120,8 +120,8 @@ func TestEach(t *testing.T) {
 	})
 }
 
-// Where the limit lets so much more pass than is asked for that units drain on their way, no decision takes longer than
-// a reservation and the store's own answer. The same holds for a server whose level never rises.
+// If the demand is so far below the limit that reserved units drain on their way to the process, a decision takes no
+// longer than a reservation and a call of the store. This is also true for a server whose level never rises.
 func TestDrainsOnTheWay(t *testing.T) {
 	t.Parallel()
 	ask := func(t *testing.T, shared *faultstore.Store, s *Store, p *sluice.Plan, way time.Duration, cost int64) {
@@ -130,7 +130,7 @@ func TestDrainsOnTheWay(t *testing.T) {
 		if r := take(t, s, p, cost, sluice.Leased); !r.Fits {
 			t.Fatalf("%+v", r)
 		}
-		// There and back takes three ways at most, and two more calls fill the bucket up.
+		// A call takes at most three times the mean delay, and at most two more calls raise the level of the bucket.
 		if took, n := time.Since(began), shared.Calls.Load()-calls; took > 9*way || n > 4 {
 			t.Fatalf("%v, %v away: a decision took %v and %d calls", p.Limit, way, took, n)
 		}
@@ -152,7 +152,7 @@ func TestDrainsOnTheWay(t *testing.T) {
 		}
 	}
 	leasing(t, 0, func(t *testing.T, shared *faultstore.Store, s *Store) {
-		shared.Set(func(ctx context.Context, c faultstore.Call) error { // which forgets each call
+		shared.Set(func(ctx context.Context, c faultstore.Call) error { // a server that forgets each call
 			return memory.New().Take(ctx, c.Charges, c.Receipts)
 		})
 		for n := range int64(100) {
@@ -162,8 +162,8 @@ func TestDrainsOnTheWay(t *testing.T) {
 	})
 }
 
-// A cost that is more than what is free is refused at once, and fits after the wait of its receipt, if no other process
-// asks. One that is less passes.
+// A cost that does not fit is denied at once, and fits after the wait of its receipt, if no other process takes units.
+// In a fixed window, a smaller cost fits meanwhile.
 func TestRefusalKeepsItsWord(t *testing.T) {
 	t.Parallel()
 	for _, l := range []sluice.Limit{
@@ -176,7 +176,7 @@ func TestRefusalKeepsItsWord(t *testing.T) {
 				p := plan(t, l)
 				most := largest(p, horizon(p))
 				warm(t, s, p)
-				if room := p.Capacity - shared.Used(t, "k", p); room >= most { // leave less than what is asked for
+				if room := p.Capacity - shared.Used(t, "k", p); room >= most { // leave one unit less than the cost
 					charges := []sluice.Charge{{Key: "k", Plan: p, Cost: room - most + 1}}
 					if err := shared.Take(t.Context(), charges, make([]sluice.Receipt, 1)); err != nil {
 						t.Fatal(err)
@@ -203,17 +203,17 @@ func TestRefusalKeepsItsWord(t *testing.T) {
 					d = ask(most)
 				}
 				if d.Allowed || d.RetryAfter <= 0 || d.RetryAfter == sluice.Never {
-					t.Fatalf("%v: at the limit it says %+v", l, d)
+					t.Fatalf("%v: at the limit: %+v", l, d)
 				}
 				ask(most)
-				d = ask(most) // by now the wait is by what is known
+				d = ask(most) // by now, the process knows the wait
 				if one := ask(1); l.Algorithm == sluice.FixedWindow && !one.Allowed {
 					t.Errorf("%v: one unit of the %d that are free: %+v", l, most-1, one)
 				}
 				if !d.Allowed {
-					time.Sleep(d.RetryAfter + 2*time.Millisecond) // clocks that do not run alike
+					time.Sleep(d.RetryAfter + 2*time.Millisecond) // and more: the speeds of clocks differ
 					if after := ask(most); !after.Allowed {
-						t.Errorf("%v, joint %v: after %v it says %+v", l, joint, d.RetryAfter, after)
+						t.Errorf("%v, joint %v: after %v: %+v", l, joint, d.RetryAfter, after)
 					}
 				}
 			})
@@ -221,7 +221,7 @@ func TestRefusalKeepsItsWord(t *testing.T) {
 	}
 }
 
-// The last unit of a batch names a wait only if the window has no room.
+// The receipt of the last unit of a batch has a wait only if the limit is used up.
 func TestLastOfBatch(t *testing.T) {
 	for _, l := range []sluice.Limit{window(1_000), sliding(1_000), second(1_000)} {
 		p := plan(t, l)
@@ -235,7 +235,7 @@ func TestLastOfBatch(t *testing.T) {
 			var r sluice.Receipt
 			b.admit(&r, now, 0)
 			if d := p.Decide(1, r); d.Remaining != want || (d.RetryAfter > 0) != (want == 0) {
-				t.Errorf("%v, where %d of 1,000 are used: the last unit of a batch says %+v", l, used, d)
+				t.Errorf("%v, with %d of 1,000 used: the last unit of a batch has %+v", l, used, d)
 			}
 		}
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// BenchmarkRatio runs all contenders in turns of a thousand operations. For each, it reports the time of its best
-// tenth of turns, also as a multiple of the time for clock and hash. So the result is the same on a busy machine.
-// Run it with -cpu 1. The cost of a million keys is measured in bench, and that of three charges at once by
-// BenchmarkStore of package policy.
+// BenchmarkRatio runs all contenders in turns of a thousand operations. For each, it reports the time of an operation
+// in a fast turn (the tenth percentile), also as a multiple of the time for clock and hash. So the results hardly
+// depend on the load of the machine. Run it with -cpu 1. The directory bench measures the cost of a million keys, and
+// BenchmarkDecide of package policy measures decisions with three charges.
 func BenchmarkRatio(b *testing.B) {
 	base, seed := time.Now(), maphash.MakeSeed()
 	var word atomic.Uint64
@@ -58,7 +58,7 @@ func BenchmarkRatio(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// hot takes one unit of one key, and checks whether it is admitted.
+// hot returns a function that takes one unit of one key and checks whether it is admitted.
 func hot(b *testing.B, admitted bool, limit string, a sluice.Algorithm) func() {
 	store := memory.New()
 	charges := []sluice.Charge{{Key: benchKey, Plan: plan(b, limit, a), Cost: 1}}

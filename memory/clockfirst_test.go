@@ -15,7 +15,7 @@ type taking interface {
 	take(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 
-// fill adds so many keys to a store that takeFast tries takeClockFirst first. now may be own.
+// fill adds so many keys to a store that takeFast tries takeClockFirst first. The time now may be own.
 func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 	t.Helper()
 	p := plantest.Of(t, sluice.Limit{Count: 1, Period: 1000 * time.Hour})
@@ -33,7 +33,7 @@ func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 	return s
 }
 
-// NewFilled is fill for tests outside of the package.
+// NewFilled returns a store with so many keys that the clock is read first, for tests outside of the package.
 func NewFilled(t *testing.T) *Store {
 	s := NewSize(256 << 10)
 	return fill(t, s, s.stripes, own)
@@ -109,6 +109,6 @@ func TestLimited(t *testing.T) {
 		}
 	}
 	if !known() {
-		t.Error("new keys, who are admitted, took the place of one who is refused")
+		t.Error("new keys, which are admitted, have replaced a denied key")
 	}
 }

@@ -23,8 +23,8 @@ func sized(short, full int) int {
 	return short
 }
 
-// TestLongDeluge is TestFlood with ten million keys, and with a hundred million in a store of the
-// default size, which takes up to an hour; or in short, with some more keys than a small store has room for.
+// TestLongDeluge is TestFlood with ten million keys, and with a hundred million in a store of the default size, which
+// takes up to an hour. Without SLUICE_DELUGE, it has only some more keys than a small store has room for.
 func TestLongDeluge(t *testing.T) {
 	t.Run("1 MiB", func(t *testing.T) { deluges(t, 1<<20, 1000, sized(60_000, 10_000_000)) })
 	t.Run("64 MiB", func(t *testing.T) { deluges(t, int64(sized(2<<20, 64<<20)), 1000, sized(120_000, 100_000_000)) })

@@ -15,7 +15,7 @@ import (
 )
 
 // deluge floods a store with new keys. In between, clients use up their limits. It checks that none of these is
-// evicted: later answers for them equal those of the model.
+// evicted: later receipts for them equal those of the model.
 type deluge struct {
 	store    *memory.Seeded
 	plans    []*sluice.Plan // for new keys and clients in turn
@@ -34,7 +34,7 @@ func (d *deluge) take(t *testing.T, s storetest.TimedStore, now int64, key strin
 	return d.receipts[0]
 }
 
-// now returns the time of key i. For every thousandth key, the clock is half a second behind.
+// now returns the time at which key i comes. For every thousandth key, the clock is half a second behind.
 func (d *deluge) now(i int) int64 {
 	now := midday + d.lasting*int64(i)/int64(d.keys)
 	if i%1000 == 999 {
@@ -52,7 +52,7 @@ func (d *deluge) run(t *testing.T) {
 		for range p.Capacity {
 			got, want := d.take(t, d.store, now, key, p, 1), d.take(t, model, now, key, p, 1)
 			if got != want {
-				t.Fatalf("%s, while it comes to its limit: %+v, want %+v", key, got, want)
+				t.Fatalf("%s, while it uses up its limit: %+v, want %+v", key, got, want)
 			}
 		}
 	}
@@ -88,14 +88,14 @@ func (d *deluge) check(t *testing.T, model *storetest.Model, limited int) {
 		t.Errorf("%d of %d were freed, want none of %d", freed, limited, d.clients)
 	}
 	if stats.Freed != 0 || stats.Evicted == 0 {
-		t.Errorf("%+v, want evictions, and none of what had used more than half", stats)
+		t.Errorf("%+v, want evictions, and none of a key that had used more than half", stats)
 	}
 	if stats.Evicted+int64(stats.Keys) != int64(limited+d.keys) {
-		t.Errorf("%+v: kept and evicted are not %d together", stats, limited+d.keys)
+		t.Errorf("%+v: want %d keys kept and evicted together", stats, limited+d.keys)
 	}
 }
 
-// deluges are the floods of TestFlood and TestLongDeluge: one for each algorithm, and one for all together.
+// deluges runs the floods of TestFlood and TestLongDeluge: one for each algorithm, and one for all together.
 func deluges(t *testing.T, size int64, clients, keys int) {
 	run := func(name string, c memory.Config, plans ...*sluice.Plan) {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func deluges(t *testing.T, size int64, clients, keys int) {
 			if stats := d.store.StatsAt(midday); stats.Bytes > size {
 				t.Errorf("%+v, want at most %d bytes", stats, size)
 			}
-			// The memory of the test and the runtime would hide that of a small store.
+			// The memory of the test and the runtime would hide the memory of a small store.
 			if heap := int64(after.HeapAlloc) - int64(before.HeapAlloc); size >= 1<<20 && heap > size+size/50 {
 				t.Errorf("%d bytes are in use, want at most %d", heap, size)
 			}
@@ -160,7 +160,7 @@ func TestFloodTogether(t *testing.T) {
 		}
 	}
 	if stats := s.StatsAt(midday); stats.Bytes > size || stats.Freed != 0 || stats.Evicted == 0 {
-		t.Errorf("%+v, want at most %d bytes, and evictions of what has used less than half", stats, size)
+		t.Errorf("%+v, want at most %d bytes, and evictions of keys that have used less than half", stats, size)
 	}
 }
 
@@ -204,8 +204,8 @@ func TestMoreThanFit(t *testing.T) {
 	}
 }
 
-// TestRefuseNew checks the answers for new keys of a store that refuses them, and that there is room again when
-// others have drained.
+// TestRefuseNew checks a full store's receipts for new keys that it refuses, and that there is room again when other
+// keys have drained.
 func TestRefuseNew(t *testing.T) {
 	t.Parallel()
 	month := limits[3]
@@ -217,7 +217,7 @@ func TestRefuseNew(t *testing.T) {
 			refused := ""
 			for i := 0; refused == ""; i++ {
 				if i == 10_000 {
-					t.Fatalf("none was refused of %d", i)
+					t.Fatalf("none of %d keys was refused", i)
 				}
 				if key := fmt.Sprint(i); !takeAt(t, s, midday, key, p, p.Capacity) {
 					refused = key
@@ -232,16 +232,16 @@ func TestRefuseNew(t *testing.T) {
 				return p.Decide(cost, r[0])
 			}
 			if d := ask(midday, 1); d.Allowed || d.Remaining != 0 || d.RetryAfter <= 0 || d.RetryAfter > p.Limit.Period*11/10 {
-				t.Errorf("%+v, want a refusal that ends within a period", d)
+				t.Errorf("%+v, want a denial, and a wait of about a period at most", d)
 			}
 			if d := ask(midday, 0); !d.Allowed || d.Remaining != p.Capacity {
 				t.Errorf("a peek: %+v", d)
 			}
 			if d := ask(midday, -1); !d.Allowed || d.Remaining != p.Capacity {
-				t.Errorf("a give-back: %+v", d)
+				t.Errorf("a refund: %+v", d)
 			}
 			if d := ask(midday+3*p.Limit.Period.Microseconds(), 1); !d.Allowed {
-				t.Errorf("when all have drained: %+v", d)
+				t.Errorf("after all keys have drained: %+v", d)
 			}
 		})
 	}

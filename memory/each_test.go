@@ -41,13 +41,13 @@ func TestEachAtOnce(t *testing.T) {
 		all.Wait()
 		for i := range admitted {
 			if n := admitted[i].Load(); n != size {
-				t.Errorf("%s: of key %d, %d units were admitted of %d", name, i, n, size)
+				t.Errorf("%s: key %d: %d units were admitted, want %d", name, i, n, size)
 			}
 		}
 	}
 }
 
-// In a list, times never go back from one receipt to the next, whatever is denied.
+// In a list, times never go back from one receipt to the next, even after denied charges.
 func TestEachTime(t *testing.T) {
 	narrow := plantest.Of(t, sluice.Limit{Count: 1, Period: time.Hour})
 	wide := plantest.Of(t, sluice.Limit{Count: 1_000_000, Period: time.Hour})
@@ -71,7 +71,7 @@ func TestEachTime(t *testing.T) {
 			last = now
 		}
 		if now := s.now(); last > now {
-			t.Fatalf("%d is told at %d", last, now)
+			t.Fatalf("a receipt has the time %d, and the store has %d", last, now)
 		}
 	}
 }

@@ -28,8 +28,7 @@ func Steps(short int) int {
 	return short
 }
 
-// Seeded is a Store whose hashes follow from a seed. Otherwise, they come from the runtime, and differ between
-// processes.
+// Seeded is a Store with hashes that depend only on a seed. The hashes of a Store differ between processes.
 type Seeded struct {
 	*Store
 	seed uint64

@@ -22,7 +22,7 @@ func takeAt(tb testing.TB, s storetest.TimedStore, now int64, key string, p *slu
 	return plantest.OneAt(tb, s, now, key, p, cost).Fits
 }
 
-// limits has a limit for each kind of state and each place where states are kept.
+// limits has a limit for each kind of state, in cells and in the overflow.
 var limits = []struct {
 	name, limit string
 	algorithm   sluice.Algorithm
@@ -36,10 +36,10 @@ var limits = []struct {
 	{"exact log", "10/day", sluice.SlidingWindowLogExact},
 }
 
-// TestGrowingLogs checks the bound of memory while a few logs grow.
+// TestGrowingLogs checks that a store keeps its bound of memory while a few logs grow.
 func TestGrowingLogs(t *testing.T) {
 	t.Parallel()
-	const size, logs, moments = 256 << 10, 16, 2000 // 16 bytes for each, twice what there is
+	const size, logs, moments = 256 << 10, 16, 2000 // with 16 bytes for each unit, twice the size
 	s, p := memory.NewSeededSize(t, size), plan(t, "10000/day", sluice.SlidingWindowLogExact)
 	for i := range int64(moments) {
 		for key := range logs {
@@ -58,10 +58,11 @@ func TestGrowingLogs(t *testing.T) {
 	}
 }
 
-// TestLogBytes checks that a full log takes as much memory as the store counts, and no more than necessary: some 2
-// bytes a unit, or 150 in all for a large limit, or 16 a unit for exact times, and the entry in the store.
+// TestLogBytes checks that a full log takes as much memory as the store counts, and no more than necessary: up to 4
+// bytes a unit, or 150 in all for a large limit, or up to 32 a unit for exact times, and in addition the entry in the
+// store.
 func TestLogBytes(t *testing.T) {
-	const keys, place = 300, 64 + 58 + 60 // and its fraction of a stripe
+	const keys, place = 300, 64 + 58 + 60 // place: a key's entry, and its fraction of a stripe
 	for _, tt := range []struct {
 		limit     string
 		algorithm sluice.Algorithm
@@ -85,7 +86,7 @@ func TestLogBytes(t *testing.T) {
 			now += 620_000
 			for _, name := range names {
 				if !takeAt(t, s, now, name, p, p.Capacity/100) {
-					t.Fatalf("%s: refused", tt.limit)
+					t.Fatalf("%s: denied", tt.limit)
 				}
 			}
 		}
@@ -102,8 +103,8 @@ func TestLogBytes(t *testing.T) {
 	}
 }
 
-// TestDrainedMakesRoom checks that drained states cost almost nothing: a store with new keys each day does not
-// grow beyond a sixteenth of the half for meters and windows, and evicts no key.
+// TestDrainedMakesRoom checks that drained states cost almost nothing: a store with new keys on each of five days grows
+// by at most a sixteenth of the half for meters and windows, and evicts no key.
 func TestDrainedMakesRoom(t *testing.T) {
 	t.Parallel()
 	for _, tt := range limits {
@@ -121,14 +122,14 @@ func TestDrainedMakesRoom(t *testing.T) {
 					first = stats
 				}
 				if stats.Keys != daily || stats.Evicted != 0 || stats.Bytes > first.Bytes+size/2/16 {
-					t.Fatalf("day %d: %+v, and on the first %+v", day, stats, first)
+					t.Fatalf("day %d: %+v, and on the first day %+v", day, stats, first)
 				}
 			}
 		})
 	}
 }
 
-// TestGivenBack checks that a state takes no room after all units were given back.
+// TestGivenBack checks that a state takes no room after all its units have been given back.
 func TestGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, tt := range limits {

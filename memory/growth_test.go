@@ -24,7 +24,7 @@ func TestCountsWhileGrowing(t *testing.T) {
 	}
 }
 
-// growth has the answers that callers got for each key.
+// growth has the results that the callers got for each key.
 type growth struct {
 	*testing.T
 	store *Seeded
@@ -126,7 +126,7 @@ func (g *growth) check(size int64) {
 		}
 		used, taken := c.Plan.Capacity-c.Plan.Decide(0, r[0]).Remaining, k.taken.Load()
 		if used != taken || taken > c.Plan.Capacity || k.refused.Load() && taken < c.Plan.Capacity {
-			g.Errorf("%d bytes, key %d: %d were admitted of %d, and %d are used; refused: %t",
+			g.Errorf("%d bytes, key %d: %d were admitted of %d, and %d are used; denied: %t",
 				size, i, taken, c.Plan.Capacity, used, k.refused.Load())
 			return
 		}

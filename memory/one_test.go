@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// TakeOne equals Take, for states in cells and elsewhere.
+// TakeOne returns the same receipts as Take, for states in cells and in the overflow.
 func TestTakeOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestTakeOne(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got != want[0] {
-				t.Fatalf("step %d, cost %d of %v: %+v, and in a list %+v", step, c.Cost, c.Plan, got, want[0])
+				t.Fatalf("step %d, cost %d of %v: %+v, and Take returns %+v", step, c.Cost, c.Plan, got, want[0])
 			}
 			if !got.Fits {
 				refused++
@@ -41,7 +41,7 @@ func TestTakeOne(t *testing.T) {
 			time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
 		}
 		if refused == 0 {
-			t.Error("premise: nothing was refused")
+			t.Error("premise: nothing was denied")
 		}
 		if _, err := one.TakeOne(t.Context(), "key", nil, 1); err == nil {
 			t.Error("a charge without a plan was taken")

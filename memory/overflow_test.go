@@ -47,20 +47,20 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 			}
 			now += 60e6 // all states have drained, and none was dropped yet
 			if !take(beside("new"), "hot") {
-				t.Fatal("there is room, and no room was found")
+				t.Fatal("no room was found, although there is room")
 			}
 			if take("hot") {
-				t.Errorf("%v, with %d others: two bursts at one instant", p.Limit, others)
+				t.Errorf("%v, with %d others: two bursts were admitted at the same time", p.Limit, others)
 			}
 			if got, want := s.overflow.bytes.Load(), s.countOverflow(); got != want {
-				t.Errorf("%v, with %d others: %d bytes are accounted for, and there are %d", p.Limit, others, got, want)
+				t.Errorf("%v, with %d others: the store counts %d bytes in the overflow, want %d", p.Limit, others, got, want)
 			}
 		}
 	}
 }
 
 // TestOverflowDifferential makes Takes of several charges. All states are in the overflow, in few stripes, and drain
-// all the time. A prime count has the largest numbers.
+// all the time. With prime counts, the numbers of meters are too large for cells.
 func TestOverflowDifferential(t *testing.T) {
 	t.Parallel()
 	var plans []*sluice.Plan
@@ -104,7 +104,7 @@ func TestOverflowDifferential(t *testing.T) {
 		}
 		twins.At(t, now, charges...)
 		if got, want := s.overflow.bytes.Load(), s.countOverflow(); got != want {
-			t.Fatalf("step %d: %d bytes are accounted for, and there are %d", n, got, want)
+			t.Fatalf("step %d: the store counts %d bytes in the overflow, want %d", n, got, want)
 		}
 		if sa := s.stripes[0].overflow; sa != nil {
 			most = max(most, sa.n)
@@ -138,7 +138,7 @@ func (s *Store) countOverflow() (bytes int64) {
 	return bytes
 }
 
-// TestOneHash checks that a Take of keys with one hash, which share a state, ends.
+// TestOneHash checks that a Take of several keys with the same hash, which share a state, returns.
 func TestOneHash(t *testing.T) {
 	t.Parallel()
 	s := NewSize(0)

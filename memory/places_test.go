@@ -12,8 +12,8 @@ import (
 
 var inFlight = plantest.InFlight
 
-// TestHeldIsNotEvicted checks that a flood of little used keys of any kind ends no penalty, and frees no permit of
-// a key that has most of its permits taken; and that ended penalties and released permits make room for others.
+// TestHeldIsNotEvicted checks that a flood of little used keys of any kind ends no penalty, and frees no permit of a
+// key that has most of its permits taken; and that ended penalties and expired permits make room for others.
 func TestHeldIsNotEvicted(t *testing.T) {
 	t.Parallel()
 	const busy, size = 20, 256 << 10
@@ -22,7 +22,7 @@ func TestHeldIsNotEvicted(t *testing.T) {
 	little := plantest.Plan(t, "10/hour as sliding_window_log_exact")
 	for _, test := range []struct {
 		name string
-		hold func(key string) []sluice.Charge // two units of it
+		hold func(key string) []sluice.Charge // returns charges that start a penalty or take a permit
 		look sluice.Charge
 		over time.Duration
 	}{
@@ -49,7 +49,7 @@ func TestHeldIsNotEvicted(t *testing.T) {
 					t.Errorf("%s, refuse %v: %d bytes, want at most %d", test.name, refuse, b, size)
 				}
 				if got, want := s.overflow.bytes.Load(), s.countOverflow(); got != want {
-					t.Errorf("%s, refuse %v: %d bytes are accounted for, and there are %d", test.name, refuse, got, want)
+					t.Errorf("%s, refuse %v: the store counts %d bytes in the overflow, want %d", test.name, refuse, got, want)
 				}
 			}
 			held := func() (n int) {
@@ -71,15 +71,15 @@ func TestHeldIsNotEvicted(t *testing.T) {
 			}
 			flood()
 			if n := held(); n != busy {
-				t.Errorf("%s, refuse %v: a flood has left %d of %d", test.name, refuse, n, busy)
+				t.Errorf("%s, refuse %v: after a flood, %d of %d are left", test.name, refuse, n, busy)
 			}
 			now += test.over.Microseconds()
 			flood()
 			if n := held(); n != 0 {
-				t.Errorf("%s, refuse %v: %d are held that are over", test.name, refuse, n)
+				t.Errorf("%s, refuse %v: %d are left after their end", test.name, refuse, n)
 			}
 			if refuse && s.refused.Load() > 0 {
-				t.Errorf("%s: %d keys were refused, though most that there are have used little", test.name, s.refused.Load())
+				t.Errorf("%s: %d keys were refused, although most keys in the store have used little", test.name, s.refused.Load())
 			}
 		}
 	}
@@ -102,7 +102,7 @@ func TestPenaltyWithoutRoom(t *testing.T) {
 		t.Fatal("premise: there is room for all penalties")
 	}
 	if !take("new", 1) || s.refused.Load() > 0 {
-		t.Errorf("a new key was refused, and %d in all, for want of room for a penalty that it does not have", s.refused.Load())
+		t.Errorf("a new key without a penalty was refused, or %d keys, want none", s.refused.Load())
 	}
 }
 
@@ -131,32 +131,32 @@ func TestPlacesWithoutRoom(t *testing.T) {
 	limit := plantest.Of(t, sluice.Limit{Count: 5, Period: time.Hour})
 	want := sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: 1}}
 	if r := take(place("new", 1, 1)); r[0] != want {
-		t.Errorf("a new key is told %+v, want %+v", r[0], want)
+		t.Errorf("a new key: %+v, want %+v", r[0], want)
 	}
 	if r := take(place("new", 1, 1), sluice.Charge{Key: "unit", Plan: limit, Cost: 1}); r[0] != want || r[1].Used != 0 {
-		t.Errorf("a new key beside a unit is told %+v, want %+v and no unit used", r, want)
+		t.Errorf("a new key and a unit of another limit: %+v, want %+v and no unit used", r, want)
 	}
 	if r := take(place("new", 1, -1), place("newer", 1, 0)); !r[0].Fits || !r[1].Fits || r[0].Used != 0 {
-		t.Errorf("to look and to give back needs no room: %+v", r)
+		t.Errorf("a peek and a refund, which need no room: %+v", r)
 	}
 	now++
 	if r := take(place("0", 2, 1)); r[0].Fits || r[0].Used != 1 {
-		t.Errorf("a second place of a known key: %+v", r)
+		t.Errorf("a second permit of a known key: %+v", r)
 	}
 	if r := take(place("0", 1, 1)); !r[0].Fits || r[0].Used != 1 {
-		t.Errorf("the place of a known key, held for longer: %+v", r)
+		t.Errorf("an extended permit of a known key: %+v", r)
 	}
 	if r := take(place("0", 1, -1)); r[0].Used != 0 {
-		t.Errorf("the place of a known key, given back: %+v", r)
+		t.Errorf("a released permit of a known key: %+v", r)
 	}
 	for key := range keys / 4 {
 		take(place(fmt.Sprint(key), 1, -1))
 	}
-	now += 10_000 // the time for which the search for room is not repeated
+	now += 10_000 // from then on, the store searches for room again
 	if r := take(place("new", 1, 1)); !r[0].Fits || r[0].Used != 1 {
 		t.Errorf("when there is room: %+v", r)
 	}
 	if got, want := s.overflow.bytes.Load(), s.countOverflow(); got != want {
-		t.Errorf("%d bytes are accounted for, and there are %d", got, want)
+		t.Errorf("the store counts %d bytes in the overflow, want %d", got, want)
 	}
 }

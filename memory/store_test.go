@@ -113,14 +113,14 @@ func TestBadArguments(t *testing.T) {
 	for _, test := range []struct {
 		now int64
 		p   *sluice.Plan
-	}{{-1, p}, {1 << 52, p}, {midday, &sluice.Plan{}}} { // before 1970, after 2112, a literal
+	}{{-1, p}, {1 << 52, p}, {midday, &sluice.Plan{}}} { // before 1970, after 2112, and a plan that is not from NewPlan
 		if err := s.TakeAt(t.Context(), test.now, []sluice.Charge{{Plan: test.p}}, make([]sluice.Receipt, 1)); err == nil {
 			t.Errorf("at %d, %+v: no error", test.now, test.p)
 		}
 	}
 }
 
-// TestManyPlans uses more plans than cells can distinguish. Each of them counts.
+// TestManyPlans uses more plans than cells can distinguish, and checks that all of them count.
 func TestManyPlans(t *testing.T) {
 	t.Parallel()
 	s := memory.New()
@@ -129,19 +129,19 @@ func TestManyPlans(t *testing.T) {
 		p := plantest.Of(t, sluice.Limit{Count: 1, Period: time.Hour, Burst: int64(i + 1)})
 		// All plans have one fingerprint, and two plans share each key.
 		if key := strconv.Itoa(i / 2 * 2); !takeAt(t, s, midday, key, p, 1) {
-			t.Fatalf("plan %d: refused", i)
+			t.Fatalf("plan %d: denied", i)
 		}
 	}
 	two, three := plan(t, "1/hour burst 2", sluice.TokenBucket), plan(t, "1/hour burst 3", sluice.TokenBucket)
 	for i := 2; i < plans; i += 34 {
 		if takeAt(t, s, midday, strconv.Itoa(i), two, 1) || !takeAt(t, s, midday, strconv.Itoa(i), three, 1) {
-			t.Fatalf("key %d has not two units taken", i)
+			t.Fatalf("key %d: want two units taken", i)
 		}
 	}
 }
 
-// TestLinearizable checks that concurrent Takes of some keys look as if they came one after the other, while tables
-// grow and cells move, with few keys and with so many that the clock is read first.
+// TestLinearizable checks that concurrent Takes of some keys have the results of Takes one after the other, while
+// tables grow and cells move, with few keys and with so many that the clock is read first.
 func TestLinearizable(t *testing.T) {
 	for name, newStore := range map[string]func() *memory.Store{
 		"few keys":  func() *memory.Store { return memory.NewSize(256 << 10) },
@@ -167,7 +167,7 @@ func TestLinearizable(t *testing.T) {
 					others.one(fmt.Sprint("other ", i))
 				}
 			})
-			least := -int64(2 * (round % 2)) // every other round has no give-backs
+			least := -int64(2 * (round % 2)) // every other round has no refunds
 			plantest.Linear{Ordered: least == 0, MetersLate: name == "many keys", Least: least}.Check(t, store, subjects, 8, 120, uint64(round))
 			done.Store(true)
 			others.Wait()

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// newStripe returns a stripe with tables of its own.
+// newStripe returns a stripe with its own tables.
 func newStripe(buckets, maxBuckets int) *stripe {
 	st := &stripe{tables: new(tables)}
 	st.tables.init(1, maxBuckets)
@@ -25,10 +25,10 @@ func newStripe(buckets, maxBuckets int) *stripe {
 	return st
 }
 
-// at returns the nth cell, in the order of the buckets.
+// at returns the ith cell, in the order of the buckets.
 func (st *stripe) at(i int) *cell { return &st.tables.bucket(uint64(st.number), uint32(i/4))[i%4] }
 
-// TestTable fills a stripe through all its sizes, and finds all keys at each size.
+// TestTable fills a stripe until it has grown to its maximum size, and finds all keys at each size.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	s := NewSize(minBytes)
@@ -42,7 +42,7 @@ func TestTable(t *testing.T) {
 	for n := uint64(1); s.evicted.Load() == 0; n++ {
 		hash := rng.Uint64()
 		tag := hash<<16 | layout.index
-		s.cellFor(st, tag, now).put(mixed(now+n, tag), tag) // exactly this tag is found again
+		s.cellFor(st, tag, now).put(mixed(now+n, tag), tag) // the word shows whether exactly this tag is found
 		hashes = append(hashes, hash)
 		sizes[int(st.size())] = true
 		lost := 0
@@ -60,11 +60,11 @@ func TestTable(t *testing.T) {
 		t.Errorf("the table had the sizes %v only", sizes)
 	}
 	if share := float64(len(hashes)) / float64(4*st.size()); share < 0.85 {
-		t.Errorf("the first of %d was evicted at %.2f of the cells", len(hashes), share)
+		t.Errorf("the first of %d states was evicted when %.2f of the cells were in use", len(hashes), share)
 	}
 }
 
-// TestLeastGoes checks that the evicted state has used least of all that could be evicted.
+// TestLeastGoes checks that the evicted states are those that have used least, with few exceptions.
 func TestLeastGoes(t *testing.T) {
 	t.Parallel()
 	s := NewSeededSize(t, minBytes)
@@ -103,7 +103,7 @@ func TestLeastGoes(t *testing.T) {
 	}
 	// There is room for half of the keys: those that have used most.
 	if kept < 1900 || lostHigh*50 > high {
-		t.Errorf("%d are kept and %d lost, among them %d of the %d that owe most", kept, lost, lostHigh, high)
+		t.Errorf("%d are kept and %d lost, among them %d of the %d that have used most", kept, lost, lostHigh, high)
 	}
 }
 
@@ -128,13 +128,13 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 			layout := s.plans.layout(p)
 			word, ok := layout.pack(p.Step(kernel.State{}, now, 6, &r.Receipt))
 			if !ok || r.Used*10 != p.Size*6 {
-				t.Fatalf("premise: %v: six tenths of it are to be used, and to fit a cell: %+v, %v", l, r, ok)
+				t.Fatalf("premise: %v: want six tenths of it used, in a cell: %+v, %v", l, r, ok)
 			}
 			st.at(i).put(mixed(word, layout.index), layout.index)
 		}
 		want := st.at(soonest)
 		if at, lowest := s.victim(st, 0, now); at.cell != want {
-			t.Errorf("cell %d is empty first, and what goes has priority %d", soonest, lowest)
+			t.Errorf("cell %d is empty first, and another is evicted, with priority %d", soonest, lowest)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func TestFullBesideClaims(t *testing.T) {
 			}
 		}
 		if s.full(st, tag, now) {
-			t.Error("a quarter is free, and no room is found")
+			t.Error("no room is found, although a quarter is free")
 		}
 		for n, b := range [...]*bucket{first, second} {
 			for i := range b {
@@ -271,7 +271,7 @@ func TestLateSwap(t *testing.T) {
 	put := func(c *cell, tag uint64) {
 		word, ok := l.word(state, tag)
 		if !ok {
-			t.Fatal("it does not fit a cell")
+			t.Fatal("the state does not fit in a cell")
 		}
 		c.put(word, tag)
 	}
@@ -279,7 +279,7 @@ func TestLateSwap(t *testing.T) {
 	c, read := st.tables.find(0, one)
 	next, ok := l.step(read, one, 7*3600e6, 1, new(sluice.Receipt))
 	if c == nil || !ok {
-		t.Fatal("it is not found")
+		t.Fatal("the state is not found")
 	}
 	c.take()
 	put(c, other)
@@ -288,8 +288,8 @@ func TestLateSwap(t *testing.T) {
 	}
 }
 
-// TestStripesAreEven checks that the fullest stripe, for which planes are made, has hardly more keys than the
-// others, whatever the number of stripes.
+// TestStripesAreEven checks that the fullest stripe, which determines the number of planes, has hardly more keys than
+// the others, whatever the number of stripes.
 func TestStripesAreEven(t *testing.T) {
 	t.Parallel()
 	const each = 300
@@ -308,7 +308,7 @@ func TestStripesAreEven(t *testing.T) {
 	}
 }
 
-// TestPackedStates checks that packing does not change the meaning of a state, whatever the clock does in between.
+// TestPackedStates checks that packing does not change the meaning of a state, even if the clock steps in between.
 func TestPackedStates(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 5))

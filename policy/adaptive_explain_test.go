@@ -7,7 +7,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// An explanation has the present state of an automatic limit, takes nothing, and denies what would be denied.
+// An explanation contains the current state of an automatic limit, takes no permit, and denies a request that would be
+// denied.
 func TestExplainAdaptive(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -37,11 +38,11 @@ func TestExplainAdaptive(t *testing.T) {
 	e.Release(ctx, held)
 	described.Path = "/"
 	if after := e.Explain(ctx, described); !after.Decision.Allowed || underWay(e) != 0 {
-		t.Errorf("after it: %+v, %d under way", after.Decision, underWay(e))
+		t.Errorf("after the release: %+v, %d under way", after.Decision, underWay(e))
 	}
 }
 
-// Limits behind the one that denies were not asked.
+// Limits after the one that denies are not evaluated.
 func TestLoadsAsked(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

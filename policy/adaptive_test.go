@@ -37,7 +37,8 @@ func underWay(e *policy.Engine) (n int64) {
 	return n
 }
 
-// A request that the automatic limit refuses uses up no rate limit, and one that a rate limit refuses takes no permit.
+// A request that the automatic limit denies uses up no rate limit, and a request that a rate limit denies takes no
+// permit.
 func TestAdaptiveAllOrNone(t *testing.T) {
 	t.Parallel()
 	e := adaptiveEngine(t, capacity(), policy.Rule{Name: "rate", Limits: []string{"2/hour"}})
@@ -49,7 +50,7 @@ func TestAdaptiveAllOrNone(t *testing.T) {
 		}
 	}
 	e.Release(ctx, first)
-	e.Release(ctx, first) // once
+	e.Release(ctx, first) // a second release changes nothing
 	second := e.Decide(ctx, timed("/"))
 	if !second.Allowed || second.Results[0].Remaining != 0 || underWay(e) != 1 {
 		t.Fatalf("%+v, %d under way", second, underWay(e))
@@ -60,7 +61,7 @@ func TestAdaptiveAllOrNone(t *testing.T) {
 	}
 }
 
-// The lowest class counts, whichever rule has it.
+// A request has the lowest class of all rules that apply.
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -123,7 +124,8 @@ func TestAdaptiveShadow(t *testing.T) {
 	}
 }
 
-// What no integration times, and what only looks, is not counted.
+// Requests that no integration times, peeks, and requests of DecideTogether are not counted. Requests of DecideEach
+// are.
 func TestAdaptiveLeftOut(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -147,7 +149,7 @@ func TestAdaptiveLeftOut(t *testing.T) {
 	}
 }
 
-// A key of its own has a limit of its own, and keys beyond the bound share one.
+// Each key has a separate limit, up to a maximum number of keys. All other keys share one limit.
 func TestAdaptiveKeys(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -211,7 +213,7 @@ func TestAdaptivePermits(t *testing.T) {
 	}
 }
 
-// A path that servers may read in several ways promotes no request.
+// A path that servers may read in several ways does not raise the class of a request.
 func TestClassOfAmbiguousPath(t *testing.T) {
 	t.Parallel()
 	e := adaptiveEngine(t, policy.Rule{Name: "pay", Match: []string{"/pay"}, Class: "critical"}, capacity())
@@ -225,7 +227,7 @@ func TestClassOfAmbiguousPath(t *testing.T) {
 	}
 }
 
-// A rollout of an automatic limit goes by clients.
+// A rollout of an automatic limit is enforced for a percentage of the clients, and always for the same ones.
 func TestAdaptiveRollout(t *testing.T) {
 	t.Parallel()
 	half := capacity()
@@ -258,7 +260,7 @@ func TestAdaptiveRollout(t *testing.T) {
 	}
 }
 
-// Permits are returned once, by whichever copy of a decision, while the policy changes.
+// Permits are returned once, even if several copies of a decision are released while policies are swapped.
 func TestAdaptiveConcurrent(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -293,7 +295,7 @@ func TestAdaptiveConcurrent(t *testing.T) {
 	}
 }
 
-// BenchmarkManyHosts decides about hosts that are never the same, as a client may send them.
+// BenchmarkManyHosts decides about requests that all have different hosts, as a client may send them.
 func BenchmarkManyHosts(b *testing.B) {
 	hosts := policy.Rule{Name: "hosts", Key: []string{"host"}, InFlight: policy.InFlight{Auto: true}}
 	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{hosts}})
@@ -311,7 +313,7 @@ func BenchmarkManyHosts(b *testing.B) {
 	}
 }
 
-// A response whose head has been sent holds no permit, however long its body takes.
+// After the head of a response has been sent, its request holds no permit, however long the body takes.
 func TestAdaptiveStreams(t *testing.T) {
 	t.Parallel()
 	e := adaptiveEngine(t, capacity())
@@ -342,7 +344,7 @@ func TestAdaptiveReleasedTwice(t *testing.T) {
 	e.Release(ctx, before)
 	e.Release(ctx, a)
 	if n := underWay(e); n != 1 {
-		t.Errorf("%d are under way beside one that has ended", n)
+		t.Errorf("%d are under way, want 1", n)
 	}
 	e.Answered(b, time.Now(), 200)
 	if n := underWay(e); n != 0 {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A program says where something is wrong by the path, of a template with the line as an index.
+// In a document that a program makes, an error has the path of its field. In a template, the path ends in the line as
+// an index.
 func TestBadAnswerOfProgram(t *testing.T) {
 	t.Parallel()
 	for want, a := range map[string]Answer{

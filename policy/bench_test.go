@@ -35,7 +35,7 @@ func benchRequest() *Request {
 	}
 }
 
-// BenchmarkDecide decides by three rules that match out of more and more that do not.
+// BenchmarkDecide decides by three rules that match, among more and more rules that do not match.
 func BenchmarkDecide(b *testing.B) {
 	for _, others := range []int{0, 7, 97, 997, 9997} {
 		b.Run(fmt.Sprintf("rules=%d", others+3), func(b *testing.B) {
@@ -44,7 +44,7 @@ func BenchmarkDecide(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if d := e.Decide(b.Context(), req); !d.Allowed || len(d.Results) != 3 {
-					b.Fatalf("not what is to be measured: %+v", d)
+					b.Fatalf("this measures something else: %+v", d)
 				}
 			}
 			if from := e.Decide(b.Context(), req).Results[1].From; from != "tier:pro" {
@@ -54,8 +54,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideInFlight decides and releases by a limit by rate alone, and with a limit of requests under way, of which
-// an automatic one is also told of the response.
+// BenchmarkDecideInFlight decides about and releases requests: with a rate limit alone, and with an additional limit of
+// requests in flight. If this limit is automatic, the response may be reported as well.
 func BenchmarkDecideInFlight(b *testing.B) {
 	for _, c := range []struct {
 		name, inFlight string
@@ -72,7 +72,7 @@ func BenchmarkDecideInFlight(b *testing.B) {
 			var d Decision
 			for b.Loop() {
 				if e.DecideInto(b.Context(), req, &d); !d.Allowed {
-					b.Fatalf("not what is to be measured: %+v", d)
+					b.Fatalf("this measures something else: %+v", d)
 				}
 				if c.answered {
 					e.Answered(d, time.Now(), 200)

@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// FuzzBodyCondition holds conditions to what programs read by encoding/json from the same object. A condition may be
-// doubtful, but it is never met or unmet for another value than theirs.
+// FuzzBodyCondition compares conditions with the values that programs read from the same object by encoding/json. A
+// condition may be doubtful, but otherwise it is right for all of these values.
 func FuzzBodyCondition(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"gpt-5"}`, `{"model":"GPT-5-mini","stream":true}`, `{"model":"other"}`, `{"Model":"gpt-5"}`, `{"model":"x","model":"gpt-5"}`, `{"model":null}`,
@@ -40,13 +40,13 @@ func FuzzBodyCondition(f *testing.F) {
 			name := strings.TrimPrefix(b.part.String(), "body:")
 			v := b.check(&x)
 			if readings = programs(data, name); len(readings) == 0 && v != doubtful && len(bytes.TrimSpace(data)) > 0 && !looksLikeForm(data) {
-				t.Fatalf("%q is no object, and the condition on %s says %d", data, name, v)
+				t.Fatalf("%q is not an object, and the condition on %s is %d", data, name, v)
 			}
 			for _, r := range readings {
 				text := textOf(r)
 				want := strings.HasPrefix(b.part.Canonical(text), b.value) && text != ""
 				if v == meets && text != "" && !want || v == fails && want {
-					t.Fatalf("%q: a program reads %q as %s, and the condition says %d", data, text, name, v)
+					t.Fatalf("%q: a program reads %q as %s, and the condition is %d", data, text, name, v)
 				}
 			}
 		}
@@ -55,7 +55,7 @@ func FuzzBodyCondition(f *testing.F) {
 
 func looksLikeForm(data []byte) bool { return !bytes.ContainsAny(data, "{[") }
 
-// programs returns the values that programs find by a name: to the letter, the last or the first, or whatever the case.
+// programs returns the values that programs read by a name: by the exact name, and by a name that may differ in case.
 func programs(data []byte, name string) (all []any) {
 	var exact map[string]any
 	d := json.NewDecoder(bytes.NewReader(data))

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// conversation is a request for text of so many bytes as agents send it: instructions, tools, and messages with code,
-// addresses, forms and images.
+// conversation returns the body of a request to a language model, as agents send it: messages of about size bytes in
+// total, with code, URLs, forms and images.
 func conversation(t testing.TB, size int) []byte {
 	t.Helper()
 	const code = "for (i = 0; model = next(); i++) {\n\tif a && b {\n\t\treturn \"x=1&model=other&y=\\u00e9\" // 50% <of> all\n\t}\n}\n" +
@@ -54,7 +54,7 @@ func post(body []byte, header http.Header) *Request {
 	}
 }
 
-// What agents send is read, however long it is and whatever the text in it looks like.
+// Bodies of agents are read, however long they are and whatever text they contain.
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	e := engine(t, conversationRules)
@@ -66,7 +66,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// BenchmarkConversation decides about a request for text of a megabyte.
+// BenchmarkConversation decides about a request with a body of a megabyte.
 func BenchmarkConversation(b *testing.B) {
 	e := engine(b, conversationRules)
 	body := conversation(b, 1<<20)
@@ -78,8 +78,8 @@ func BenchmarkConversation(b *testing.B) {
 	}
 }
 
-// BenchmarkLooseBody decides by a field that is looked for in the texts of a JSON object of a megabyte, too, made of
-// what is dear to compare.
+// BenchmarkLooseBody decides by a field that is also searched for in the texts of a JSON object of a megabyte. The
+// texts are expensive to compare.
 func BenchmarkLooseBody(b *testing.B) {
 	e := engine(b, `rules: [{name: account, match: POST /v1/, key: ["body:user_name"], limit: 1000000000/second}]`)
 	for name, unit := range map[string]string{

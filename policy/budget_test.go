@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// budgetRun is the traffic of clients that wait for each answer, through three engines over one store.
+// budgetRun is the traffic of clients that wait for each response, through three engines over one store.
 type budgetRun struct {
 	*testing.T
 	engines  []*Engine
@@ -24,17 +24,18 @@ type budgetRun struct {
 	capacity int64
 
 	mu       sync.Mutex
-	spent    int64 // by answers that have ended
+	spent    int64 // by finished requests
 	reserved int64 // by requests under way
 	admitted int64
 }
 
-// drained returns how many tokens the limit has let drain so far, rounded up.
+// drained returns the number of tokens that have drained so far, rounded up.
 func (b *budgetRun) drained() int64 {
 	return int64(time.Since(b.began))*b.rate/int64(time.Minute) + 1
 }
 
-// client sends requests until the end, each with a largest output, and actual returns what its answer has.
+// client sends requests until the end, each with a maximum output. The function actual returns the tokens that a
+// request costs in the end.
 func (b *budgetRun) client(r *rand.Rand, end time.Time, actual func(r *rand.Rand, most int64) int64) {
 	for time.Now().Before(end) {
 		e, most := b.engines[r.IntN(len(b.engines))], 50+r.Int64N(450)
@@ -49,9 +50,9 @@ func (b *budgetRun) client(r *rand.Rand, end time.Time, actual func(r *rand.Rand
 		reserved := d.Results[0].Cost
 		b.reserved += reserved
 		b.admitted++
-		// All that has been spent and is reserved fits into the limit, whatever earlier answers have cost.
+		// The spent and the reserved tokens fit into the limit together, whatever earlier requests have cost.
 		if all := b.spent + b.reserved; all > b.capacity+b.drained() {
-			b.Errorf("after %v: %d tokens are spent and %d reserved, where %d fit", time.Since(b.began), b.spent, b.reserved, b.capacity+b.drained())
+			b.Errorf("after %v: %d tokens are spent and %d reserved, want at most %d together", time.Since(b.began), b.spent, b.reserved, b.capacity+b.drained())
 		}
 		b.mu.Unlock()
 		time.Sleep(500*time.Millisecond + time.Duration(r.Int64N(int64(10*time.Second))))
@@ -64,10 +65,11 @@ func (b *budgetRun) client(r *rand.Rand, end time.Time, actual func(r *rand.Rand
 	}
 }
 
-// The bound of docs/llm.md: with hard estimates never more than the limit is spent. With others what is spent and
-// reserved fits into the limit at every admission, so that only requests under way exceed it, by what they cost
-// beyond their reservations; and in the long run the limit holds. litellm #18730, #34732 and #40002 let concurrent
-// requests pass, 663 of 100; Envoy AI Gateway #2394, agentgateway and APISIX count only afterwards.
+// The bound of docs/llm.md: with hard estimates, never more than the limit is spent. With other estimates, the spent
+// and the reserved tokens fit into the limit at every admission. So only requests under way can exceed the limit, by
+// their cost above their reservations, and in the long run the limit is kept. Other gateways have no such bound:
+// litellm (#18730, #34732, #40002) lets concurrent requests pass, 663 where 100 fit; Envoy AI Gateway (#2394),
+// agentgateway and APISIX count only afterwards.
 func TestBudgetBound(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{"token_bucket", "gcra"} {
@@ -96,7 +98,7 @@ func TestBudgetBound(t *testing.T) {
 						clients.Go(func() { b.client(rand.New(rand.NewPCG(seed.Of(t), i)), b.began.Add(long), one.actual) })
 					}
 					clients.Wait()
-					for !b.engines[0].Decide(t.Context(), get("/")).Allowed { // the last answers are paid for
+					for !b.engines[0].Decide(t.Context(), get("/")).Allowed { // until the last debts have drained
 						time.Sleep(time.Second)
 					}
 					most := b.rate*int64(time.Since(b.began))/int64(time.Minute) + b.capacity
@@ -119,8 +121,8 @@ func TestBudgetBound(t *testing.T) {
 	}
 }
 
-// What exceeds a reservation is owed by all the client's requests, under every algorithm: the key is refused
-// until the limit has made up for it, and by no more than Policy.Debts states.
+// The cost above a reservation is a debt of the key, under every algorithm. The key is denied until the debt has
+// drained, and for no longer than Policy.Debts reports.
 func TestBudgetLockout(t *testing.T) {
 	t.Parallel()
 	for _, a := range sluice.Algorithms() {
@@ -138,7 +140,7 @@ func TestBudgetLockout(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				if took, most := time.Since(began), e.Policy().Debts()[0].Lockout; took > most+time.Second {
-					t.Errorf("the key is refused for %v, and at most %v is stated", took, most)
+					t.Errorf("the key is denied for %v, want at most %v", took, most)
 				}
 			})
 		})

@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// Values of any length and content give keys of bounded length that differ.
+// Different values have different keys, of a bounded length, whatever their length and content.
 func TestKeysOfHostileValues(t *testing.T) {
 	t.Parallel()
 	store := &testStore{Store: memory.New(), record: true}
@@ -35,7 +35,7 @@ func TestKeysOfHostileValues(t *testing.T) {
 	}
 }
 
-// Rules and limiters of one name on one store share no count, whatever their keys.
+// Rules and limiters of the same name on one store share no count, whatever their keys.
 func TestNamesOfRulesAndLimiters(t *testing.T) {
 	t.Parallel()
 	store := memory.New()

@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// twice is a counter that a test adds: a rule whose name ends with "-twice" counts each request once more,
-// under a key of its own, and says how often.
+// twice is a counter that a test adds: a rule with a name that ends in "-twice" also charges twice the cost of each
+// request under a separate key.
 type twice struct {
 	noCounter
 	limits, at int
@@ -48,8 +48,9 @@ func (o *twice) explain(_ *charges, i int) string {
 	return ""
 }
 
-// A kind of counter is one type and one entry of counterKinds: it is charged with the limits, all or none, it
-// refuses, is looked at and explained, alone, in lists and together. It is no parallel test, since it adds a kind.
+// A new kind of counter needs only a type and an entry of counterKinds. It is charged together with the limits, all or
+// none; it can deny; and peeks and explanations include it. This works for single requests, for lists and for requests
+// that are decided together. The test is not parallel, because it adds a kind.
 func TestNewCounter(t *testing.T) {
 	all := counterKinds
 	defer func() { counterKinds = all }()

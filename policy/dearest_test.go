@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// dearestEngine has a rule for each thing that a request can be dear by.
+// dearestEngine returns an engine with a rule for each part of a request that can be expensive to read.
 func dearestEngine(t testing.TB) *Engine {
 	const rules = `rules:
   - {name: account, match: POST /auth/login, key: ["body:username"], limit: 100000000/second}
@@ -22,7 +22,7 @@ func dearestEngine(t testing.TB) *Engine {
 	return engine(t, rules)
 }
 
-// dear is a request by its parts: of each of them a client may make up what it likes.
+// dear has the parts of a request that a client can choose freely.
 type dear struct{ path, query, kind, body, cookie, token, host string }
 
 func (d dear) request() *Request {
@@ -38,12 +38,12 @@ func plainLogin() dear {
 	return dear{path: "/auth/login", kind: jsonType, body: `{"username":"alice","password":"x"}`, cookie: "sid=abc", token: claims(`{"sub":"alice"}`), host: "example.com"}
 }
 
-// repeat fills size bytes with a unit between a beginning and an end.
+// repeat returns a text of about size bytes: copies of unit between start and end.
 func repeat(start, unit, end string, size int) string {
 	return start + strings.Repeat(unit, max(0, size-len(start)-len(end))/len(unit)) + end
 }
 
-// dearest returns the dearest requests of their kind, of so many bytes.
+// dearest returns the most expensive request of each kind, with about size bytes.
 func dearest(t testing.TB, size int) map[string]dear {
 	all := make(map[string]dear)
 	for _, row := range testkit.SectionOf(t, "testdata/dearest.txt", "dearest").Rows(t) {
@@ -69,8 +69,8 @@ func dearest(t testing.TB, size int) map[string]dear {
 	return all
 }
 
-// BenchmarkDearest decides about the dearest requests of each kind, as large as the gateway
-// lets them be. "plain" is what all of them are measured by.
+// BenchmarkDearest decides about the most expensive request of each kind, small and as large as the gateway accepts it.
+// "plain" is an ordinary request for comparison.
 func BenchmarkDearest(b *testing.B) {
 	e := dearestEngine(b)
 	run := func(name string, d dear) {

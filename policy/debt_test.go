@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// An hour of one client, whose requests come one after the other and cost four times what was estimated.
+// For an hour, one client sends requests one after the other, which cost four times their estimates. What passes stays
+// within the bound of the algorithm.
 func TestOverrun(t *testing.T) {
 	t.Parallel()
 	const limit, estimate, real = 5000, 1000, 4000
 	for algorithm, most := range map[string]struct{ hour, window int64 }{
-		// A bucket: what drains, and once its burst and the overrun under way.
+		// Buckets: the units that drain, and once the burst and the overrun of the request under way.
 		"token_bucket":           {limit*60 + limit + real - estimate, 0},
 		"gcra":                   {limit*60 + limit + real - estimate, 0},
 		"sliding_window_counter": {limit * 60, 0},
-		// The limit and one overrun in each window.
+		// Windows and logs: the limit and one overrun in each window.
 		"fixed_window":             {60 * (limit + real - estimate), limit + real - estimate},
 		"sliding_window_log_exact": {60 * (limit + real - estimate), limit + real - estimate},
 		"sliding_window_log":       {60 * (limit + real - estimate), limit + real - estimate},
@@ -37,7 +38,7 @@ func TestOverrun(t *testing.T) {
 						break
 					}
 					if d = e.Decide(t.Context(), get("/")); !d.Allowed {
-						t.Fatalf("after %v: refused at the time that was told: %s", time.Since(begin), said(d))
+						t.Fatalf("after %v: denied after the wait of the denial before: %s", time.Since(begin), said(d))
 					}
 				}
 				e.Settle(t.Context(), d, header(200, "X-Cost", fmt.Sprint(real)))
@@ -58,7 +59,7 @@ func TestOverrun(t *testing.T) {
 	}
 }
 
-// However much is owed, a key is locked out for no longer than the policy says, and a reset forgives it.
+// However much a key owes, it is locked out for no longer than Policy.Debts reports, and a reset cancels the debt.
 func TestLockout(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range exactAlgorithms {
@@ -69,7 +70,7 @@ func TestLockout(t *testing.T) {
 				t.Fatalf("%s: %+v", algorithm, debts)
 			}
 			var held []Decision
-			for range 10 { // as many at once as may owe, and more
+			for range 10 { // as many at once as fit
 				held = append(held, pass(t, e, get("/")))
 			}
 			for _, d := range held {
@@ -88,7 +89,7 @@ func TestLockout(t *testing.T) {
 	}
 }
 
-// Observers are told what an outcome has changed, and what was cut of it.
+// Each observer gets one Settlement, with the cost of an outcome and the units that were cut.
 func TestObserveSettled(t *testing.T) {
 	t.Parallel()
 	e := engine(t, `rules: [{name: a, limit: 60/hour, cost: {response_header: X-Cost, estimate: 10, max: 100}}]`)
@@ -98,6 +99,6 @@ func TestObserveSettled(t *testing.T) {
 	}
 	e.Settle(t.Context(), pass(t, e, get("/")), header(200, "X-Cost", "150"))
 	if len(seen) != 2 || seen[0] != seen[1] || seen[0].Rule != "a" || seen[0].Estimate != 10 || seen[0].Cost != 100 || seen[0].Cut != 50 {
-		t.Errorf("observers heard %+v", seen)
+		t.Errorf("observers got %+v", seen)
 	}
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// lastUses is what a rule with distinct means: the values of each key that were used in the last period.
+// lastUses is a model of a rule with distinct. For each key, it has the values of the last period, with the times of
+// their last use.
 type lastUses map[string]map[string]time.Time
 
-// use uses a value, unless there are as many others. It returns what is left, and how long a new value has to wait.
+// use uses a value, unless the key already has most other values. It returns the number of new values that still fit,
+// and the wait of a new value.
 func (u lastUses) use(key, value string, most int, take bool) (allowed bool, left int64, wait time.Duration) {
 	const period = time.Hour
 	now, all := time.Now(), u[key]
@@ -43,8 +45,7 @@ func (u lastUses) use(key, value string, most int, take bool) (allowed bool, lef
 	return allowed, int64(max(0, most-len(ends))), wait
 }
 
-// Random histories of two tiers are decided as by the last uses of each value, also in previews and in the
-// administration.
+// Random histories with two tiers are decided as by the model, and Explain predicts the decisions.
 func TestDistinctOracle(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -79,7 +80,7 @@ rules:
 					t.Fatalf("seed %d, step %d: %+v: %+v, want %v, %d left, and a wait of %v", seed, step, r, d, allowed, left, wait)
 				}
 				if r.Mode == Charge && (after.Allowed != d.Allowed || after.Results[0].Remaining != left) {
-					t.Fatalf("seed %d, step %d: Explain foresaw %+v, and it is %+v", seed, step, after, d)
+					t.Fatalf("seed %d, step %d: Explain predicted %+v, and the decision is %+v", seed, step, after, d)
 				}
 			}
 		})

@@ -20,8 +20,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// Lists of subjects with limits of the caller's, among others, are decided as each alone is, and observers are told
-// the same in the same order.
+// Lists of requests, most of them for subjects with limits of the caller, are decided as each request alone. Observers
+// get the same observations in the same order.
 func TestEachBrought(t *testing.T) {
 	t.Parallel()
 	for name, watched := range map[string]bool{"unobserved": false, "observed": true} {
@@ -29,7 +29,7 @@ func TestEachBrought(t *testing.T) {
 	}
 }
 
-// observed appends what an observer of e is told to all, as text.
+// observed appends each observation of e to all, as text.
 func observed(e *Engine, all *[]string) {
 	e.Observe(func(_ context.Context, o *Observation) {
 		r := o.Request
@@ -91,8 +91,8 @@ func eachBrought(t *testing.T, watched bool) {
 	}
 }
 
-// A store that does not answer leaves it to what the caller has said, and a block holds in a list,
-// too, which is observed.
+// If the store does not answer, the caller's OnError decides. A block applies to the requests of a list as well, and a
+// list is observed.
 func TestEachBroughtOtherwise(t *testing.T) {
 	t.Parallel()
 	plan := plantest.Of(t, sluice.Limit{Count: 3, Period: time.Hour})
@@ -155,11 +155,11 @@ func TestParallelID(t *testing.T) {
 	}
 	wg.Wait()
 	if first.Load() != 1 || remains(t, e, "a") != 99 || remains(t, e, "b") != 49 {
-		t.Errorf("%d were first; %d of a and %d of b are left", first.Load(), remains(t, e, "a"), remains(t, e, "b"))
+		t.Errorf("%d requests were not repeated; %d of a and %d of b are left", first.Load(), remains(t, e, "a"), remains(t, e, "b"))
 	}
 }
 
-// The keys of callers' limits meet neither each other nor those of rules and questions.
+// The keys of callers' limits differ from each other, and from the keys of rules and of request IDs.
 func FuzzAdhocKeys(f *testing.F) {
 	f.Add("a", "b", "a/b", "")
 	f.Add("", "", "!", "/")
@@ -176,7 +176,7 @@ func FuzzAdhocKeys(f *testing.F) {
 		}
 		var k parts.Keys
 		if once := onceCharge(&k, []byte(key), one).Key; !strings.HasPrefix(once, "{"+one+"}!/") {
-			t.Errorf("the question is in another slot: %q", once)
+			t.Errorf("the key of the request ID is in another slot: %q", once)
 		}
 	})
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// While policies are swapped, every request is decided by one of them, and what they
-// share is counted on.
+// While policies are swapped, every request is decided by one of them, and the rule that both have keeps its count.
 func TestSwapWhileDeciding(t *testing.T) {
 	t.Parallel()
 	a := parse(t, `
@@ -56,9 +55,9 @@ rules: [{name: b, match: /, limit: 100000/day}, {name: shared, limit: 500/day}, 
 		t.Errorf("%d of 2000 passed, want 500", passed.Load())
 	}
 	if e.Swap(b); e.Policy() != b {
-		t.Error("Policy is not what Swap has set")
+		t.Error("Policy does not return the policy of Swap")
 	}
-	for i, p := range []*Policy{a, b, a} { // the rules of a are still its own
+	for i, p := range []*Policy{a, b, a} { // each policy still has its own rules
 		e.Swap(p)
 		if d := e.Decide(t.Context(), get("/")); d.Results[0].Rule != []string{"shared", "b", "shared"}[i] {
 			t.Errorf("decision %d: %s", i, said(d))
@@ -66,8 +65,8 @@ rules: [{name: b, match: /, limit: 100000/day}, {name: shared, limit: 500/day}, 
 	}
 }
 
-// A decision allocates its results and nothing else, and not even those if it is used again, observed or not.
-// The pool is left out, since the race detector makes it forget.
+// A decision allocates only its results, and nothing if it is reused, observed or not. The test does not use the pool,
+// because it drops values under the race detector.
 func TestDecideAllocations(t *testing.T) {
 	withPlan := get("/")
 	withPlan.Attributes = map[string]string{"plan": "pro"}
@@ -105,7 +104,7 @@ ignore_case: true`
 				e.Observe(observe)
 			}
 			if n := testing.AllocsPerRun(1000, func() { d.reset(); decide(); e.observe(ctx, w, &d, e.took(e.began())) }); n > 0 {
-				t.Errorf("%s: a decision that is used again allocates %v times, observed %v", name, n, observe != nil)
+				t.Errorf("%s: a reused decision allocates %v times, observed %v", name, n, observe != nil)
 			}
 		}
 		if seen == 0 {
@@ -114,7 +113,8 @@ ignore_case: true`
 	}
 }
 
-// Observers are told of each decision, by whatever call, and not of explanations; of when, if the engine is timed.
+// Observers get each decision of every kind of call, and no explanations. An observation has a time unless the engine
+// is untimed.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	for _, untimed := range []bool{false, true} {
@@ -158,7 +158,7 @@ rules:
 	}
 }
 
-// An engine needs a store, and no policy.
+// An engine needs a store, but no policy.
 func TestNewEngine(t *testing.T) {
 	t.Parallel()
 	pass(t, NewEngine(memory.New(), nil), get("/"))

@@ -1,5 +1,5 @@
 package policy
 
-// Parse is [policyfile.Parse], which imports this package: see codec_test.go. Tests write their
-// policies as YAML, as people do.
+// Parse is [policyfile.Parse], which imports this package: see codec_test.go. Tests write their policies as YAML, as
+// users do.
 var Parse func(file string, data []byte) (*Policy, error)

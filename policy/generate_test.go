@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// periodNames are the limits of random documents, and what the names of several end in.
+// periodNames has the limits of random documents. The value is the end of the name that the limit has in a rule with
+// several limits.
 var periodNames = map[string]string{
 	"3/second": "1s", "5/7s": "7s", "9/minute": "1m", "20/hour": "1h", "40/day": "1d", "60/month": "month", "50/month from 30": "month",
 	"4/second burst 3": "1s", "6/minute burst 10": "1m", "30/hour burst 4": "1h",
@@ -23,19 +24,19 @@ var (
 
 type dice struct{ *rand.Rand }
 
-// one in n
+// one returns true once in n times.
 func (r dice) one(n int) bool { return r.IntN(n) == 0 }
 
 func pick[T any](r dice, of ...T) T { return of[r.IntN(len(of))] }
 
-// some returns from least to most of what there is, in any order.
+// some returns from least to most of the values, in any order.
 func some[T any](r dice, least, most int, of ...T) []T {
 	of = slices.Clone(of)
 	r.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
 	return of[:least+r.IntN(most-least+1)]
 }
 
-// randomLimits are some that a rule of the algorithm can have.
+// randomLimits returns limits that a rule with the algorithm can have.
 func randomLimits(r dice, algorithm string) []string {
 	most := pick(r, 1, 1, 3)
 	switch algorithm {
@@ -174,12 +175,12 @@ func randomQuery(r dice) *query {
 		q.id = pick(r, "one", "two")
 	}
 	if r.one(10) {
-		q.at = q.at.Add(time.Duration(r.IntN(7200)) * time.Second) // blocks that are over may be forgotten
+		q.at = q.at.Add(time.Duration(r.IntN(7200)) * time.Second) // ended blocks may have been deleted
 	}
 	return q
 }
 
-// request returns what a door makes of the query.
+// request returns the request that an integration makes of the query.
 func (q *query) request(r dice) *Request {
 	out := &Request{Method: q.method, Host: "example.com", Path: q.path, Peer: q.client, Header: http.Header{}, Attributes: q.attributes, Cost: q.cost, Time: q.at, Mode: q.mode, ID: q.id}
 	for name, v := range q.headers {

@@ -39,14 +39,14 @@ func engine(t testing.TB, rules string) *Engine {
 	return NewEngine(memory.New(), parse(t, rules))
 }
 
-// recorded returns an engine, and what it charges.
+// recorded returns an engine, and its store, which records the charges.
 func recorded(t testing.TB, rules string) (*Engine, *testStore) {
 	t.Helper()
 	stored := &testStore{Store: memory.New(), record: true}
 	return NewEngine(stored, parse(t, rules)), stored
 }
 
-// get is a request of 192.0.2.1 for a path, with headers as "Name: value".
+// get returns a request of 192.0.2.1 for a path, with headers as "Name: value".
 func get(path string, headers ...string) *Request {
 	return request("GET", path, "192.0.2.1", headers...)
 }
@@ -60,13 +60,13 @@ func request(method, path, client string, headers ...string) *Request {
 	return r
 }
 
-// ends is a request of which the listener knows when it ends.
+// ends marks a request as one with an end that the integration reports.
 func ends(r *Request) *Request {
 	r.Ends = true
 	return r
 }
 
-// pass decides about a request that has to pass.
+// pass decides about a request, and fails the test if it is denied.
 func pass(t testing.TB, e *Engine, r *Request) Decision {
 	t.Helper()
 	d := e.Decide(t.Context(), r)
@@ -76,7 +76,7 @@ func pass(t testing.TB, e *Engine, r *Request) Decision {
 	return d
 }
 
-// said returns the verdict of a decision, and what each limit has left.
+// said returns the verdict of a decision, and the remaining units of each limit.
 func said(d Decision) string {
 	return strings.Join(append([]string{verdictOf(&d)}, resultsOf(&d)...), " ")
 }
@@ -96,7 +96,7 @@ func subjectOf(t testing.TB, e *Engine, rule string, key map[string]string) *Sub
 	return s
 }
 
-// remains returns what remains of a rule without a key.
+// remains returns the remaining units of a rule without a key.
 func remains(t testing.TB, e *Engine, rule string) int64 {
 	t.Helper()
 	results, err := subjectOf(t, e, rule, nil).Peek(t.Context())
@@ -106,7 +106,7 @@ func remains(t testing.TB, e *Engine, rule string) int64 {
 	return results[0].Remaining
 }
 
-// reset forgets what was counted for such a rule.
+// reset resets the count of a rule without a key.
 func reset(t testing.TB, e *Engine, rule string) {
 	t.Helper()
 	if err := subjectOf(t, e, rule, nil).Reset(t.Context()); err != nil {
@@ -114,13 +114,13 @@ func reset(t testing.TB, e *Engine, rule string) {
 	}
 }
 
-// testStore passes charges on to a store, remembers them, and fails as a test says.
+// testStore passes charges on to a store, records them, and fails on command.
 type testStore struct {
 	sluice.Store
-	mu          sync.Mutex // of what follows: holders of places call on goroutines of their own
+	mu          sync.Mutex // guards the fields below: permits are renewed on other goroutines
 	record      bool
 	charges     []sluice.Charge
-	err         error // in place of answers
+	err         error // returned in place of receipts
 	closedLocks bool  // locks cannot be read
 	deaf        bool  // answers are lost once the context has ended
 	unbounded   bool  // a call had no deadline
@@ -136,7 +136,7 @@ func (s *testStore) Take(ctx context.Context, charges []sluice.Charge, receipts 
 		return s.err
 	}
 	if ctx.Err() != nil && !s.deaf {
-		return ctx.Err() // as a store behind a network does
+		return ctx.Err() // like a store behind a network
 	}
 	if s.record {
 		for _, c := range charges {
@@ -158,12 +158,12 @@ func (s *testStore) Take(ctx context.Context, charges []sluice.Charge, receipts 
 // broken returns a store that does not answer.
 func broken(err error) *testStore { return &testStore{err: err} }
 
-// exactAlgorithms are those that give back the units that were taken.
+// exactAlgorithms are algorithms that give back exactly the units that were taken.
 var exactAlgorithms = []string{"token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log", "sliding_window_log_exact"}
 
 const formType, jsonType = "application/x-www-form-urlencoded", "application/json"
 
-// claims returns a token that says so.
+// claims returns a token with these claims.
 func claims(payload string) string {
 	return "eyJhbGciOiJIUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
 }
@@ -181,20 +181,20 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// virtual runs a test in virtual time, beside others.
+// virtual runs a test in virtual time, in parallel with others.
 func virtual(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, test)
 }
 
-// virtually runs a subtest in virtual time, beside others.
+// virtually runs a subtest in virtual time, in parallel with others.
 func virtually(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { virtual(t, test) })
 }
 
-// keys returns the keys of what was charged.
+// keys returns the keys of the recorded charges.
 func (s *testStore) keys() (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,14 +204,14 @@ func (s *testStore) keys() (all []string) {
 	return all
 }
 
-// set changes how the store behaves, and forgets what was charged.
+// set changes the behavior of the store, and deletes the recorded charges.
 func (s *testStore) set(err error, closedLocks bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err, s.closedLocks, s.charges = err, closedLocks, nil
 }
 
-// body gives a request a body as listeners do.
+// body returns the Body field of a request, as integrations set it.
 func body(s string) func(int64) ([]byte, error) {
 	return func(limit int64) ([]byte, error) {
 		if int64(len(s)) > limit {

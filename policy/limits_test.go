@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// A rule with several limits decides as rules of one limit do, each under a name of its own,
-// and that over the store that counts in rational numbers.
+// A rule with several limits decides as several rules with one limit each. These are decided over the store that counts
+// in rational numbers.
 func TestLimitsAsRules(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range sluice.Algorithms() {
@@ -49,7 +49,7 @@ rules:
 				time.Sleep(time.Duration(rng.ExpFloat64() * float64(150*time.Millisecond)))
 			}
 			if len(refusedBy) < 3 {
-				t.Errorf("premise: only %v have refused", refusedBy)
+				t.Errorf("premise: only %v have denied", refusedBy)
 			}
 		})
 	}
@@ -69,8 +69,8 @@ func TestLimitNames(t *testing.T) {
 	}
 }
 
-// A log of more than 1024 units refuses the part of even traffic that docs/policy.md names, and admits a burst of all
-// units again after 33/32 of the period.
+// A log of more than 1024 units denies the fraction of even traffic that docs/policy.md states, and admits a burst of
+// all units again after 33/32 of the period.
 func TestCoarseLog(t *testing.T) {
 	t.Parallel()
 	const count, period = 1100, 32 * time.Second
@@ -85,7 +85,7 @@ func TestCoarseLog(t *testing.T) {
 				time.Sleep(period / time.Duration(offered))
 			}
 			if part := float64(refused) / float64(20*offered); part < want-0.005 || part > want+0.005 {
-				t.Errorf("%.4f of the requests are refused, want %v", part, want)
+				t.Errorf("%.4f of the requests are denied, want %v", part, want)
 			}
 		})
 	}

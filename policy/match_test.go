@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What applies out of many rules is what applies of each alone.
+// In a policy of many rules, exactly those rules apply to a request that would apply as the only rule of a policy.
 func TestIndexAgainstSingleRules(t *testing.T) {
 	t.Parallel()
 	var docs []string

@@ -14,19 +14,19 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// inUSD is a policy with a rule of limits in USD.
+// inUSD returns a policy with a rule that has limits in USD.
 func inUSD(rule string) string {
 	return "prices: {\"*\": {input: 15, output: 75}}\nrules: [{name: usd, cost: {usd: prices, estimate: 1}, " + rule + "}]"
 }
 
-// costing is a request that costs so many micro-USD.
+// costing returns a request that costs so many micro-USD.
 func costing(micro int64) *Request {
 	r := get("/")
 	r.Cost = micro
 	return r
 }
 
-// The unit is the finest with which the numbers are exact, and there is room for a debt.
+// A limit in USD counts in the finest unit with which its numbers are exact and leave room for a debt.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -56,14 +56,14 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// A limit that changes its unit counts from zero, and so does one that is no money any more; another amount in the
-// same unit goes on.
+// A limit restarts its count if its unit changes, or if it is no longer in USD. With another amount in the same unit,
+// it keeps its count.
 func TestUnitOfCount(t *testing.T) {
 	t.Parallel()
 	of := func(text string) *sluice.Plan { return LimitPlan(text, "fixed_window") }
 	base := of("50 USD/day")
 	if of("60 USD/day").Fingerprint != base.Fingerprint {
-		t.Error("another amount starts another count")
+		t.Error("another amount restarts the count")
 	}
 	for _, other := range []string{"30000 USD/day", "50000000/day", "50 USD/2d"} {
 		if of(other).Fingerprint == base.Fingerprint {
@@ -72,7 +72,7 @@ func TestUnitOfCount(t *testing.T) {
 	}
 }
 
-// What is reserved and what is settled are rounded up to one unit, so that the difference is neither lost nor
+// The reserved cost and the settled cost are each rounded up to a whole unit, so the difference is neither lost nor
 // charged twice.
 func TestSettleMoney(t *testing.T) {
 	virtual(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestSettleMoney(t *testing.T) {
 	})
 }
 
-// Each limit of a rule charges in its own unit, and what is given back is rounded down.
+// Each limit of a rule charges in its own unit, and refunds are rounded down.
 func TestUnitsOfSeveralLimits(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		e := engine(t, inUSD("key: [client_ip], limits: [50 USD/day, 1000 USD/30d], algorithm: fixed_window"))
@@ -106,18 +106,18 @@ func TestUnitsOfSeveralLimits(t *testing.T) {
 	})
 }
 
-// oracle counts a limit in exact micro-USD: what passed when, and for a bucket how full it is.
+// usdOracle counts a limit in exact micro-USD: the costs that passed with their times, or the level of a bucket.
 type usdOracle struct {
 	limit  sluice.Limit // in micro-USD
 	bucket bool
-	window bool // aligned, and else the last period
+	window bool // counts an aligned window, and otherwise the last period
 	at     []time.Time
 	costs  []int64
 	level  *big.Rat
 	last   time.Time
 }
 
-// used returns what is used now.
+// used returns the amount that is used at a time.
 func (o *usdOracle) used(now time.Time) *big.Rat {
 	if o.bucket {
 		drained := new(big.Rat).Mul(big.NewRat(o.limit.Count, o.limit.Period.Microseconds()), big.NewRat(now.Sub(o.last).Microseconds(), 1))
@@ -150,8 +150,8 @@ func (o *usdOracle) add(now time.Time, micro int64) {
 	o.at, o.costs = append(o.at, now), append(o.costs, micro)
 }
 
-// Random limits and costs in USD never exceed the limit, counted exactly, and refuse nothing that would fit if each
-// charge cost one unit more.
+// With random limits in USD and random costs, the exact sum of the costs never exceeds the limit, and no cost is denied
+// that would fit if each charge cost one unit more.
 func TestMoneyNeverAbove(t *testing.T) {
 	t.Parallel()
 	s := seed.Of(t)
@@ -188,12 +188,12 @@ func holdMoney(t *testing.T, rng *rand.Rand, text, algorithm string, plan *sluic
 	e := NewEngine(memory.New(), doc)
 	limit, _ := sluice.ParseLimit(text)
 	exact := &usdOracle{limit: limit, bucket: algorithm == "token_bucket", window: algorithm == "fixed_window", level: new(big.Rat)}
-	// The strict oracle charges a unit more each time, of the limit in whole units.
+	// The strict oracle charges a unit more each time, and its limit is rounded to whole units.
 	strict := &usdOracle{limit: limit, bucket: exact.bucket, window: exact.window, level: new(big.Rat)}
 	unit := plan.Limit.Money
 	strict.limit.Count = plan.Limit.Value(plan.Limit.Count)
 	clock := func() time.Time {
-		if !exact.bucket { // which sees time go by in ticks
+		if !exact.bucket { // only buckets see time in ticks
 			return time.Now()
 		}
 		tick := doc.rules[0].own.limits[0].plan.Tick
@@ -206,7 +206,7 @@ func holdMoney(t *testing.T, rng *rand.Rand, text, algorithm string, plan *sluic
 		micro := 1 + rng.Int64N(max(1, limit.Count>>rng.IntN(12)))
 		now := clock()
 		used, most := exact.used(now), strict.used(now)
-		if rng.IntN(3) == 0 { // about what is left
+		if rng.IntN(3) == 0 { // about the remaining amount
 			left := limit.Count - new(big.Int).Quo(used.Num(), used.Denom()).Int64()
 			micro = max(1, left+rng.Int64N(4*unit+1)-2*unit)
 		}
@@ -220,20 +220,20 @@ func holdMoney(t *testing.T, rng *rand.Rand, text, algorithm string, plan *sluic
 			continue
 		}
 		refused++
-		if algorithm == "sliding_window_log" { // which remembers when in parts of the period
+		if algorithm == "sliding_window_log" { // its times are rounded
 			continue
 		}
 		if most.Add(most, big.NewRat(micro+unit, 1)); most.Cmp(big.NewRat(strict.limit.Count, 1)) <= 0 {
-			t.Fatalf("%d micro-USD are refused, and no more than %s of %v would be used", micro, most.FloatString(6), plan)
+			t.Fatalf("%d micro-USD are denied, and no more than %s of %v would be used", micro, most.FloatString(6), plan)
 		}
 	}
 	if passed == 0 || refused == 0 && limit.Count > 100 {
-		t.Errorf("%d passed, %d were refused", passed, refused)
+		t.Errorf("%d passed, %d were denied", passed, refused)
 	}
 }
 
-// A settlement of a cost that the response reports has the unit, the limit's position, what is owed and why the cost is
-// not known; of another cost it has no unit.
+// If the response reports the cost, a Settlement has the unit, the index of the limit, the owed units, and the reason
+// for which a cost is unknown. For other costs, it has no unit.
 func TestSettlementOfBudget(t *testing.T) {
 	t.Parallel()
 	e := engine(t, `

@@ -18,17 +18,17 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// oracle decides as the documentation of a [Document] says, one rule after the other, and counts
-// in rational numbers. Of what it checks it has the types only.
+// oracle decides by the documentation of a [Document], one rule after the other, and counts in rational numbers. It
+// shares only types with the code that it checks.
 type oracle struct {
 	t      testing.TB
 	doc    *Document
 	counts storetest.Model
 	plans  map[string]*sluice.Plan
-	blocks map[string]time.Time // by the name of the rule and the subject
-	passed map[string]time.Time // when a question with an ID was let through
-	left   map[string][]*wait   // the turns that were given up, by the queue
-	turns  map[string][]*wait   // those that a question with an ID waits for
+	blocks map[string]time.Time // by key
+	passed map[string]time.Time // when a request with an ID was allowed, by [questionOf]
+	left   map[string][]*wait   // turns that were given up, by queue
+	turns  map[string][]*wait   // turns for which a request with an ID waits, by [questionOf]
 }
 
 // query is a request as the oracle reads it.
@@ -39,19 +39,19 @@ type query struct {
 	attributes   map[string]string
 	name         string // in the body
 	cost         int64
-	at           time.Time // by which overrides and blocks end
+	at           time.Time // time at which overrides and blocks are compared
 	mode         Mode
 	id           string
 }
 
-// oracleCharge is what a limit of a rule counts for a request.
+// oracleCharge is the charge of one limit of a rule for a request.
 type oracleCharge struct {
 	rule    *Rule
 	charge  sluice.Charge
 	values  []string // of the key
 	result  Result
-	blocked time.Time
-	wait    time.Duration // until then
+	blocked time.Time     // end of the block
+	wait    time.Duration // until the block ends
 }
 
 // wait is the time of one or several turns in a queue, in ticks.
@@ -63,11 +63,11 @@ type wait struct {
 // owed is a charge that waits for the outcome of its request.
 type owed struct {
 	oracleCharge
-	until   time.Time // when it is forgotten
+	until   time.Time // when its units are no longer counted
 	settled bool
 }
 
-// patternMeans says what the patterns of [randomDocument] match.
+// patternMeans has a function for each pattern of [randomDocument], which reports whether it matches.
 var patternMeans = map[string]func(q *query) bool{
 	"/a":         func(q *query) bool { return q.path == "/a" },
 	"POST /a":    func(q *query) bool { return q.method == "POST" && q.path == "/a" },
@@ -103,7 +103,7 @@ func (o *oracle) applies(r *Rule, q *query) bool {
 		met(r.Headers, q.headers) && met(r.Attributes, q.attributes)
 }
 
-// value returns that of a part of a key, and whether it is there.
+// value returns the value of a key part, and whether the request has it.
 func (q *query) value(part string) (string, bool) {
 	kind, name, _ := strings.Cut(part, ":")
 	v := ""
@@ -130,7 +130,7 @@ func (q *query) value(part string) (string, bool) {
 
 func readsBody(r *Rule) bool { return slices.Contains(r.Key, "body:name") }
 
-// costOf is what a request takes before there is an outcome.
+// costOf returns the units that a request is charged before its outcome.
 func costOf(r *Rule, q *query) int64 {
 	one := cmp.Or(r.Cost.Estimate.Units, r.Cost.Default, 1)
 	if n, err := strconv.ParseInt(q.headers[r.Cost.Header], 10, 64); r.Cost.Header != "" && err == nil {
@@ -139,7 +139,7 @@ func costOf(r *Rule, q *query) int64 {
 	return one * max(1, q.cost)
 }
 
-// limits returns those of the subject, and where they come from.
+// limits returns the limits of the subject, and their source.
 func (o *oracle) limits(r *Rule, q *query) ([]string, string) {
 	best, rank := []string(nil), ""
 	for _, v := range o.doc.Overrides {
@@ -162,7 +162,7 @@ func (o *oracle) limits(r *Rule, q *query) ([]string, string) {
 				fits = false
 			}
 		}
-		// The most parts count, then the earlier ones, then the smallest network.
+		// An override with more parts comes first, then one with earlier parts, then one with a smaller network.
 		if this := fmt.Sprint(strings.Count(named, "1"), named, network); fits && this > rank {
 			if best, rank = v.Limits, this; v.Limit != "" {
 				best = []string{v.Limit}
@@ -181,8 +181,8 @@ func (o *oracle) limits(r *Rule, q *query) ([]string, string) {
 	return r.Limits, "rule"
 }
 
-// plan returns the plan of a limit of a rule. States hold as much as the largest of the limits that the
-// rule and its tiers count in them, or that of an override, and what may be owed.
+// plan returns the plan of a limit of a rule. Its states have room for the largest limit of the rule and its tiers that
+// uses the same state, or for the limit itself, and for debts.
 func (o *oracle) plan(r *Rule, text string) *sluice.Plan {
 	id := r.Name + " " + text
 	if o.plans[id] != nil {
@@ -210,7 +210,7 @@ func (o *oracle) plan(r *Rule, text string) *sluice.Plan {
 		most += 64 * largest
 	}
 	kept, err := p.WithMost(most)
-	for ; err != nil && most > p.Capacity; kept, err = p.WithMost(most) { // as much of the debt as can be counted
+	for ; err != nil && most > p.Capacity; kept, err = p.WithMost(most) { // reduces the debt until it can be counted
 		most--
 	}
 	o.plans[id] = must(kept, err)
@@ -232,7 +232,7 @@ func (o *oracle) plainPlan(r *Rule, text string) *sluice.Plan {
 	return known
 }
 
-// share returns for how many percent of its subjects a rule is enforced.
+// share returns the rollout percentage of a rule.
 func (o *oracle) share(r *Rule) float64 {
 	if r.Enforce == "" {
 		return 100
@@ -241,20 +241,20 @@ func (o *oracle) share(r *Rule) float64 {
 	return share
 }
 
-// isIn reports whether a rule is enforced for a subject: where the hash of its key, as a part of
-// all hashes that there are, is in the share.
+// isIn reports whether a rule is enforced for a subject: whether the hash of its key, as a fraction of 2^256, is below
+// the rollout percentage.
 func (o *oracle) isIn(r *Rule, values []string) bool {
 	key := r.Name
 	for _, v := range values {
-		key += "/" + cmp.Or(v, "!") // of which none has anything to escape
+		key += "/" + cmp.Or(v, "!") // no value needs escaping
 	}
 	sum := sha256.Sum256([]byte(key))
 	at, _ := new(big.Float).Quo(new(big.Float).SetInt(new(big.Int).SetBytes(sum[:])), big.NewFloat(0x1p256)).Float64()
 	return at < o.share(r)/100
 }
 
-// charges returns what a rule counts; or that it does not apply, or the part of the key that the
-// request is refused for.
+// charges returns the charges of a rule. It returns none if the rule does not apply, and the missing key part if the
+// request is malformed.
 func (o *oracle) charges(r *Rule, q *query) (all []oracleCharge, lacks string) {
 	key, values := r.Name, []string(nil)
 	for _, part := range r.Key {
@@ -291,7 +291,7 @@ func (o *oracle) charges(r *Rule, q *query) (all []oracleCharge, lacks string) {
 	return all, ""
 }
 
-// decide returns the decision, what waits for the outcome, and every charge.
+// decide returns the decision, the charges that wait for the outcome, and all charges.
 func (o *oracle) decide(q *query) (d Decision, pending []*owed, all []oracleCharge) {
 	var limits []*Rule
 	var barring []Result
@@ -315,7 +315,7 @@ func (o *oracle) decide(q *query) (d Decision, pending []*owed, all []oracleChar
 	}
 	if d.Blocked == "" {
 		d.Results = append(d.Results, barring...)
-	} else { // subjects that are blocked come last
+	} else { // results of blocked subjects come last
 		d.Results = append(barring, d.Results...)
 	}
 	return d, pending, all
@@ -339,7 +339,7 @@ func (o *oracle) limit(rules []*Rule, q *query) (d Decision, pending []*owed, al
 			unread = unread && missing == ""
 		}
 	}
-	// Rules that need no body are asked before one is read.
+	// Rules that need no body are evaluated before a body is read.
 	if unread && q.method == "POST" && len(first) > 0 {
 		if d := o.ask(first, false); !d.Allowed {
 			return d, nil, first
@@ -367,8 +367,8 @@ func (o *oracle) limit(rules []*Rule, q *query) (d Decision, pending []*owed, al
 	return d, pending, all
 }
 
-// forgotten returns when a unit that was just taken counts no more: in a window when it ends,
-// else when nothing is used any more.
+// forgotten returns the time from which a unit that was just taken is no longer counted: the end of the window or, for
+// other algorithms, the time at which nothing is used.
 func forgotten(c *oracleCharge, r *Result) time.Time {
 	now, l := time.Now(), c.charge.Plan.Limit
 	switch {
@@ -391,7 +391,7 @@ func nextMonth(now time.Time, day int) time.Time {
 	}
 }
 
-// once takes the charges, unless the request has an ID and was let through before.
+// once takes the charges, unless the request has an ID and was allowed before.
 func (o *oracle) once(q *query, all []oracleCharge) Decision {
 	question := questionOf(q.id, all)
 	if len(all) > 0 && o.has(q, question) && blockedBy(all).Blocked == "" {
@@ -407,8 +407,8 @@ func (o *oracle) once(q *query, all []oracleCharge) Decision {
 	return d
 }
 
-// repeat decides about a question that was let through before. It waits for the turns that it had, and takes
-// others in place of those that have passed. A preview takes none, and fits if there are others to take.
+// repeat decides about a request that was allowed before. The request waits for the turns that it had, and takes other
+// turns in place of those that have passed. A peek takes no turn, and fits if other turns are free.
 func (o *oracle) repeat(q *query, question string, all []oracleCharge) Decision {
 	var again []oracleCharge
 	for _, c := range all {
@@ -431,7 +431,7 @@ func lasts(c sluice.Charge, units int64) *big.Rat {
 	return big.NewRat(units*c.Plan.Limit.Period.Microseconds()/c.Plan.Tick, c.Plan.Limit.Count)
 }
 
-// waits returns the turns that a decision gives.
+// waits returns the turns for which a decision lets its request wait.
 func waits(all []oracleCharge, d *Decision) (turns []*wait) {
 	for i, c := range all {
 		r := &d.Results[i]
@@ -446,7 +446,7 @@ func waits(all []oracleCharge, d *Decision) (turns []*wait) {
 	return turns
 }
 
-// vacant returns the first turn that was given up, and is not longer away than the limit lets wait.
+// vacant returns the first turn that was given up, if its wait is not longer than the limit allows.
 func (o *oracle) vacant(c sluice.Charge) *wait {
 	now := ticksNow(c)
 	var first *wait
@@ -465,7 +465,7 @@ func (o *oracle) vacant(c sluice.Charge) *wait {
 	return first
 }
 
-// tell sets when the turn comes.
+// tell sets the delay of a decision until the turn.
 func (w *wait) tell(d *sluice.Decision, c sluice.Charge) {
 	ticks := new(big.Int).Div(w.from.Num(), w.from.Denom())
 	if !w.from.IsInt() {
@@ -476,7 +476,7 @@ func (w *wait) tell(d *sluice.Decision, c sluice.Charge) {
 	d.Early = early.Mul(early, big.NewRat(c.Plan.Drain, 1)).Num().Int64()
 }
 
-// vacate adds a turn that was given up to those that it touches.
+// vacate adds a turn that was given up, and joins it with adjacent turns.
 func (o *oracle) vacate(turn *wait) {
 	rest := o.left[turn.queue][:0]
 	for _, w := range o.left[turn.queue] {
@@ -492,7 +492,7 @@ func (o *oracle) vacate(turn *wait) {
 	o.left[turn.queue] = append(rest, turn)
 }
 
-// questionOf is what an ID asks for.
+// questionOf returns a text that identifies a request with an ID: the ID and the charges.
 func questionOf(id string, all []oracleCharge) string {
 	for _, c := range all {
 		id += fmt.Sprintf(" %s by %d costs %d", c.charge.Key, c.charge.Plan.Fingerprint, c.charge.Cost)
@@ -505,7 +505,7 @@ func (o *oracle) has(q *query, question string) bool {
 	return q.id != "" && known && time.Since(at) < time.Minute
 }
 
-// giveBack gives back what the request costs, whoever is blocked now.
+// giveBack gives back the cost of the request, even if a subject is blocked now.
 func (o *oracle) giveBack(q *query, lacks string, all []oracleCharge) (Decision, []*owed, []oracleCharge) {
 	if lacks != "" {
 		return Decision{Missing: lacks}, nil, nil
@@ -515,7 +515,7 @@ func (o *oracle) giveBack(q *query, lacks string, all []oracleCharge) (Decision,
 	d := Decision{Allowed: true, Repeated: len(all) > 0 && o.has(q, back)}
 	if !d.Repeated {
 		for _, c := range all {
-			if c.rule.Algorithm != "leaky_bucket" { // whose turns are not given back
+			if c.rule.Algorithm != "leaky_bucket" { // turns are not given back
 				o.add(c, -c.charge.Cost)
 			}
 		}
@@ -525,7 +525,7 @@ func (o *oracle) giveBack(q *query, lacks string, all []oracleCharge) (Decision,
 	return d, nil, all
 }
 
-// ask takes the charges, or only looks whether they fit, each by itself.
+// ask takes the charges, or only checks whether each of them fits.
 func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 	d.Allowed = true
 	if len(all) == 0 {
@@ -573,8 +573,8 @@ func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 	return d
 }
 
-// blockedBy returns the refusal of a request of which a subject is blocked: each rule tells of it
-// once, and the limits say nothing.
+// blockedBy returns the denial of a request with a blocked subject. It has one result for each rule with a blocked
+// subject, and no other results.
 func blockedBy(all []oracleCharge) (d Decision) {
 	var last *Rule
 	for _, c := range all {
@@ -588,13 +588,13 @@ func blockedBy(all []oracleCharge) (d Decision) {
 	return d
 }
 
-// peek returns what a count is.
+// peek returns the state of a count.
 func (o *oracle) peek(c oracleCharge) sluice.Decision {
 	c.charge.Cost = 0
 	return o.add(c, 0)
 }
 
-// add changes a count by so many units, whatever else counts.
+// add changes a single count by so many units.
 func (o *oracle) add(c oracleCharge, units int64) sluice.Decision {
 	c.charge.Cost, c.charge.Shadow = units, false
 	var receipt [1]sluice.Receipt
@@ -602,7 +602,7 @@ func (o *oracle) add(c oracleCharge, units int64) sluice.Decision {
 	return o.counts.Decide(c.charge, receipt[0])
 }
 
-// settle gives back what was not to be counted, or takes what is owed.
+// settle gives back the units that do not count, or takes the units that are owed.
 func (o *oracle) settle(pending []*owed, out *Outcome) {
 	for _, p := range pending {
 		cost, known := p.final(out)
@@ -621,13 +621,13 @@ func (o *oracle) settle(pending []*owed, out *Outcome) {
 	}
 }
 
-// final returns what the request takes by its outcome, and whether that is known.
+// final returns the cost of the request by its outcome, and whether it is known.
 func (p *owed) final(out *Outcome) (int64, bool) {
 	if !p.rule.Count.isZero() && !counts(&p.rule.Count, out) {
 		return 0, true
 	}
 	c := &p.rule.Cost
-	most := max(c.Max, p.charge.Cost) // what is taken in advance may be more than the rule's max
+	most := max(c.Max, p.charge.Cost) // the charge in advance may be more than the rule's max
 	switch {
 	case c.ResponseHeader == "" && c.ResponseBytes == 0:
 		return p.charge.Cost, true
@@ -661,7 +661,7 @@ func counts(c *Count, out *Outcome) bool {
 	})
 }
 
-// leave is a client that leaves its queues.
+// leave gives up the turns of a request, as if its client left the queues.
 func (o *oracle) leave(h *held) {
 	d, all, pending := &h.decision, h.charges, h.pending
 	o.settle(pending, &Outcome{Verdict: CountsNot, Cost: -1})

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// Very many that have ended are not told one by one.
+// If very many overrides or subjects have ended, the warnings do not list all of them.
 func TestEndedAreBounded(t *testing.T) {
 	t.Parallel()
 	doc := Document{Rules: []Rule{{Name: "a", Key: []string{"header:X"}, Limit: "1/day"}}, Tiers: Tiers{Subject: "api_key", Default: "free"}}
@@ -43,7 +43,7 @@ func TestParseUntil(t *testing.T) {
 	}
 }
 
-// Traces, results and administration name the source of rules and overrides.
+// Traces, results and subjects contain the source of rules and overrides.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	of := func(user string) map[string]string { return map[string]string{"header:X-User": user} }
@@ -73,7 +73,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// Of the networks that have an address the smallest one holds that has not ended: as an override with a limit, a
+// Of the networks that contain an address, the smallest one that has not ended applies: as an override with a limit, a
 // block or an exemption, and as a subject of a tier.
 func TestNetworksModel(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// Parts that look for a place first charge what they would without that: the time of a tenant, a
-// penalty and the ID once.
+// If the parts of a request look for a permit first, they still charge the same: a tenant's time, a penalty and the ID
+// once.
 func TestInFlightTogetherLooks(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const rest = `
@@ -40,13 +40,13 @@ func TestInFlightTogetherLooks(t *testing.T) {
 				return text
 			}
 			if got, want := ask(looks), ask(plain); got != want {
-				t.Errorf("question %d: %s\nwant %s", n, got, want)
+				t.Errorf("request %d: %s\nwant %s", n, got, want)
 			}
 		}
 	})
 }
 
-// Whoever leaves while the store is asked leaves no place behind.
+// A client that leaves during the call of the store leaves no permit behind.
 func TestInFlightLeaves(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		e := NewEngine(&testStore{Store: memory.New(), deaf: true}, parse(t, "rules: [{name: all, in_flight: 2}]"))
@@ -59,18 +59,18 @@ func TestInFlightLeaves(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if n := remains(t, e, "all"); n != 2 {
-			t.Errorf("%d places are free, want 2", n)
+			t.Errorf("%d permits are free, want 2", n)
 		}
 	})
 }
 
-// Names that are no place release nothing.
+// A text that Place has not returned releases nothing.
 func TestPlacesThatAreNone(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		e := engine(t, "rules: [{name: all, in_flight: 2}, {name: one, match: /one, in_flight: 1}]")
 		place := e.Place(pass(t, e, ends(get("/one"))))
 		if n := e.holder.Held(); n != 0 {
-			t.Errorf("%d places are held here", n)
+			t.Errorf("this engine still holds %d permits", n)
 		}
 		for _, wrong := range []string{"", "*", "AAAA", place + place, place[:len(place)-2]} {
 			if err := e.ReleasePlace(t.Context(), wrong); !errors.Is(err, ErrNoPlace) {
@@ -78,7 +78,7 @@ func TestPlacesThatAreNone(t *testing.T) {
 			}
 		}
 		if _, err := NewEngine(broken(errors.New("unavailable")), e.Policy()).HoldPlace(t.Context(), place); err == nil {
-			t.Error("held although the store is unavailable")
+			t.Error("HoldPlace has succeeded although the store is unavailable")
 		}
 	})
 }
@@ -145,12 +145,12 @@ rules:
 			e.Release(t.Context(), f.d)
 		}
 		if n := remains(t, e, "all"); n != 6 || refused < 100 {
-			t.Errorf("%d places are free in the end, and %d requests were refused", n, refused)
+			t.Errorf("%d permits are free in the end, and %d requests were denied", n, refused)
 		}
 	})
 }
 
-// A part of a request that is under way is explained as well as the request.
+// The explanation of a part of a request shows that in_flight counts the whole request.
 func TestExplainPart(t *testing.T) {
 	t.Parallel()
 	e := engine(t, "rules: [{name: uploads, in_flight: 1}, {name: all, limit: 5/day}]")

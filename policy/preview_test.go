@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// What a trace says of a request once it is charged is what the next decision says, and so is what
-// every way to peek says of one that is refused.
+// Trace.After equals the next decision about the request. If the request is denied, every kind of peek has the same
+// results as the decision.
 func TestTraceAfter(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []string{
@@ -39,33 +39,33 @@ func TestTraceAfter(t *testing.T) {
 				peek.Cost, peek.Mode = r.Cost, Peek
 				trace, peeks := e.Explain(t.Context(), r), e.everyPeek(t, peek)
 				parts := ""
-				if !strings.Contains(rule, "penalty") { // of which the other part would be an offence
+				if !strings.Contains(rule, "penalty") { // the other part would be an offence
 					parts = e.refusedPart(t, r)
 				}
 				after, got := trace.After(), e.Decide(t.Context(), r)
 				if says(&after) != says(&got) {
-					t.Fatalf("request %d: foreseen\n%s\nwas\n%s\nbefore\n%s", n, says(&after), says(&got), says(&trace.Decision))
+					t.Fatalf("request %d: predicted\n%s\ndecided\n%s\nbefore\n%s", n, says(&after), says(&got), says(&trace.Decision))
 				}
 				if got.Allowed && len(trace.Rules[0].After) > 0 && trace.Rules[0].After[0] != after.Results[0] {
-					t.Fatal("the rule says something else than the decision")
+					t.Fatal("After of the rule differs from After of the trace")
 				}
 				for how, d := range peeks {
 					switch {
 					case d.Allowed != got.Allowed:
-						t.Fatalf("request %d: %s says %v, and the check itself %v", n, how, d.Allowed, got.Allowed)
+						t.Fatalf("request %d: %s returns %v, and the decision is %v", n, how, d.Allowed, got.Allowed)
 					case !got.Allowed && says(&d) != says(&got):
-						t.Fatalf("request %d: %s says\n%s\nand the check itself\n%s", n, how, says(&d), says(&got))
+						t.Fatalf("request %d: %s returns\n%s\nand the decision is\n%s", n, how, says(&d), says(&got))
 					}
 				}
 				if parts != "" && !got.Allowed && parts != says(&got) {
-					t.Fatalf("request %d: a part of several says\n%s\nand the check itself\n%s", n, parts, says(&got))
+					t.Fatalf("request %d: as one of two parts:\n%s\nand the decision is\n%s", n, parts, says(&got))
 				}
 			}
 		})
 	}
 }
 
-// everyPeek returns what each way to peek says about a request.
+// everyPeek returns the decision of each kind of peek about a request.
 func (e *Engine) everyPeek(t *testing.T, peek *Request) map[string]Decision {
 	trace := e.Explain(t.Context(), peek)
 	all := map[string]Decision{"Decide": e.Decide(t.Context(), peek), "Explain": trace.Decision, "Quota": e.Quota(t.Context(), peek)}
@@ -85,7 +85,7 @@ func (e *Engine) everyPeek(t *testing.T, peek *Request) map[string]Decision {
 	return all
 }
 
-// refusedPart returns what a request is told as the first of two parts, of which the second never fits.
+// refusedPart returns the decision about a request as the first of two parts, if the second part never fits.
 func (e *Engine) refusedPart(t *testing.T, r *Request) string {
 	never := *r
 	never.Cost = 1_000_000
@@ -94,7 +94,7 @@ func (e *Engine) refusedPart(t *testing.T, r *Request) string {
 	return says(&ds[0])
 }
 
-// says puts a decision into words.
+// says returns a decision as text.
 func says(d *Decision) string {
 	text := ""
 	for _, r := range d.Results {
@@ -103,7 +103,7 @@ func says(d *Decision) string {
 	return text + fmt.Sprintln(d.Allowed, d.RetryAfter, d.Delay)
 }
 
-// FuzzQuota holds that what a quota tells of a rule is what the rule then says.
+// FuzzQuota checks that each result of Quota is also a result of Explain.
 func FuzzQuota(f *testing.F) {
 	f.Add("/orders/7", "GET", "k", "pro", uint8(3))
 	f.Add("", "POST", "", "", uint8(0))
@@ -122,7 +122,7 @@ func FuzzQuota(f *testing.F) {
 			t.Fatalf("%+v, explained as %+v", d, x.Decision)
 		}
 		for _, q := range d.Results {
-			found := path == "" || x.Decision.Missing != "" // then explained by fewer rules
+			found := path == "" || x.Decision.Missing != "" // then Explain has fewer rules
 			for _, is := range x.Decision.Results {
 				found = found || is.Rule == q.Rule && is.Name == q.Name && is.From == q.From && is.Plan == q.Plan && is.Remaining == q.Remaining
 			}

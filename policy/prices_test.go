@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// priced is a policy with prices and nothing else that matters.
+// priced returns the prices of a policy.
 func priced(t *testing.T, prices string) *money.Prices {
 	t.Helper()
 	return parse(t, "prices: "+prices+"\nrules: [{name: a, limit: 1 USD/day, cost: {usd: prices}}]").prices
@@ -18,7 +18,7 @@ func priced(t *testing.T, prices string) *money.Prices {
 const somePrices = `{gpt-5*: {input: 1.25, cached: 0.125, output: 10, most: 128000}, gpt-5-mini: {input: 0.25, output: 2},
   gpt-5: {input: 1, output: 9}, claude-*: {input: 3, cached: 0.3, cache_write: 3.75, output: 15, most: 64000}`
 
-// A model without a price costs the highest of each.
+// A model without a price costs the highest price of each kind.
 func TestPriceOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -31,7 +31,7 @@ func TestPriceOf(t *testing.T) {
 		{"}", "gpt-5-mini-2026", 1_250_000, 10_000_000, 125_000},
 		{"}", "gpt-5", 1_000_000, 9_000_000, 1_000_000}, // a whole name comes before a pattern of its length
 		{"}", "claude-", 3_000_000, 15_000_000, 300_000},
-		{"}", "claude", 3_000_000, 15_000_000, 1_000_000}, // unknown: the highest of each
+		{"}", "claude", 3_000_000, 15_000_000, 1_000_000}, // unknown: the highest prices
 		{"}", "", 3_000_000, 15_000_000, 1_000_000},
 		{`, "*": {input: 0.000001, output: 0}}`, "claude", 1, 0, 1},
 		{`, "*": {input: 0.000001, output: 0}}`, "claude-x", 3_000_000, 15_000_000, 300_000},
@@ -62,7 +62,7 @@ func TestCostOfTokens(t *testing.T) {
 		{money.Tokens{Input: 1_000_000, Output: 1_000_000}, 18_000_000},            // USD for a million
 		{money.Tokens{Input: 20, Cached: 10, Output: 3}, 78},                       // 30 + 3 + 45
 		{money.Tokens{Cached: 10}, 3},                                              // more than all input
-		{money.Tokens{Input: -5, Cached: -1, Output: -7}, 0},                       // nonsense
+		{money.Tokens{Input: -5, Cached: -1, Output: -7}, 0},                       // negative numbers
 		{money.Tokens{Input: math.MaxInt64, Output: math.MaxInt64}, math.MaxInt64}, // no overflow
 		{money.Tokens{Cached: math.MaxInt64, Written: math.MaxInt64, Input: math.MaxInt64}, math.MaxInt64},
 	} {
@@ -72,7 +72,8 @@ func TestCostOfTokens(t *testing.T) {
 	}
 }
 
-// Prices as JSON keep their digits, and the fingerprint of a policy covers them, in a file or not.
+// Prices keep their digits in JSON. The fingerprint of a policy depends on the prices, whether or not they are in a
+// file.
 func TestPricesAsJSON(t *testing.T) {
 	t.Parallel()
 	const text = `{"gpt-5*":{"input":1.25,"cached":0.10,"output":10,"most":128000},"odd":{"input":"1,25","output":0}}`
@@ -98,7 +99,7 @@ func TestPricesAsJSON(t *testing.T) {
 			doc := Document{Prices: Prices{File: name, Models: map[string]Price{"*": {Input: input, Output: "1"}}}}
 			print := compile(t, doc).Fingerprint()
 			if other := seen[print]; other != "" {
-				t.Errorf("%s and %s %s have one fingerprint", other, name, input)
+				t.Errorf("%s and %s %s have the same fingerprint", other, name, input)
 			}
 			seen[print] = name + " " + string(input)
 		}

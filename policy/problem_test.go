@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// TestProblems holds documents to what testdata/problems.txt says of them.
+// TestProblems checks the errors and warnings of the documents in testdata/problems.txt.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	for _, section := range testkit.Sections(t, "testdata/problems.txt") {
@@ -19,13 +19,13 @@ func TestProblems(t *testing.T) {
 			text := strings.ReplaceAll("version: 1 + "+strings.Replace(section.Name, "…", row.In, 1), " + ", "\n")
 			p, err := Parse("test.yaml", []byte(text+"\n"))
 			if got := problemsOf(p, err, row.Want); got != "" {
-				t.Errorf("line %d: %s\nis said to be %s\nwant %s", row.Line, text, got, row.Want)
+				t.Errorf("line %d: %s\ngot %s\nwant %s", row.Line, text, got, row.Want)
 			}
 		}
 	}
 }
 
-// problemsOf returns what is said of a policy, if that is not what is wanted.
+// problemsOf returns the error or the warnings of a policy, or an empty text if they are as wanted.
 func problemsOf(p *Policy, err error, want string) string {
 	kind, text, found := strings.Cut(want, ": ")
 	if !found {
@@ -50,10 +50,10 @@ func problemsOf(p *Policy, err error, want string) string {
 	case err != nil:
 		return err.Error()
 	}
-	return fmt.Sprint("warned of: ", p.Warnings())
+	return fmt.Sprint("warnings: ", p.Warnings())
 }
 
-// idleLimits returns the limits that are said never to refuse.
+// idleLimits returns the limits that never deny, according to a warning.
 func idleLimits(p *Policy) (all []string) {
 	for _, w := range p.Warnings() {
 		if limit, found := strings.CutPrefix(w.Message, "the limit "); found {
@@ -64,7 +64,7 @@ func idleLimits(p *Policy) (all []string) {
 	return all
 }
 
-// TestDocumentProblems has documents that a program makes, and a file cannot have.
+// TestDocumentProblems checks documents that a program can make, but that no file can contain.
 func TestDocumentProblems(t *testing.T) {
 	t.Parallel()
 	clients := func(l List) Document {
@@ -89,7 +89,7 @@ func TestDocumentProblems(t *testing.T) {
 	}
 }
 
-// Fields that are written in two ways have both forms in JSON.
+// Fields with two forms have both of them in JSON.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	for text, value := range map[string]any{
@@ -117,7 +117,7 @@ func TestJSON(t *testing.T) {
 		{`{}`, new(List)}, {`{"file":""}`, new(List)}, {`"10.0.0.0/8"`, new(List)}, {`[1]`, new(List)},
 	} {
 		if err := json.Unmarshal([]byte(wrong.text), wrong.into); err == nil {
-			t.Errorf("%s is a %T", wrong.text, wrong.into)
+			t.Errorf("%s was read as a %T", wrong.text, wrong.into)
 		}
 	}
 }

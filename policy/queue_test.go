@@ -22,10 +22,10 @@ type waiting struct {
 	cost      int64
 }
 
-// turnsInUse are the turns in use, which must be as far apart as the limit says.
+// turnsInUse has the turns in use, which must be as far apart as the limit requires.
 type turnsInUse struct {
 	*testing.T
-	each time.Duration // that a unit takes
+	each time.Duration // time of a unit
 	all  []*waiting
 }
 
@@ -42,8 +42,8 @@ func (u *turnsInUse) add(w *waiting) {
 	u.all = append(u.all, w)
 }
 
-// Whichever requests leave, however they are asked about and wherever they are asked again, no turn is given
-// twice.
+// No turn is given twice, although requests leave the queue, are decided alone, in lists and together, and are repeated
+// at other engines.
 func TestQueueTurns(t *testing.T) {
 	t.Parallel()
 	r := dice{rand.New(rand.NewPCG(seed.Of(t), 5))}
@@ -88,7 +88,7 @@ rules:
 	t.Log(tally)
 }
 
-// askQueue asks one of the engines about some requests.
+// askQueue decides about some requests at one of the engines, and may repeat them at another one.
 func askQueue(u *turnsInUse, r dice, engines []*Engine, tally map[string]int, step int) {
 	e := pick(r, engines...)
 	make1 := func() *Request {

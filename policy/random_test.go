@@ -32,7 +32,7 @@ type random struct {
 	seed   uint64
 	step   int
 	engine *Engine
-	doc    *Document // what the policy is made of
+	doc    *Document // the source of the policy
 	oracle *oracle
 	reused Decision
 	held   []held
@@ -46,7 +46,7 @@ func (t *random) fatalf(format string, args ...any) {
 	t.Fatalf("seed %d, step %d, at %v: %s\n%s", t.seed, t.step, time.Now().UTC(), fmt.Sprintf(format, args...), text)
 }
 
-// asked is a request, and what there is to be said about it.
+// asked is a request, and the decision and charges of the oracle.
 type asked struct {
 	q       *query
 	want    Decision
@@ -54,8 +54,8 @@ type asked struct {
 	charges []oracleCharge
 }
 
-// askMany decides about requests one after the other, in one call. With turns that were given up, it decides about one,
-// because which request of a list has such a turn is not defined.
+// askMany decides about requests one after the other, in one call. If turns were given up, it decides about one request
+// only, because it is not defined which request of a list gets such a turn.
 func (t *random) askMany() {
 	all, reqs := make([]asked, 1+t.IntN(6)), []*Request(nil)
 	for _, turns := range t.oracle.left {
@@ -79,7 +79,7 @@ func (t *random) askMany() {
 	t.tally["in one call"]++
 }
 
-// ask decides about a request by the policy and by its documentation.
+// ask decides about a request by the engine and by the oracle.
 func (t *random) ask() {
 	q := randomQuery(t.dice)
 	if r := q.request(t.dice); q.mode == Charge {
@@ -92,22 +92,22 @@ func (t *random) ask() {
 	}
 }
 
-// explain decides about a request that is explained first.
+// explain explains a request, and then decides about it.
 func (t *random) explain(q *query, r *Request) {
 	told := t.engine.Explain(context.Background(), r).Decision
 	want, pending, charges := t.oracle.decide(q)
 	t.engine.DecideInto(context.Background(), r, &t.reused)
 	got := t.reused.Clone()
 	if told.Blocked != "" && t.refusedUnread(&got) {
-		told.Blocked = got.Blocked // Explain asks all rules at once
+		told.Blocked = got.Blocked // Explain evaluates all rules at once
 	}
 	if told.Allowed != got.Allowed || told.Exempt != got.Exempt || told.Blocked != got.Blocked || told.Missing != got.Missing {
-		t.fatalf("Explain of %+v says\n%+v, and Decide\n%+v", q, told, got)
+		t.fatalf("Explain of %+v returned\n%+v, and Decide\n%+v", q, told, got)
 	}
 	t.check(&asked{q, want, pending, charges}, got)
 }
 
-// check compares a decision with what the documentation says.
+// check compares a decision with the decision of the oracle.
 func (t *random) check(a *asked, got Decision) {
 	q, want, pending, charges := a.q, a.want, a.pending, a.charges
 	if q.mode != Charge || want.Repeated {
@@ -143,7 +143,7 @@ func (t *random) checkFree(a *asked, got *Decision) {
 	}
 	for _, r := range got.Results {
 		if want.Allowed && !r.Allowed && !r.Shadow {
-			t.fatalf("%+v passes, and a rule refuses: %+v", a.q, got)
+			t.fatalf("%+v passes, and a rule denies: %+v", a.q, got)
 		}
 	}
 	for _, c := range a.charges {
@@ -155,7 +155,7 @@ func (t *random) checkFree(a *asked, got *Decision) {
 	}
 }
 
-// plain returns what a decision says, without what only the engine knows.
+// plain returns a decision without the fields that only the engine knows.
 func plain(d Decision) Decision {
 	d = d.Clone()
 	d.queued, d.unsettled = nil, nil
@@ -163,7 +163,7 @@ func plain(d Decision) Decision {
 		d.Results = nil
 	}
 	for i := range d.Results {
-		d.Results[i].Plan, d.Results[i].at, d.Results[i].Owed = nil, 0, 0 // previews have what is owed
+		d.Results[i].Plan, d.Results[i].at, d.Results[i].Owed = nil, 0, 0 // only peeks have Owed
 	}
 	return d
 }
@@ -204,8 +204,7 @@ func (t *random) end(i int) {
 	}
 }
 
-// refusedUnread reports whether a decision refuses by some of the rules, before it reads a body
-// for others.
+// refusedUnread reports whether some of the rules deny a request before its body is read for others.
 func (t *random) refusedUnread(d *Decision) bool {
 	reads := make(map[string]bool)
 	for i := range t.oracle.doc.Rules {
@@ -216,7 +215,7 @@ func (t *random) refusedUnread(d *Decision) bool {
 	return !d.Allowed && len(reads) > 0 && !slices.ContainsFunc(d.Results, func(r Result) bool { return reads[r.Rule] })
 }
 
-// block blocks a subject, or lifts that.
+// block blocks or unblocks a subject.
 func (t *random) block(c *oracleCharge, q map[string]string) {
 	s, err := t.engine.Subject(c.rule.Name, q)
 	if err != nil {
@@ -234,7 +233,7 @@ func (t *random) block(c *oracleCharge, q map[string]string) {
 	t.oracle.blocks[c.charge.Key] = until
 }
 
-// compare compares all that is left.
+// compare compares the remaining units of all subjects so far.
 func (t *random) compare() {
 	for _, key := range sortedKeys(t.seen) {
 		c := t.seen[key]
@@ -255,7 +254,7 @@ func (t *random) compare() {
 				}
 			}
 			if want != r.Decision {
-				t.fatalf("of %s by %v there is\n%+v, want\n%+v", c.charge.Key, r.Plan.Limit, r.Decision, want)
+				t.fatalf("%s under %v:\n%+v, want\n%+v", c.charge.Key, r.Plan.Limit, r.Decision, want)
 			}
 		}
 		if t.one(20) && !c.charge.Shadow {
@@ -273,7 +272,7 @@ func (c *oracleCharge) subject() map[string]string {
 	return all
 }
 
-// pass lets time go by: mostly little, at times days.
+// pass advances the time, mostly by little and sometimes by days.
 func (t *random) pass() {
 	most := pick(t.dice, time.Second, time.Second, 10*time.Second, time.Minute, time.Hour, 40*24*time.Hour)
 	if t.one(4) {
@@ -282,7 +281,8 @@ func (t *random) pass() {
 	time.Sleep(time.Duration(t.Int64N(int64(most)/1000+1)) * time.Microsecond)
 }
 
-// reload loads the same policy anew: what is counted, or waits for its outcome, stays.
+// reload swaps the policy for the same one, compiled again. Counts stay, and so do charges that wait for their
+// outcomes.
 func (t *random) reload() {
 	p, err := Compile(*t.doc)
 	if err != nil {
@@ -312,9 +312,9 @@ func (t *random) run(steps int) {
 	t.compare()
 }
 
-// Random policies decide as their documentation says, also about what is known of a request only
-// afterwards. SLUICE_RANDOM_POLICIES says how many, and SLUICE_RANDOM_SEED where they begin: "make
-// draws" has more, which nobody has seen before.
+// Random policies decide as documented, also about costs that are known only afterwards. SLUICE_RANDOM_POLICIES sets
+// the number of policies, and SLUICE_RANDOM_SEED the seed of the first one. "make draws" runs more policies, with new
+// seeds each time.
 func TestRandomPolicies(t *testing.T) {
 	t.Parallel()
 	seed, n := uint64(1000), 20

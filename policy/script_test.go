@@ -25,7 +25,7 @@ import (
 )
 
 // TestScripts plays testdata/scripts: each section has a policy, a line "---", and steps, in virtual time from
-// 2000-01-01 on. testdata/scripts/README has the language.
+// 2000-01-01 on. testdata/scripts/README describes the language.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/scripts/*.txt")
@@ -46,30 +46,30 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// script is an engine, and what the steps of a section have made of it.
+// script is the state of a section: an engine, and the results of the steps so far.
 type script struct {
 	*testing.T
 	engine    *Engine
 	store     *testStore
-	algorithm string // that ALGORITHM stands for
+	algorithm string // in place of ALGORITHM
 	lines     []string
 	first     int                 // the number of lines[0] in the file
 	at        int                 // the line of the step
-	decisions map[string]Decision // by the name that a step gives
+	decisions map[string]Decision // by name
 	places    map[string]string
 	subjects  map[string]*Subject
 	seen      *observedRequest // the last observation
-	reused    Decision         // has nothing of the last one when it is used again
+	reused    Decision         // reused for each decision, to check that nothing of the last one is left
 }
 
-// observedRequest is what an observer has of a request, by the index of the result.
+// observedRequest has the texts of an observation. The slices have one entry for each result.
 type observedRequest struct {
 	keys, sent, shown   []string
 	pardoned, exempting string
 	tier, customer      string
 }
 
-// algorithmsOf returns those that ALGORITHM stands for.
+// algorithmsOf returns the algorithms in place of ALGORITHM.
 func algorithmsOf(section testkit.Section) []string {
 	if strings.Contains(section.Text, "ALGORITHM") {
 		return exactAlgorithms
@@ -93,7 +93,7 @@ func newScript(t *testing.T, section testkit.Section, algorithm string) *script 
 	return s
 }
 
-// use makes an engine that of the script, and observes it.
+// use sets the engine of the script, and observes it.
 func (s *script) use(e *Engine) {
 	s.engine = e
 	e.Observe(func(_ context.Context, o *Observation) {
@@ -184,7 +184,7 @@ func (s *script) ask(a scriptLine) {
 	}
 }
 
-// passes returns how many requests have to pass by an expectation "N pass", or -1.
+// passes returns the number of requests that have to pass by the expectation "N pass", or -1 for another expectation.
 func (s *script) passes(want []string) int {
 	if len(want) == 2 && want[1] == "pass" {
 		return must(strconv.Atoi(want[0]))
@@ -192,7 +192,7 @@ func (s *script) passes(want []string) int {
 	return -1
 }
 
-// decide holds Explain to Decide, and Decide to what is wanted.
+// decide compares Explain with Decide, and the decision with the expectation.
 func (s *script) decide(r *testRequest, want []string) Decision {
 	would := s.engine.Explain(s.Context(), &r.Request)
 	s.seen, r.reads = nil, 0
@@ -214,7 +214,7 @@ func (s *script) decide(r *testRequest, want []string) Decision {
 		}
 	}
 	if d.Blocked != "" && s.store.keys() != nil {
-		s.errorf("a request that is blocked is charged: %v", s.store.keys())
+		s.errorf("a blocked request is charged: %v", s.store.keys())
 	}
 	if s.passes(want) < 0 && want[0] != "any" {
 		s.check(&d, r, &would, want)
@@ -222,7 +222,7 @@ func (s *script) decide(r *testRequest, want []string) Decision {
 	return d
 }
 
-// check holds a decision to words: its verdict first, then flags, results as NAME:REMAINING, and FIELD=VALUE.
+// check compares a decision with words: its verdict first, then flags, results as NAME:REMAINING, and FIELD=VALUE.
 func (s *script) check(d *Decision, r *testRequest, would *Trace, want []string) {
 	if len(want) == 0 || want[0] != verdictOf(d) {
 		s.errorf("got %s", s.describe(d))
@@ -235,7 +235,7 @@ func (s *script) check(d *Decision, r *testRequest, would *Trace, want []string)
 	for _, word := range want[1:] {
 		if is, known := flags[word]; known {
 			if delete(flags, word); !is {
-				s.errorf("it is not %s: %s", word, s.describe(d))
+				s.errorf("the decision is not %s: %s", word, s.describe(d))
 			}
 			continue
 		}
@@ -254,7 +254,7 @@ func (s *script) check(d *Decision, r *testRequest, would *Trace, want []string)
 	}
 	for flag, is := range flags {
 		if is {
-			s.errorf("it is %s: %s", flag, s.describe(d))
+			s.errorf("the decision is %s: %s", flag, s.describe(d))
 		}
 	}
 	if got := resultsOf(d); results != nil && !slices.Equal(got, results) && !(len(got) == 0 && slices.Equal(results, []string{"none"})) {
@@ -265,7 +265,7 @@ func (s *script) check(d *Decision, r *testRequest, would *Trace, want []string)
 	}
 }
 
-// verdictOf returns what a decision is in a word.
+// verdictOf returns the verdict of a decision as a word.
 func verdictOf(d *Decision) string {
 	switch {
 	case d.Exempt && d.Allowed:
@@ -280,7 +280,7 @@ func verdictOf(d *Decision) string {
 	return "refused"
 }
 
-// resultsOf returns what each limit has said, by the name that clients are told.
+// resultsOf returns the remaining units of each limit, or "refused", with the name of the limit that clients see.
 func resultsOf(d *Decision) (all []string) {
 	for i := range d.Results {
 		word := fmt.Sprint(d.Results[i].Remaining)
@@ -304,7 +304,7 @@ func (s *script) describe(d *Decision) string {
 		verdictOf(d), resultsOf(d), d.RetryAfter, d.Delay, d.Repeated, d.Degraded, d.Unavailable, d.Held(), d.Unsettled())
 }
 
-// view is a decision with its request, its explanation and what the observer was told.
+// view is a decision with its request, its explanation and its observation.
 type view struct {
 	*script
 	d     *Decision
@@ -395,7 +395,7 @@ func fieldOf(r *Result, name string) string {
 	return "no such field"
 }
 
-// waitOf returns a wait as people write it: 2d, 1h30m, 40s or never.
+// waitOf returns a wait in the form of the scripts: 2d, 1h30m, 40s or never.
 func waitOf(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -418,11 +418,11 @@ func durationOf(text string) time.Duration {
 	return must(time.ParseDuration(text))
 }
 
-// testRequest is a request that counts how often its body is read.
+// testRequest is a request that counts the reads of its body.
 type testRequest struct {
 	Request
 	reads int
-	of    string // the name of the subject that is scriptLine about alone
+	of    string // the name of the subject, for a request about one subject only
 }
 
 // request reads "[METHOD] [/PATH[?QUERY]] [FIELD=VALUE…]": names in capitals are headers.
@@ -509,7 +509,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// outcome reads what has become of a request.
+// outcome reads the outcome of a request.
 func (s *script) outcome(words []string) (o Outcome) {
 	o.Header = http.Header{}
 	var body *string
@@ -531,7 +531,7 @@ func (s *script) outcome(words []string) (o Outcome) {
 			body = &value
 		case "interrupted":
 			interrupted = true
-		case "none": // not known
+		case "none": // an unknown outcome
 		default:
 			o.Header.Add(name, value)
 		}
@@ -560,7 +560,7 @@ func keyOf(words []string) map[string]string {
 	return key
 }
 
-// err holds an error to "error TEXT…", or to none.
+// err compares an error with "error TEXT…". Without this expectation, it expects no error.
 func (s *script) err(err error, want []string) {
 	s.Helper()
 	switch {
@@ -571,7 +571,8 @@ func (s *script) err(err error, want []string) {
 	}
 }
 
-// scriptSteps are the steps that are not requests. want is behind "->", and block is indented below.
+// scriptSteps has the steps that are not requests. The parameter want has the words after "->", and block has the
+// indented lines below.
 var scriptSteps map[string]func(s *script, words, want, block []string)
 
 func init() {
@@ -606,7 +607,7 @@ func init() {
 		},
 		"swap": func(s *script, _, _, block []string) { s.engine.Swap(parse(s.T, strings.Join(block, "\n"))) },
 		"store": func(s *script, words, _, _ []string) {
-			if words[0] == "fallback" { // of a shared store that is unavailable
+			if words[0] == "fallback" { // the fallback of a shared store that is unavailable
 				unavailable := failover.Bulkhead(broken(errors.New("unavailable")), 0)
 				shared := failover.New(unavailable, failover.Config{Logger: slog.New(slog.DiscardHandler)})
 				s.Cleanup(func() { shared.Close() })
@@ -614,7 +615,7 @@ func init() {
 			}
 			s.store.set(map[string]error{"unavailable": errors.New("unavailable")}[words[0]], words[0] == "without-locks")
 		},
-		"subjects": func(s *script, words, want, _ []string) { // SUBJECT=TIER…: the table in place of the old one
+		"subjects": func(s *script, words, want, _ []string) { // SUBJECT=TIER…: replaces the table
 			var all []TierSubject
 			for _, word := range words {
 				subject, tier, _ := strings.Cut(word, "=")
@@ -628,7 +629,7 @@ func init() {
 			r, seen := s.request(words), s.seen
 			d := s.engine.Quota(s.Context(), &r.Request)
 			if s.seen != seen {
-				s.errorf("it was observed")
+				s.errorf("the quota was observed")
 			}
 			s.check(&d, r, new(Trace), want)
 		},
@@ -642,10 +643,10 @@ func init() {
 				}
 			})
 		},
-		"place": func(s *script, words, want, _ []string) { // NAME: its request is held by another process from now on
+		"place": func(s *script, words, want, _ []string) { // NAME: from now on, another process holds its permits
 			s.places[words[0]] = s.engine.Place(s.named(words[0]))
 			if (s.places[words[0]] == "") != slices.Contains(want, "none") {
-				s.errorf("its place is %q", s.places[words[0]])
+				s.errorf("the place is %q", s.places[words[0]])
 			}
 		},
 		"hold": func(s *script, words, want, _ []string) {
@@ -660,7 +661,8 @@ func init() {
 	}
 }
 
-// policyTexts are what is said of the policy in force, and of another in its place: "changes -> TEXT…", with the other below.
+// policyTexts has the steps that compare texts about the active policy, and about a policy that would replace it:
+// "changes -> TEXT…", with the other policy below.
 var policyTexts = map[string]func(is, next *Policy) []string{
 	"restarts": func(is, next *Policy) (all []string) {
 		for _, r := range next.Restarts(is) {
@@ -692,7 +694,7 @@ var policyTexts = map[string]func(is, next *Policy) []string{
 func (s *script) named(name string) Decision {
 	d, known := s.decisions[name]
 	if !known {
-		s.Fatalf("line %d: no decision has the name %q: %q have", s.first+s.at, name, slices.Sorted(maps.Keys(s.decisions)))
+		s.Fatalf("line %d: no decision has the name %q: the names are %q", s.first+s.at, name, slices.Sorted(maps.Keys(s.decisions)))
 	}
 	return d
 }
@@ -719,8 +721,8 @@ func (s *script) list(block []string, decide func(reqs []*Request, ds []Decision
 	}
 }
 
-// left looks at a subject: "left RULE KEY -> FROM:REMAINING… FIELD=VALUE…", where the fields are of the first.
-// A number alone is what the first has left.
+// left peeks at a subject: "left RULE KEY -> FROM:REMAINING… FIELD=VALUE…". The fields are those of the first limit,
+// and a number alone is its remaining units.
 func (s *script) left(words, want, _ []string) {
 	results, err := s.subject(words).Peek(s.Context())
 	if err != nil {
@@ -750,8 +752,8 @@ func (s *script) left(words, want, _ []string) {
 	}
 }
 
-// outcomes is a table of outcomes and of the units that a request takes by the first rule in the end. Before
-// that it takes as many as "outcomes N" says, and also where the outcome leaves it "open".
+// outcomes plays a table of outcomes and of the units that the first rule charges for the request in the end. The N of
+// "outcomes N" is the charge before the outcome, and after an outcome that leaves it "open".
 func (s *script) outcomes(estimate, _, block []string) {
 	rule := s.engine.Policy().rules[0].name
 	for _, line := range block {
@@ -772,11 +774,11 @@ func (s *script) outcomes(estimate, _, block []string) {
 		}
 		d := pass(s, s.engine, req)
 		if used(estimate[0], "before the outcome"); !d.Unsettled() {
-			s.errorf("%s\nthe request waits for no outcome", line)
+			s.errorf("%s\nthe request does not wait for an outcome", line)
 		}
 		s.engine.Settle(s.Context(), d, s.outcome(row[:len(row)-2]))
 		if want == "open" {
-			used(estimate[0], "by an outcome that is not known")
+			used(estimate[0], "after an unknown outcome")
 			continue
 		}
 		used(want, "in the end")

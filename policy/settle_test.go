@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// However many settle it, in whatever copy, a request is settled once. What is given back is its
-// own, and nothing of a decision that waits for no outcome.
+// A request is settled once, even if several copies of its decision are settled at the same time. Only its own units
+// are given back, and none of a rule that waits for no outcome.
 func TestSettleOnce(t *testing.T) {
 	t.Parallel()
 	e := engine(t, `
@@ -41,8 +41,7 @@ rules:
 	}
 }
 
-// Whatever is decided and settled in whatever order, the count is the sum of what each request
-// took in the end, and nothing is lost.
+// After decisions and settlements in any order, the count is the sum of the final costs of all requests.
 func TestSettleSums(t *testing.T) {
 	t.Parallel()
 	seed := seed.Of(t)
@@ -75,14 +74,14 @@ func TestSettleSums(t *testing.T) {
 				e.Settle(t.Context(), d, o)
 				used += cost - 3
 				if got := remains(t, e, "a"); got != max(0, 2000-used) {
-					t.Fatalf("seed %d, %s, %d: %d units are left where %d of 2000 are used", seed, algorithm, i, got, used)
+					t.Fatalf("seed %d, %s, %d: %d units are left, and %d of 2000 are used", seed, algorithm, i, got, used)
 				}
 			}
 		})
 	}
 }
 
-// A decision is used again while the outcome of the last one is awaited.
+// A Decision can be reused while a copy of it waits for its outcome.
 func TestSettleAfterReuse(t *testing.T) {
 	t.Parallel()
 	e := engine(t, "rules: [{name: a, key: [header:K], limit: 5/day, count: {status: [401]}}]")
@@ -99,7 +98,7 @@ func TestSettleAfterReuse(t *testing.T) {
 	}
 }
 
-// To settle does not end with the client, and has an end of its own.
+// Settle does not end with the client's context, and its call of the store has a deadline.
 func TestSettleIsBounded(t *testing.T) {
 	t.Parallel()
 	e, stored := recorded(t, "rules: [{name: a, limit: 5/day, count: {status: [401]}}]")
@@ -113,8 +112,7 @@ func TestSettleIsBounded(t *testing.T) {
 	}
 }
 
-// Of guesses at the same time, wrong and right mixed, five wrong ones get through, in whatever order, and no right
-// one counts in the end.
+// Of concurrent guesses, wrong and right, five wrong guesses pass in any order, and right guesses do not count.
 func TestParallelGuesses(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range exactAlgorithms {
@@ -137,7 +135,7 @@ func TestParallelGuesses(t *testing.T) {
 			})
 		}
 		if wg.Wait(); remains(t, e, "login") != 5 {
-			t.Fatalf("%s: %d are left after right ones only", algorithm, remains(t, e, "login"))
+			t.Fatalf("%s: %d are left after right guesses only", algorithm, remains(t, e, "login"))
 		}
 		for i := range 64 {
 			wg.Go(func() {
@@ -147,7 +145,7 @@ func TestParallelGuesses(t *testing.T) {
 		}
 		wg.Wait()
 		if n := wrong.Load(); n != 5 || remains(t, e, "login") != 0 {
-			t.Errorf("%s: %d wrong guesses got through, %d are left", algorithm, n, remains(t, e, "login"))
+			t.Errorf("%s: %d wrong guesses passed, %d are left", algorithm, n, remains(t, e, "login"))
 		}
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// A policy that is a shadow as a whole refuses nothing, whatever comes into force, until the time that it names.
+// A policy in shadow mode denies nothing until the end of the mode, even after overrides or the policy have been
+// swapped.
 func TestShadowWhole(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"ShadowAll", "2000-01-01T01:00:00Z", ShadowAlways} {
@@ -58,12 +59,12 @@ func TestShadowWhole(t *testing.T) {
 					}
 				}
 				if !e.Policy().WatchOnly() {
-					t.Errorf("%s, %s: it does not only watch", how, when)
+					t.Errorf("%s, %s: the policy is not in shadow mode", how, when)
 				}
 			}
 			watches("at first")
 			if refused < 10 {
-				t.Errorf("premise: %d results would refuse", refused)
+				t.Errorf("premise: %d results deny", refused)
 			}
 			ok(t, e.SwapOverrides([]Override{{Rule: "key", Key: map[string]string{"header:X-Key": "a"}, Block: true}}))
 			watches("after other overrides")
@@ -71,14 +72,14 @@ func TestShadowWhole(t *testing.T) {
 			watches("after a swap")
 			s := subjectOf(t, e, "key", map[string]string{"header:X-Key": "a"})
 			if err := s.Block(time.Now().Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "the whole policy is in shadow mode") {
-				t.Errorf("to block: %v", err)
+				t.Errorf("Block: %v", err)
 			}
 			many := make([]*Request, maxTogether+1)
 			for i := range many {
 				many[i] = request("GET", "/", fmt.Sprintf("10.0.%d.%d", i/256, i%256), "X-Key: many")
 			}
 			if ds := make([]Decision, len(many)); !e.DecideTogether(t.Context(), many, ds) {
-				t.Errorf("%s: more parts than are taken together: %+v", how, ds[0])
+				t.Errorf("%s: more parts than can be taken together: %+v", how, ds[0])
 			}
 			if how == "ShadowAll" {
 				if p.WatchOnly() || e.Policy().Shadowed() != e.Policy() || p.rules[2].shadow {
@@ -100,7 +101,7 @@ func TestShadowWhole(t *testing.T) {
 	}
 }
 
-// partly is a policy of one rule that refuses everybody in its share.
+// partly returns an engine with one rule, which is enforced for a percentage of the users.
 func partly(t testing.TB, enforce string, more ...string) *Engine {
 	t.Helper()
 	rule := `name: user, key: ["header:X-User"], limit: 1/day, ` + strings.Join(more, "")
@@ -110,12 +111,12 @@ func partly(t testing.TB, enforce string, more ...string) *Engine {
 	return engine(t, "rules: [{"+rule+"}]\n")
 }
 
-// refuses reports whether the rule refuses a user who has used up the limit.
+// refuses reports whether the rule denies the second request of a user, which is above the limit.
 func refuses(t *testing.T, e *Engine, user string) bool {
 	t.Helper()
 	r := get("/", "X-User: "+user)
 	if first := e.Decide(t.Context(), r); !first.Allowed {
-		t.Fatalf("the first request of %s is refused: %+v", user, first)
+		t.Fatalf("the first request of %s is denied: %+v", user, first)
 	}
 	d := e.Decide(t.Context(), r)
 	if d.Results[0].Allowed || d.Results[0].Shadow != d.Allowed {
@@ -124,8 +125,8 @@ func refuses(t *testing.T, e *Engine, user string) bool {
 	return !d.Allowed
 }
 
-// The share of those who are refused is that of the rule, within four standard deviations, and who
-// is refused at one share is so at every larger one.
+// The percentage of denied users is the rollout percentage of the rule, within four standard deviations. Users that are
+// denied at one percentage are also denied at every larger one.
 func TestEnforceShare(t *testing.T) {
 	t.Parallel()
 	const users = 4000
@@ -143,16 +144,16 @@ func TestEnforceShare(t *testing.T) {
 				n++
 				in[user] = true
 			} else if in[user] {
-				t.Errorf("%s is not refused at %s, and was at less", user, tt.enforce)
+				t.Errorf("%s is not denied at %s, and was at less", user, tt.enforce)
 			}
 		}
 		if n < tt.least || n > tt.most {
-			t.Errorf("at %s, %d of %d are refused, want %d to %d", tt.enforce, n, users, tt.least, tt.most)
+			t.Errorf("at %s, %d of %d are denied, want %d to %d", tt.enforce, n, users, tt.least, tt.most)
 		}
 	}
 }
 
-// Another rule chooses others, so that nobody is always the first to be refused.
+// Each rule chooses other users, so no user is always the first to be denied.
 func TestEnforceByRule(t *testing.T) {
 	t.Parallel()
 	e := engine(t, `
@@ -168,12 +169,12 @@ rules:
 		}
 	}
 	if same < 430 || same > 570 {
-		t.Errorf("both rules choose alike for %d of 1000", same)
+		t.Errorf("both rules choose the same for %d of 1000 users", same)
 	}
 }
 
-// Who is in is always in: over requests, engines, reloads, hash tags and tiers. These are who they are
-// for good: in that share of the hashes of "user/a" and so on, by sha256sum.
+// A rule is always enforced for the same users: for all requests and engines, with or without hash tags, and with other
+// settings of the rule. The expected values are by sha256sum of "user/a" and so on, and must never change.
 func TestEnforceIsStable(t *testing.T) {
 	t.Parallel()
 	in := map[string]bool{}
@@ -184,14 +185,14 @@ func TestEnforceIsStable(t *testing.T) {
 			d := e.Decide(t.Context(), get("/", "X-User: "+user))
 			was, known := in[user]
 			if shadow := d.Results[0].Shadow; known && shadow == was {
-				t.Fatalf("%s was in: %v, and with %q is: %v", user, was, more, !shadow)
+				t.Fatalf("enforced for %s: %v, and with %q: %v", user, was, more, !shadow)
 			}
 			in[user] = !d.Results[0].Shadow
 		}
 	}
 	for user, want := range map[string]bool{"a": false, "b": true, "c": true, "d": false, "e": false, "f": true, "g": true, "h": true} {
 		if in[user] != want {
-			t.Errorf("%s is in: %v", user, in[user])
+			t.Errorf("enforced for %s: %v", user, in[user])
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// sharedBy is a policy of one limit that tenants share by their headers.
+// sharedBy returns a policy with one limit that tenants share. A header names the tenant.
 func sharedBy(of, onError string) Document {
 	return Document{
 		Tiers: Tiers{From: "header:X-Plan"},
@@ -33,17 +33,17 @@ func tenantOf(name, tier string) *Request {
 	return &Request{Header: http.Header{"X-Tenant": {name}, "X-Plan": {tier}}}
 }
 
-// caller is a tenant that asks at even intervals.
+// caller is a tenant that sends requests at even intervals.
 type caller struct {
 	name, tier string
 	rate       float64       // requests a second
-	burst      int           // of which so many come at once; one, if it is 0
-	from, to   time.Duration // to the end, if it is 0
-	phase      float64       // of an interval
-	only       int           // which engine it asks, from 1 on; any, if it is 0
+	burst      int           // number of requests that come at once; 0 means 1
+	from, to   time.Duration // to: 0 means the end of the run
+	phase      float64       // offset of the first request, as a fraction of the interval
+	only       int           // number of the engine that it calls, from 1 on; 0 means any
 
 	next          time.Duration
-	asked, passed []float64 // by second
+	asked, passed []float64 // numbers of requests in each second
 }
 
 func (c *caller) weight() float64 {
@@ -54,7 +54,7 @@ func (c *caller) every() time.Duration {
 	return time.Duration(float64(max(c.burst, 1)) / c.rate * float64(time.Second))
 }
 
-// got returns what has passed from one second to another, a second.
+// got returns the number of requests a second that have passed between two seconds.
 func (c *caller) got(from, to int) float64 { return mean(c.passed[from:to]) }
 
 func mean(all []float64) (sum float64) {
@@ -64,18 +64,18 @@ func mean(all []float64) (sum float64) {
 	return sum / float64(len(all))
 }
 
-// fleet is engines that decide over one store, and talk to each other, if there are several.
+// fleet is a number of engines over one store. If there are several, they exchange their demand.
 type fleet struct {
 	engines []*Engine
 	store   *testStore
-	off     []time.Duration // what the clock of each is ahead
+	off     []time.Duration // by how much the clock of each engine is ahead
 	list    string          // requests come in lists: in "any" order, "flood first" or "flood last"
-	tick    time.Duration   // requests are decided so often: every millisecond, if it is 0
-	random  *rand.Rand      // which engine is asked; each in turn, if it is nil
+	tick    time.Duration   // time between decisions; 0 means a millisecond
+	random  *rand.Rand      // chooses the engine; nil means each in turn
 	turn    int
 }
 
-// newFleet makes engines that share a store. With on_error each has a fallback for when the store is away.
+// newFleet returns engines that share a store. With onError, each has a fallback for outages of the store.
 func newFleet(t *testing.T, n int, of string, onError ...string) *fleet {
 	t.Helper()
 	p := compile(t, sharedBy(of, strings.Join(onError, "")))
@@ -112,8 +112,8 @@ func (f *fleet) talk() {
 	}
 }
 
-// serve has the callers ask for so long, and calls each before what is decided at a time. It returns what has
-// passed in all, by second.
+// serve sends the requests of the callers for some time. It calls each before the decisions of each moment. It returns
+// the total number of requests that have passed in each second.
 func (f *fleet) serve(t *testing.T, callers []*caller, lasts time.Duration, each func(at time.Duration)) (total []float64) {
 	t.Helper()
 	start, seconds := time.Now(), int(lasts/time.Second)
@@ -145,7 +145,7 @@ func (f *fleet) serve(t *testing.T, callers []*caller, lasts time.Duration, each
 	return total
 }
 
-// due returns the callers that ask at a time, once for each request.
+// due returns the callers with requests at a time, once for each request.
 func (f *fleet) due(callers []*caller, at time.Duration) (due []*caller) {
 	for _, c := range callers {
 		for ; c.next <= at && (c.to == 0 || c.next < c.to); c.next += c.every() {
@@ -186,8 +186,8 @@ func (f *fleet) decide(t *testing.T, due []*caller) []Decision {
 	return ds
 }
 
-// checkShares expects that in the seconds from one to another the limit is used, and that callers have all that
-// they ask for up to their part of the rate, but for a request.
+// checkShares checks that the limit is used between two seconds, and that each caller gets what it requests, up to its
+// allocation of the rate, with a tolerance of 5 % and one request.
 func checkShares(t *testing.T, when string, callers []*caller, rate float64, from, to int) {
 	t.Helper()
 	used, weights := 0.0, 0.0
@@ -206,7 +206,7 @@ func checkShares(t *testing.T, when string, callers []*caller, rate float64, fro
 	}
 }
 
-// checkTotal expects that no more has passed than the limit and its burst.
+// checkTotal checks that no more has passed than the limit and its burst.
 func checkTotal(t *testing.T, total []float64, rate float64) {
 	t.Helper()
 	sum := 0.0
@@ -217,7 +217,7 @@ func checkTotal(t *testing.T, total []float64, rate float64) {
 	}
 }
 
-// jain is Jain's index of fairness: 1 if all are the same.
+// jain returns Jain's index of fairness: 1 if all values are the same.
 func jain(x []float64) float64 {
 	sum, squares := 0.0, 0.0
 	for _, v := range x {
@@ -227,7 +227,8 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// A hundred tenants of three weights: each asks for so many times its part, and one for a hundred times.
+// A hundred tenants with three weights get their allocations. Each of them requests its allocation times a factor, and
+// one tenant a hundred times its allocation.
 func TestShareAmongHundred(t *testing.T) {
 	t.Parallel()
 	for engines, all := range map[int][]float64{1: {1, 1.2, 2, 5}, 2: {2}, 4: {3}} {
@@ -258,9 +259,9 @@ func testShareAmongHundred(t *testing.T, engines int, times float64) {
 		shares = append(shares, c.got(settled, seconds)/c.weight())
 		part := rate * c.weight() / weights
 		for from := settled; from+2 <= seconds && i > 0; from++ {
-			// Parts of a request do not pass, and may be due at the end.
+			// Fractions of a request do not pass, and may be due at the end.
 			if got := 2 * c.got(from, from+2); got < 0.95*2*part-1.2 {
-				t.Errorf("%s got %v from %d s to %d s, and its part is %.1f: %v of %v", c.name, got, from, from+2, 2*part, c.passed, c.asked)
+				t.Errorf("%s got %v from %d s to %d s, and its allocation is %.1f: %v of %v", c.name, got, from, from+2, 2*part, c.passed, c.asked)
 			}
 		}
 	}
@@ -269,7 +270,7 @@ func testShareAmongHundred(t *testing.T, engines int, times float64) {
 	}
 }
 
-// Two tenants: one asks for all that it can get, in each of several ways, and the other for its half.
+// Of two tenants, one floods the limit in several ways, and the other one still gets its half.
 func TestShareOfTwo(t *testing.T) {
 	t.Parallel()
 	for name, flood := range map[string]caller{
@@ -296,7 +297,8 @@ func TestShareOfTwo(t *testing.T) {
 	}
 }
 
-// An engine divides by what others are asked for, too: by itself, neither of two has too little for its tenant.
+// Engines divide the limit by the demand at all engines. Alone, each of the two engines would have enough for its
+// tenant.
 func TestShareReceivesDemand(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		all := []*caller{{name: "a", rate: 700, only: 1}, {name: "b", tier: "pro", rate: 900, only: 2, phase: 0.5}}
@@ -313,8 +315,8 @@ func near(t *testing.T, what string, c *caller, from, to int, want float64) {
 	}
 }
 
-// Many tenants of few requests leave the rest of the limit to one of many, although each of them may at any time
-// request more than in the last window.
+// Many tenants with few requests leave the rest of the limit to a tenant with many requests, although each of them may
+// at any time request more than in the last window.
 func TestShareAmongSmall(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []float64{40, 80} { // with the others, 90 and 130
@@ -325,7 +327,7 @@ func TestShareAmongSmall(t *testing.T) {
 				all = append(all, &caller{name: fmt.Sprint("small", i), rate: 1, phase: float64(i) / 50})
 			}
 			newFleet(t, 1, "100/second").serve(t, all, 12*time.Second, nil)
-			near(t, "beside small ones", big, 6, 12, min(rate, 50))
+			near(t, "next to small tenants", big, 6, 12, min(rate, 50))
 			for _, c := range all[1:] {
 				near(t, "small", c, 6, 12, 1)
 			}
@@ -333,7 +335,8 @@ func TestShareAmongSmall(t *testing.T) {
 	}
 }
 
-// What a tenant does not use is lent to the others, and its own again within two seconds.
+// The unused allocation of a tenant is lent to the others. When the tenant needs it again, it gets it back within about
+// a second.
 func TestShareIsLent(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		comes := &caller{name: "comes", tier: "pro", rate: 3000, from: 4 * time.Second, to: 8 * time.Second}
@@ -342,30 +345,30 @@ func TestShareIsLent(t *testing.T) {
 		too := &caller{name: "too", rate: 3000, phase: 0.5}
 		total := newFleet(t, 1, "1000/second").serve(t, []*caller{comes, little, floods, too}, 13*time.Second, nil)
 		for _, from := range []int{2, 11} {
-			near(t, "while one is unavailable", floods, from, from+2, 475)
-			near(t, "while one is unavailable", too, from, from+2, 475)
-			near(t, "while one is unavailable", little, from, from+2, 50)
+			near(t, "while one tenant is idle", floods, from, from+2, 475)
+			near(t, "while one tenant is idle", too, from, from+2, 475)
+			near(t, "while one tenant is idle", little, from, from+2, 50)
 		}
 		if total[8] < 750 {
-			t.Errorf("in the second after one has left, %v passed: %v", total[8], total)
+			t.Errorf("in the second after one tenant has left, %v passed: %v", total[8], total)
 		}
-		near(t, "while all ask", comes, 5, 8, 950*3/5)
-		near(t, "while all ask", floods, 5, 8, 950/5)
-		near(t, "while all ask", too, 5, 8, 950/5)
-		near(t, "while all ask", little, 5, 8, 50)
+		near(t, "while all tenants are active", comes, 5, 8, 950*3/5)
+		near(t, "while all tenants are active", floods, 5, 8, 950/5)
+		near(t, "while all tenants are active", too, 5, 8, 950/5)
+		near(t, "while all tenants are active", little, 5, 8, 50)
 	})
 }
 
-// Whatever the order of requests in lists, and wherever the clocks of processes stand or step to, nothing passes above the
-// limit, and shares have settled two seconds after the beginning and after a step.
+// With any order of requests in lists, and with clocks of processes that are wrong or step, nothing passes above the
+// limit, and allocations have settled two seconds after the start and after a step.
 func TestShareSettles(t *testing.T) {
 	t.Parallel()
 	const century = 100 * 365 * 24 * time.Hour
 	for name, test := range map[string]struct {
 		list  string // requests come in lists of that order
 		every time.Duration
-		off   []time.Duration // of the clock of each process
-		steps []time.Duration // of these, after four seconds
+		off   []time.Duration // by how much the clock of each process is ahead
+		steps []time.Duration // of these clocks, after four seconds
 	}{
 		"lists of a moment":           {list: "any", every: 5 * time.Millisecond},
 		"lists, the flood first":      {list: "flood first", every: 50 * time.Millisecond},
@@ -406,8 +409,8 @@ func TestShareSettles(t *testing.T) {
 	}
 }
 
-// While the shared store is away each instance shares its part of the limit among its tenants, and when it is
-// back all share the whole again.
+// While the shared store is unavailable, each instance divides its local allowance among its tenants. When the store is
+// available again, the instances divide the whole limit.
 func TestShareUnavailable(t *testing.T) {
 	t.Parallel()
 	for n, all := range map[int][]float64{2: {19, 193}, 4: {7, 193}} {
@@ -437,7 +440,7 @@ func TestShareUnavailable(t *testing.T) {
 	}
 }
 
-// A part of a part of a small limit is a request in many seconds, and comes all the same.
+// In an outage, a tenant's allocation of a small limit is one request in many seconds, and these requests pass.
 func TestShareAwayOfLittle(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const tenants, seconds = 12, 60
@@ -452,17 +455,17 @@ func TestShareAwayOfLittle(t *testing.T) {
 		}
 		for _, c := range crowd {
 			if got, part := c.got(10, seconds), 10./tenants; got < 0.8*part {
-				t.Errorf("%s got %.3f a second, and its part is %.3f", c.name, got, part)
+				t.Errorf("%s got %.3f a second, and its allocation is %.3f", c.name, got, part)
 			}
 		}
 	})
 }
 
-// To look at a share after the wall's clock was set leaves it as it was: active tenants still are.
+// Explain does not change the state of a share, even after the wall clock was set: active tenants stay active.
 func TestExplainLeavesShares(t *testing.T) {
 	t.Parallel()
 	e := NewEngine(memory.New(), compile(t, sharedBy("200/second", "")))
-	e.shares.wall -= time.Hour.Microseconds() // as if the wall's clock was set an hour ahead since
+	e.shares.wall -= time.Hour.Microseconds() // as if the wall clock had been set ahead by an hour since
 	for _, name := range []string{"a", "b", "c"} {
 		pass(t, e, tenantOf(name, ""))
 	}
@@ -473,11 +476,11 @@ func TestExplainLeavesShares(t *testing.T) {
 	}
 	before := active()
 	if e.Explain(t.Context(), tenantOf("a", "")); before != 3 || active() != 3 {
-		t.Errorf("%d tenants are active, and %d after a look", before, active())
+		t.Errorf("%d tenants are active, and %d after Explain", before, active())
 	}
 }
 
-// What an explanation says of a tenant's part is what it gets among others who ask for too much.
+// The rate in an explanation is the rate that a tenant gets while demand is above the limit.
 func TestSharePresent(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFleet(t, 1, "100/second")
@@ -497,11 +500,12 @@ func TestSharePresent(t *testing.T) {
 	})
 }
 
-// What a tenant has left passes at once, and a wait is long enough, if no other asks meanwhile.
+// The remaining units of a tenant pass at once, and a wait is long enough, if no other tenant sends requests meanwhile.
 func TestShareToldIsTrue(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(seed.Of(t), 0))
-	for of, slow := range map[string]int64{"100/second": 1, "100/second burst 10": 1, "60/minute": 32} { // an epoch is so many times as long
+	// The value is the length of an epoch, in quarters of a second.
+	for of, slow := range map[string]int64{"100/second": 1, "100/second burst 10": 1, "60/minute": 32} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newFleet(t, 1, of).engines[0]
 			promised, waited := 0, 0
@@ -515,7 +519,7 @@ func TestShareToldIsTrue(t *testing.T) {
 							t.Fatalf("%s: of %d that remain, %d passed: %+v", of, d.Results[0].Remaining, n, d.Results[0])
 						}
 					}
-				// Else shares are divided again before.
+				// The wait ends before the limit is divided again.
 				case (time.Now().UnixMicro()+d.RetryAfter.Microseconds())%(slow*250_000) > d.RetryAfter.Microseconds():
 					waited++
 					time.Sleep(d.RetryAfter)
@@ -526,13 +530,13 @@ func TestShareToldIsTrue(t *testing.T) {
 				time.Sleep(time.Duration(r.Int64N([]int64{5_000, 80_000}[i/500%2]*slow)) * time.Microsecond)
 			}
 			if promised < 20 || waited < 20 {
-				t.Errorf("%s: %d were promised, and %d waited for", of, promised, waited)
+				t.Errorf("%s: %d requests passed that had to, and %d after a wait", of, promised, waited)
 			}
 		})
 	}
 }
 
-// A shadow of a share counts the same whether or not a rule with in_flight looks for a place first.
+// A shadow of a share counts the same whether or not a rule with in_flight looks for a permit first.
 func TestShadowShareBesidePlaces(t *testing.T) {
 	t.Parallel()
 	const share = "rules: [{name: all, shadow: true, share: {of: 32/second, by: [header:X-User]}}"
@@ -547,7 +551,7 @@ func TestShadowShareBesidePlaces(t *testing.T) {
 			}
 		}
 		if alone, beside := allowed["]"], allowed[", {name: flight, in_flight: 100}]"]; alone != beside || alone > 40 {
-			t.Errorf("the shadow allows %d, and %d beside in_flight", alone, beside)
+			t.Errorf("the shadow allows %d, and %d with in_flight", alone, beside)
 		}
 	})
 }

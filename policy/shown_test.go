@@ -26,7 +26,7 @@ rules:
   - {name: all, limit: 10/day}
 `
 
-// mustShow reports what does not show, or shows as something else.
+// mustShow fails the test if a text has characters that are invisible or look like something else.
 func mustShow(t *testing.T, shown string) {
 	t.Helper()
 	for _, r := range shown {
@@ -57,12 +57,12 @@ func FuzzShownValue(f *testing.F) {
 		}
 		runes := len([]rune(value))
 		if short := p.ShownKey("login/" + written); len(value) <= sluice.MaxKeyPart && runes > 1 && !strings.Contains(short, "…") && !strings.Contains(short, "/") {
-			t.Errorf("%q is all of %q", short, value)
+			t.Errorf("%q shows all of %q", short, value)
 		}
 	})
 }
 
-// What is shown of the keys of real requests is what their rule allows.
+// The shown keys of requests contain a secret only if the rule has show_key: whole.
 func TestShownOfRequests(t *testing.T) {
 	t.Parallel()
 	r := dice{rand.New(rand.NewPCG(3, 4))}
@@ -88,7 +88,7 @@ func TestShownOfRequests(t *testing.T) {
 	}
 }
 
-// The keys of a rule that does not say how they are shown are shortened if a part is secret.
+// If a rule has no show_key, its keys are shortened if a part is secret.
 func TestSecretPart(t *testing.T) {
 	t.Parallel()
 	for _, row := range names(t, "parts of keys, and how they are shown") {
@@ -99,7 +99,7 @@ func TestSecretPart(t *testing.T) {
 	}
 	for _, part := range []string{"", "cookie", "cookie:", "nonsense", "*"} {
 		if SecretPart(part) {
-			t.Errorf("%q, which is no part of a key, is secret", part)
+			t.Errorf("%q, which is not a key part, is secret", part)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestShownKey(t *testing.T) {
 	}
 }
 
-// Administration knows a subject by any spelling, and tells it by the one that it was given.
+// A subject can be found by any spelling, and is shown in the spelling by which it was found.
 func TestSpelling(t *testing.T) {
 	t.Parallel()
 	e := engine(t, `rules:
@@ -125,7 +125,7 @@ func TestSpelling(t *testing.T) {
 		e.observers = nil
 		e.Observe(func(_ context.Context, o *Observation) {
 			if is := o.Policy().ShownKey(o.Key(1)); o.Shown(1) != is {
-				t.Errorf("the pseudonym %s is not that of what is counted, %s", o.Shown(1), is)
+				t.Errorf("the pseudonym %s is not that of the counted key, %s", o.Shown(1), is)
 			}
 			if sent := o.Sent(0); (sent == o.Key(0)) != long {
 				t.Errorf("%.20s is counted as %s, and was sent as %s", name, o.Key(0), sent)
@@ -140,7 +140,7 @@ func TestSpelling(t *testing.T) {
 	folded := must(e.SubjectOf(lucy.Key()))
 	for s, want := range map[*Subject]string{lucy: "Lucy", same: "Lucy", folded: "lucu"} {
 		if s.Key() != "login/192.0.2.1/lucu" || s.Values()["body:username"] != want || s.Shown() != "192.0.2.1 · "+want {
-			t.Errorf("%s is told as %q, %s; want %s", s.Key(), s.Values(), s.Shown(), want)
+			t.Errorf("%s is shown as %q, %s; want %s", s.Key(), s.Values(), s.Shown(), want)
 		}
 	}
 	if shown := e.Policy().ShownSent("login/192.0.2.1/maru", "login/mary"); shown != "192.0.2.1 · maru" {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// Two rules are apart if a request that both hold for exists: the engine finds it among
-// those here, or there is none.
+// Cluster reports two rules as apart if both apply to some request. The test compares this with decisions about many
+// requests.
 func TestRulesThatMeet(t *testing.T) {
 	t.Parallel()
 	var requests []*Request
@@ -38,11 +38,11 @@ func TestRulesThatMeet(t *testing.T) {
 				if want {
 					meet++
 				}
-				// A pattern's host is not held against a rule's hosts: they are taken to meet.
+				// Cluster does not compare a pattern's host with a rule's hosts, and assumes that they can both match.
 				if _, apart := p.Cluster(); len(apart) > 0 != want && !strings.Contains(a+b, "hosts") {
-					t.Errorf("ignore_case %v, {%s} and {%s}: %v, and it is %v that a request has both", ignoreCase, a, b, apart, want)
+					t.Errorf("ignore_case %v, {%s} and {%s}: %v, and both apply to a request: %v", ignoreCase, a, b, apart, want)
 				} else if want && len(apart) == 0 {
-					t.Errorf("{%s} and {%s} are not apart, and a request has both", a, b)
+					t.Errorf("{%s} and {%s} are not apart, and both apply to a request", a, b)
 				}
 			}
 		}
@@ -73,7 +73,7 @@ func TestTags(t *testing.T) {
 		if len(together) > 0 != want || len(apart) > 0 == want {
 			t.Errorf("%s: together %v, apart %v", row.In, together, apart)
 		}
-		// The keys bear it out.
+		// The keys confirm this.
 		trace := e.Explain(t.Context(), get("/a", "X-A: 1", "A: 2", "Cookie: a=3", "X-Api-Key: 4"))
 		first, _, found := strings.Cut(trace.Rules[0].Key, "}")
 		second, _, _ := strings.Cut(trace.Rules[1].Key, "}")

@@ -15,13 +15,13 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// odd are values that have something to escape, to fold, to shorten or to hash.
+// odd has values that need to be escaped, folded, shortened or hashed.
 var odd = []string{
 	"", "a", "alice", "a/b", "{x}", "!", "*", "#", "%41", "%", "ÄÖÜ", "\u202egnp.exe", "a\nb", "a\x00b", "\xff\xfe", "(missing)", " · ", " x ",
 	"#" + strings.Repeat("0a", 16), strings.Repeat("k", sluice.MaxKeyPart), strings.Repeat("k", sluice.MaxKeyPart+1), strings.Repeat("é", 200), "192.0.2.9",
 }
 
-// oddPolicy has rules by all that requests of oddRequest have.
+// oddPolicy returns a policy with rules by all parts of the requests of oddRequest.
 func oddPolicy(r dice) *Document {
 	d := &Document{Tiers: Tiers{Subject: "header:X-User", From: "attr:plan"}, Subjects: []TierSubject{{Subject: "alice", Tier: "pro"}}}
 	for i := range 3 {
@@ -51,7 +51,8 @@ func oddRequest(r dice) *Request {
 	return q
 }
 
-// A key that was observed leads to the subject that was counted, whose values name it.
+// SubjectOf returns the subject that was counted under an observed key, and Subject returns the same subject by its
+// values.
 func TestSubjectOfObserved(t *testing.T) {
 	t.Parallel()
 	keys, hashed := 0, 0
@@ -113,7 +114,7 @@ func FuzzSubjectOf(f *testing.F) {
 	})
 }
 
-// sameLimits reports whether two subjects are held to the same limits.
+// sameLimits reports whether two subjects have the same limits from the same source.
 func sameLimits(a, b *Subject) bool {
 	limits, by := a.limits()
 	others, byOther := b.limits()
@@ -142,7 +143,7 @@ func TestSubjectOfNothing(t *testing.T) {
 	}
 }
 
-// manyOverrides returns overrides of a rule "each" for as many subjects.
+// manyOverrides returns overrides of a rule "each" for n subjects.
 func manyOverrides(n int, limit string) []Override {
 	all := make([]Override, n)
 	for i := range all {
@@ -153,8 +154,7 @@ func manyOverrides(n int, limit string) []Override {
 
 const eachUser = `rules: [{name: each, key: ["header:X-User"], limit: 9/day}, {name: all, limit: 1000000/day}]`
 
-// A hundred thousand overrides are swapped at once, while decisions are made, and the policy
-// stays what it is.
+// A hundred thousand overrides are swapped atomically while decisions are made, and the rules are not compiled again.
 func TestSwapOverrides(t *testing.T) {
 	t.Parallel()
 	e := engine(t, eachUser)
@@ -204,7 +204,7 @@ func TestBlocks(t *testing.T) {
 		e := engine(t, ofSubjects)
 		s, other := subjectOf(t, e, "user", map[string]string{"header:X-User": "bob", "client_ip": "192.0.2.1"}), subjectOf(t, e, "all", nil)
 		if _, yes := s.Blocked(); yes {
-			t.Error("it is blocked before")
+			t.Error("the subject is blocked already")
 		}
 		end := time.Now().Add(time.Minute)
 		ok(t, errors.Join(s.Block(end), other.Block(end.Add(time.Hour))))

@@ -11,12 +11,12 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// account counts units, of limits that do not change while time stands still.
+// account is a model that counts units. Time does not pass, so limits do not drain.
 type account struct {
 	used, most map[string]int64
-	passed     map[string]bool // by the question
+	passed     map[string]bool // by request ID and charges
 	queues     []string        // the rules with queues
-	waits      map[string]bool // by the question and the rule
+	waits      map[string]bool // by request ID, charges and rule
 }
 
 // accountPart is a part of a request for one rule.
@@ -26,17 +26,17 @@ type accountPart struct {
 	mode Mode
 }
 
-// ask takes all parts or nothing, and returns which of them would be let through.
+// ask takes all parts or none, and returns which of them would be allowed.
 func (n *account) ask(parts []accountPart, id string) (allowed, repeated bool, each []bool) {
 	sums := make(map[string]int64)
 	question, peeks := id, true
-	var rules []string // in the order in which they are first asked
+	var rules []string // in the order of their first parts
 	for _, p := range parts {
 		switch p.mode {
 		case Charge:
 			sums[p.rule] += p.cost
 		case GiveBack:
-			if !slices.Contains(n.queues, p.rule) { // whose turns are not given back
+			if !slices.Contains(n.queues, p.rule) { // turns are not given back
 				sums[p.rule] -= p.cost
 			}
 		}
@@ -83,7 +83,7 @@ func (n *account) ask(parts []accountPart, id string) (allowed, repeated bool, e
 	return allowed, false, each
 }
 
-// repeat lets all parts through again. Those that do not wait for a turn any more take another one.
+// repeat allows all parts again. Parts that no longer wait for a turn take another one.
 func (n *account) repeat(parts []accountPart, question string, sums map[string]int64) (allowed, repeated bool, each []bool) {
 	fits, full := true, make(map[string]bool)
 	for _, rule := range n.queues {
@@ -106,8 +106,8 @@ func (n *account) repeat(parts []accountPart, question string, sums map[string]i
 	return allowed, true, each
 }
 
-// Parts that are decided together are all taken or none, whatever counts them, and however they
-// share limits.
+// Parts that are decided together are all taken or none, with every algorithm, also if several parts use the same
+// limit.
 func TestTogetherRandomly(t *testing.T) {
 	t.Parallel()
 	seed := seed.Of(t)
@@ -121,7 +121,7 @@ rules:
   - {name: b, match: [/b], limit: 30/day, algorithm: %[1]s}
   - {name: c, match: [/c], limit: 7/day, algorithm: fixed_window}`, a))
 			n := account{map[string]int64{}, map[string]int64{"a": 12, "b": 30, "c": 7}, map[string]bool{}, nil, map[string]bool{}}
-			if a == sluice.LeakyBucket { // whose places are fewer
+			if a == sluice.LeakyBucket { // a queue has fewer turns
 				n.queues = []string{"a", "b"}
 				n.most["a"], n.most["b"] = remains(t, e, "a"), remains(t, e, "b")
 			}
@@ -165,7 +165,7 @@ rules:
 	}
 }
 
-// More than a store takes at once is refused before it is asked.
+// Requests with more charges than a store takes at once are denied, and nothing is charged.
 func TestTogetherTooMany(t *testing.T) {
 	t.Parallel()
 	e := engine(t, "rules: [{name: a, key: [client_ip], limit: 1/day}, {name: b, limit: 5/day}]")
@@ -179,7 +179,7 @@ func TestTogetherTooMany(t *testing.T) {
 	}
 }
 
-// The memory of a decision does not grow with the decisions: see Engine.end.
+// The memory for IDs in a pooled work does not grow with the number of decisions: see Engine.end.
 func TestIDsOfPartsAreForgotten(t *testing.T) {
 	e := engine(t, "rules: [{name: r, key: [client_ip], limit: 100000/day, count: {status: [401]}}]")
 	w := e.newWork()

@@ -10,10 +10,10 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// names are of a file in each form.
+// names has a file name for each format.
 var names = []string{"p.yaml", "p.json"}
 
-// What is written is read as the same, in both forms, and JSON as encoding/json has it, too.
+// roundTrip checks that a document is the same after encoding and decoding, in both formats and by encoding/json.
 func roundTrip(t *testing.T, doc policy.Document) {
 	t.Helper()
 	for _, name := range names {
@@ -58,7 +58,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// A document reads well when it is written.
+// Encode writes YAML that is easy to read.
 func TestEncodeText(t *testing.T) {
 	doc := policy.Document{
 		Tiers: policy.Tiers{From: "header:X-Plan"},
@@ -92,7 +92,7 @@ overrides:
 	diff(t, string(text), want)
 }
 
-// Characters that reverse text or do not show are escaped, so that a policy reads as what it means.
+// Invisible characters, and characters that reverse the direction of text, are escaped.
 func TestEncodeVisible(t *testing.T) {
 	doc := policy.Document{
 		Rules:     []policy.Rule{{Name: "per-key", Key: []string{"api_key"}, Limit: "5/minute"}},
@@ -113,8 +113,8 @@ func TestEncodeVisible(t *testing.T) {
 	roundTrip(t, doc)
 }
 
-// Readers of YAML 1.1 take these words and numbers of base 60 for something else where they are not in
-// quotes (https://yaml.org/type/), in a block as well as in a line.
+// Without quotes, parsers of YAML 1.1 do not read these words and numbers of base 60 as text (https://yaml.org/type/).
+// Encode quotes them, in blocks and in single lines.
 func TestEncodeForYAML1(t *testing.T) {
 	for _, text := range []string{"y", "N", "yes", "No", "ON", "off", "tRue", "FALSE", "=", "12:30", "-1:30:15", "190:20:30.15", "1_0:00"} {
 		doc := policy.Document{
@@ -144,7 +144,7 @@ func TestEncodeErrors(t *testing.T) {
 	}
 }
 
-// source makes values of the bytes of a fuzzer.
+// source makes values from the bytes of a fuzzer.
 type source []byte
 
 func (s *source) byte() byte {
@@ -160,10 +160,10 @@ func (s *source) text() string {
 	n := min(int(s.byte()%24), len(*s))
 	text := string((*s)[:n])
 	*s = (*s)[n:]
-	return strings.ToValidUTF8(text, "\u2028") // others cannot be written
+	return strings.ToValidUTF8(text, "\u2028") // other texts cannot be encoded
 }
 
-// fill gives the fields at or below v values, some of them zero.
+// fill sets v and all fields in it. Some of the values are zero.
 func (s *source) fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -199,7 +199,7 @@ func (s *source) fill(v reflect.Value) {
 	}
 }
 
-// fillStruct is fill for the fields that are written: those of which only one may be given are not both.
+// fillStruct is fill for the fields of a struct that are encoded. Of fields that exclude each other, it sets only one.
 func (s *source) fillStruct(v reflect.Value) {
 	for i := range v.NumField() {
 		if v.Type().Field(i).Name != "Source" {
@@ -217,7 +217,7 @@ func (s *source) fillStruct(v reflect.Value) {
 	}
 }
 
-// FuzzEncode holds that every document that can be written is read as the same.
+// FuzzEncode checks that every document that can be encoded is the same after decoding.
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte("\x02\x03a: \x05- b\n\x00\x40\x01\x06refuse\x01\x01*\x01\x05count\x09header:X \x04free\x02\x04name\x02\t\n\x01\x03'\"\\\x00\x02\x01y\x01n\x04null"))
 	f.Add([]byte("\x01\x04\xe2\x80\xa8x\x00\x00\x00"))
@@ -235,14 +235,14 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// Every field of a document is written and read: one that the decoder does not know fails here.
+// Every field of a document is encoded and decoded: a field that the decoder does not know fails this test.
 func TestEveryField(t *testing.T) {
 	var doc policy.Document
-	s := source(strings.Repeat("e", 1<<16)) // of which no value is zero
+	s := source(strings.Repeat("e", 1<<16)) // no value from it is zero
 	if s.fill(reflect.ValueOf(&doc).Elem()); len(s) == 0 {
 		t.Fatal("the source is used up: some fields are zero")
 	}
-	doc.Lists = map[string]policy.List{"file": {File: "text"}, "networks": {Networks: []string{"text"}}} // one or the other
+	doc.Lists = map[string]policy.List{"file": {File: "text"}, "networks": {Networks: []string{"text"}}} // a list has one of them
 	doc.Prices.File = ""
 	roundTrip(t, doc)
 }

@@ -35,7 +35,7 @@ func TestBodyInFile(t *testing.T) {
 	}
 }
 
-// What is wrong with a body is told with its own file and line, and what is wrong with several at once.
+// An error in a body has the file and line of the body. The errors of all files are reported at once.
 func TestBadBodyInFile(t *testing.T) {
 	dir := writeAll(t, map[string]string{
 		"p.yaml": answering + "  - {name: b, limt: 5/day}\n", "slow-down.html": "<p>\n{{if .Wait}}\n{{.Again}}{{end}}\n", "sub/blocked.html": "",
@@ -43,14 +43,14 @@ func TestBadBodyInFile(t *testing.T) {
 	name := filepath.Join(dir, "p.yaml")
 	_, err := policyfile.Load(name)
 	if err == nil {
-		t.Fatal("it was accepted")
+		t.Fatal("the policy was accepted")
 	}
 	diff(t, err.Error(), name+`:3: the body: `+filepath.Join(dir, "sub", "blocked.html")+` is empty; write the text of the body into it
 `+name+`:7: rule "b": unknown key "limt" in a rule; did you mean "limit"?
 `+filepath.Join(dir, "slow-down.html")+`:3: the template fails: unknown value .Again; use ".Type", ".Title", ".Status", ".Detail", ".ViolatedPolicies", ".Error", ".RetryAfter", ".Rule", ".Limit", ".Remaining", ".Reset" or ".Wait"`)
 }
 
-// A file that is no text of people's is refused, also where it is larger than any policy.
+// A file that is too large for a body is rejected, even if it is larger than any policy may be.
 func TestLargeBodyInFile(t *testing.T) {
 	large := strings.Repeat("a", policyfile.MaxDocument+1)
 	for _, size := range []int{64<<10 + 1, len(large)} {
@@ -67,7 +67,7 @@ rules:
   - {name: blocked, clients: [abusers, none], block: true}
 `
 
-// writeAll makes files in a directory of the test, and returns that.
+// writeAll writes files in a new directory, and returns the directory.
 func writeAll(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,13 +98,13 @@ func TestListInFile(t *testing.T) {
 	}
 }
 
-// What is wrong with a list is told with its own file and line, behind what is wrong with the policy.
+// An error in a list has the file and line of the list, and comes after the errors in the policy.
 func TestBadListInFile(t *testing.T) {
 	dir := writeAll(t, map[string]string{"p.yaml": listed + "  - {name: b, limt: 5/day}\n",
 		"sub/abusers.txt": "# who\n\n192.0.2.7/24\n192.0.2.1\nnonsense # here\n"})
 	_, err := policyfile.Load(filepath.Join(dir, "p.yaml"))
 	if err == nil {
-		t.Fatal("it was accepted")
+		t.Fatal("the policy was accepted")
 	}
 	name, sub := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "sub", "abusers.txt")
 	diff(t, err.Error(), name+`:2: list "none": open `+filepath.Join(dir, "none.txt")+`: no such file or directory; the path is relative to the policy, unless it starts with "/"

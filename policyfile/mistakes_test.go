@@ -15,29 +15,30 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-var update = flag.Bool("update", false, "write what is said of testdata/mistakes and testdata/bad into the files, to be read before it is kept")
+var update = flag.Bool("update", false, "write the messages about testdata/mistakes and testdata/bad into the files; review them before a commit")
 
-// mistake is one that people make: a document, what is said of it, and what it becomes for
-// those who do as they are told.
+// mistake is a common mistake in a policy: a document, the messages about it, and the document after a user has
+// followed them.
 type mistake struct {
 	name, document, said, mended string
 }
 
-// mistakes returns those of an archive, in which each has three files.
+// mistakes returns the mistakes in an archive, which has three files for each.
 func mistakes(t *testing.T, a *txtar.Archive) (all []mistake) {
 	t.Helper()
 	for i := 0; i+2 < len(a.Files); i += 3 {
 		f := a.Files[i : i+3]
 		name := strings.TrimSuffix(f[0].Name, ".yaml")
 		if f[0].Name != name+".yaml" || f[1].Name != name+".txt" || f[2].Name != name+".mended" {
-			t.Fatalf("%s, %s and %s are no mistake", f[0].Name, f[1].Name, f[2].Name)
+			t.Fatalf("%s, %s and %s are not the three files of a mistake", f[0].Name, f[1].Name, f[2].Name)
 		}
 		all = append(all, mistake{name, string(f[0].Data), string(f[1].Data), string(f[2].Data)})
 	}
 	return all
 }
 
-// said returns the errors, or else the warnings, a line each, and whether there are errors.
+// said returns the errors about a document, one on each line, or its warnings if it has no errors. The result wrong
+// reports whether it has errors.
 func said(name, document string) (lines string, wrong bool) {
 	p, err := policyfile.Parse(name, []byte(document))
 	if err != nil {
@@ -49,8 +50,8 @@ func said(name, document string) (lines string, wrong bool) {
 	return lines, false
 }
 
-// Each mistake of testdata/mistakes is met with what its file says, which names the place and the mend. Users who do
-// as they are told have a policy, and one that enforces no less.
+// Each mistake of testdata/mistakes leads to the messages in its file, which contain its position and a correction. The
+// corrected document is a valid policy, and enforces its limits.
 func TestMistakes(t *testing.T) {
 	n := 0
 	for _, file := range files(t, "testdata/mistakes/*.txtar") {
@@ -85,34 +86,34 @@ func TestMistakes(t *testing.T) {
 
 var words = regexp.MustCompile(`\b[A-Za-z_][A-Za-z0-9_-]*`)
 
-// mends holds that the mend needs no word that is not in the document or in what was said, and that what was said
-// is not said again.
+// mends checks that the corrected document is valid, that all its words are in the original document or in the
+// messages, and that it does not lead to the same messages.
 func (m *mistake) mends(t *testing.T) {
 	again, wrong := said(m.name+".yaml", m.mended)
 	if wrong {
-		t.Errorf("the mended document is refused: %s", again)
+		t.Errorf("the corrected document is rejected: %s", again)
 	}
 	for line := range strings.Lines(m.said) {
 		if strings.Contains(again, line) {
-			t.Errorf("still said: %s", line)
+			t.Errorf("the corrected document has the same message: %s", line)
 		}
 	}
 	known := m.document + m.said
 	for _, w := range words.FindAllString(m.mended, -1) {
 		if !strings.Contains(known, w) {
-			t.Errorf("the advice does not say to write %q", w)
+			t.Errorf("the messages do not contain %q", w)
 		}
 	}
 }
 
-// opening is what would lead a reader to let requests pass that a rule was to limit.
+// opening matches advice that would stop a rule from limiting requests.
 var opening = regexp.MustCompile(`did you mean "?(allow|exempt|shadow|skip)|exempt: true|shadow: true|on_error: allow|missing: skip|(remove|leave out) (it|the rule)\b`)
 
-// enforces holds that neither the advice leads away from enforcing, nor the mended document has fewer limits or
-// more exceptions.
+// enforces checks that no message advises against enforcing a rule, and that every rule of the corrected document
+// limits requests.
 func (m *mistake) enforces(t *testing.T) {
 	if bad := opening.FindString(m.said); bad != "" {
-		t.Errorf("the advice leads away from enforcing: %q", bad)
+		t.Errorf("a message advises against enforcing: %q", bad)
 	}
 	doc, err := policyfile.Decode("mended.yaml", []byte(m.mended))
 	if err != nil || len(doc.Rules) == 0 {
@@ -121,12 +122,12 @@ func (m *mistake) enforces(t *testing.T) {
 	for _, r := range doc.Rules {
 		limits := r.Limit != "" || len(r.Limits) > 0 || r.InFlight != policy.InFlight{} || r.Distinct.Limit != "" || r.Share.Of != ""
 		if !limits || r.Exempt || r.Shadow || r.OnError == "allow" || r.Missing == "skip" {
-			t.Errorf("the rule %s of the mended document does not limit: %+v", r.Name, r)
+			t.Errorf("the rule %s of the corrected document does not limit: %+v", r.Name, r)
 		}
 	}
 }
 
-// saysWhere holds that what is said names the place and the mend.
+// saysWhere checks that each message has a position and a correction.
 func (m *mistake) saysWhere(t *testing.T) {
 	p, err := policyfile.Parse(m.name+".yaml", []byte(m.document))
 	found, _ := errors.AsType[policy.Errors](err)
@@ -134,11 +135,11 @@ func (m *mistake) saysWhere(t *testing.T) {
 		found = p.Warnings()
 	}
 	if len(found) == 0 {
-		t.Error("nothing is said")
+		t.Error("there is no message")
 	}
 	for _, f := range found {
 		if f.Line < 1 || f.File == "" || f.Hint == "" && !strings.ContainsAny(f.Message, ":;") {
-			t.Errorf("no place or no mend: %v", f)
+			t.Errorf("no position or no correction: %v", f)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// Each testdata/bad/NAME.yaml or NAME.json is refused with what NAME.txt says.
+// Each testdata/bad/NAME.yaml or NAME.json is rejected with the errors in NAME.txt.
 func TestBadDocuments(t *testing.T) {
 	for _, file := range append(files(t, "testdata/bad/*.yaml"), files(t, "testdata/bad/*.json")...) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestBadDocuments(t *testing.T) {
 	}
 }
 
-// An error of the compiler that names no problems is kept, also beside problems of the document.
+// An error of the compiler that is not of type [policy.Errors] is kept, even if the document has problems as well.
 func TestParseToError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -54,7 +54,7 @@ func TestParseToError(t *testing.T) {
 	}
 }
 
-// Each testdata/good/NAME.yaml is accepted, with the warnings of NAME.txt, if there is one.
+// Each testdata/good/NAME.yaml is accepted, with the warnings in NAME.txt, if that file exists.
 func TestGoodDocuments(t *testing.T) {
 	for _, file := range files(t, "testdata/good/*.yaml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -110,7 +110,7 @@ func diff(t *testing.T, got, want string) {
 	}
 }
 
-// The document in the package's documentation is one.
+// The document in the package's documentation is valid.
 func TestDocumentOfDoc(t *testing.T) {
 	_, text, _ := strings.Cut(string(read(t, "doc.go")), "JSON tags:\n//\n")
 	var b strings.Builder
@@ -149,7 +149,7 @@ func TestLoadNoFile(t *testing.T) {
 	}
 }
 
-// Nesting that would exhaust the stack or the memory is an error like any other.
+// Nesting that would exhaust the stack or the memory is an error.
 func TestDeepDocument(t *testing.T) {
 	_, err := policyfile.Parse("p.json", []byte(strings.Repeat("[", 1<<20)))
 	if err == nil || !strings.Contains(err.Error(), "p.json:1: this is not JSON: its values are nested more than 100") {
@@ -163,7 +163,7 @@ func TestDeepDocument(t *testing.T) {
 	}
 }
 
-// What the parser says without a line, or with a wrong one, gets the right one.
+// An error that the YAML parser reports without a line, or with a wrong one, has the right line.
 func TestSyntaxLines(t *testing.T) {
 	for _, row := range testkit.SectionOf(t, "testdata/lines.txt", "lines").Rows(t) {
 		_, err := policyfile.Parse("f.yaml", []byte(row.In))
@@ -174,7 +174,7 @@ func TestSyntaxLines(t *testing.T) {
 	}
 }
 
-// Of what is wrong in ten thousand places the first hundred are told, in order.
+// The text of an error with ten thousand problems contains the first hundred, in order.
 func TestManyProblems(t *testing.T) {
 	const n = 10_000
 	var b strings.Builder
@@ -198,7 +198,7 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
-// tenThousand returns a document of as many rules.
+// tenThousand returns a document with ten thousand rules.
 func tenThousand() []byte {
 	var b strings.Builder
 	b.WriteString("version: 1\nrules:\n")
@@ -229,8 +229,8 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// FuzzParse holds that nothing a document contains makes anything panic, and that an
-// accepted one decides and explains the same.
+// FuzzParse checks that no document causes a panic, and that Explain and Decide agree about a request under an accepted
+// document.
 func FuzzParse(f *testing.F) {
 	for _, glob := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml"} {
 		all, _ := filepath.Glob(glob)
@@ -243,7 +243,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			for _, problem := range err.(policy.Errors) {
 				if problem.Message == "" || problem.Line < 1 || problem.Line > 1+len(data) || len(problem.Message) > 2000 {
-					t.Errorf("not much of a message: %+v", problem)
+					t.Errorf("an incomplete or too long message: %+v", problem)
 				}
 			}
 			return
@@ -295,8 +295,8 @@ overrides:
     limit: 50/minute
 `
 
-// A line that is moved, and that YAML then does not take, is blamed itself, and told where to
-// go. Where a line begins something, it may be the next one that is told to follow it.
+// If a line is moved and the document is no longer YAML, the error is at this line, and its hint contains a column. If
+// the line begins a block, the error may be at the next line.
 func TestMovedLineIsBlamed(t *testing.T) {
 	if _, err := policyfile.Parse("f.yaml", []byte(indented)); err != nil {
 		t.Fatal(err)
@@ -308,17 +308,17 @@ func TestMovedLineIsBlamed(t *testing.T) {
 		column := len(line) - len(text)
 		for _, move := range []int{-3, -2, -1, 1, 2, 3} {
 			if text == "" || column+move < 0 || text == "what every" || text == "key may" {
-				continue // text may be anywhere
+				continue // text may begin in any column
 			}
 			if strings.HasPrefix(text, "- POST") && move == -2 {
-				continue // that is another rule
+				continue // the line then begins another rule
 			}
 			moved := append([]string(nil), lines...)
 			moved[i] = strings.Repeat(" ", column+move) + text
 			_, err := policyfile.Parse("f.yaml", []byte(strings.Join(moved, "\n")))
 			all, _ := errors.AsType[policy.Errors](err)
 			if len(all) != 1 || !strings.HasPrefix(all[0].Message, "this is not YAML") {
-				continue // it is YAML, and says something else
+				continue // the document is YAML with another meaning
 			}
 			blamed++
 			at, follows := all[0].Line-1, i < len(lines)-1 && all[0].Line-1 == i+1
@@ -328,6 +328,6 @@ func TestMovedLineIsBlamed(t *testing.T) {
 		}
 	}
 	if blamed < 100 {
-		t.Errorf("only %d of the moves are told", blamed)
+		t.Errorf("only %d of the moves cause an error", blamed)
 	}
 }

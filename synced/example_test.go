@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/synced"
 )
 
-// The number of units above a limit that instances can allow before they know each other's counts.
+// Excess returns the number of units above a limit that instances can allow before they know each other's counts.
 func ExampleExcess() {
 	limit, err := sluice.ParseLimit("100/second burst 10")
 	if err != nil {

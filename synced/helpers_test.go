@@ -34,7 +34,7 @@ type server struct {
 	trip    time.Duration // maximum round trip
 	random  *rand.Rand
 	arrived int64 // units that were counted
-	lost    int64 // units in reports with an unknown result
+	lost    int64 // units in reports that did not arrive
 }
 
 func newServer(backing sluice.Store, trip time.Duration, random *rand.Rand) *server {
@@ -49,14 +49,14 @@ func (s *server) become(m mood) {
 	s.mood = m
 }
 
-// received returns the number of units that have arrived, and of those that were lost.
+// received returns the number of units that have arrived, and of units that were lost.
 func (s *server) received() (arrived, lost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.arrived, s.lost
 }
 
-// link returns the behavior of a call.
+// link returns the behavior of the link for a call, and its delays in both directions.
 func (s *server) link() (m mood, there, back time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func newFleet(n int, sv synced.Shared) *fleet {
 	for range n {
 		f.stores = append(f.stores, synced.New(sv))
 	}
-	for range 2 { // so that each process knows of all others
+	for range 2 { // after the second round, each process knows all others
 		for i, s := range f.stores {
 			if _, err := s.Heartbeat(context.Background(), fmt.Sprint("instance ", i)); err != nil {
 				panic(err)

@@ -26,7 +26,7 @@ type admission struct {
 	units   int64
 }
 
-// history has the admitted charges of all processes for one key.
+// history contains the admitted charges of all processes for one key.
 type history struct {
 	mu  sync.Mutex
 	all []admission
@@ -38,9 +38,9 @@ func (h *history) add(a admission) {
 	h.all = append(h.all, a)
 }
 
-// excess replays the admitted charges by the definition of the limit. It returns the largest excess over the limit
-// in units, and the largest excess over the limit plus everything that the other processes had admitted within
-// unseen before. It uses no states, but exact time, and for each charge one pass over all charges.
+// excess replays the admitted charges by the definition of the limit. It returns the largest excess over the limit in
+// units, and the largest excess over the limit plus all units that the other processes had admitted in the time unseen
+// before the charge. It keeps no states, but computes with exact times, and passes over all charges for each charge.
 func (h *history) excess(p *sluice.Plan, unseen time.Duration) (most, blind int64) {
 	slices.SortStableFunc(h.all, func(a, b admission) int { return int(h.time(p, a) - h.time(p, b)) })
 	most, blind = -1<<62, -1<<62
@@ -102,8 +102,8 @@ func (h *history) takes(f *fleet, process int, p *sluice.Plan, cost int64) (slui
 	return r, err
 }
 
-// ask makes requests to a process: a whole burst as soon as all processes know the key, and then spurts, each at
-// some rate for some time, with pauses in between.
+// ask makes requests to a process: a whole burst as soon as all processes know the key, and then spurts, each at a
+// random rate for a random time, with pauses in between.
 func (h *history) ask(f *fleet, process int, p *sluice.Plan, random *rand.Rand, until time.Time) {
 	_, _ = f.try(process, p, 0)
 	time.Sleep(20 * time.Millisecond)
@@ -150,7 +150,7 @@ func modelled(t *testing.T, limits int, backing func() sluice.Store, f func(t *t
 
 const trip = 10 * time.Millisecond
 
-// The excess over the limit stays within the documented bound, whatever the requests.
+// The excess over the limit stays within the documented bound, at any rates of requests.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	modelled(t, 6, func() sluice.Store { return memory.New() }, func(t *testing.T, f *fleet, p *sluice.Plan, base uint64) {
@@ -170,16 +170,16 @@ func TestBound(t *testing.T) {
 		most, blind := h.excess(p, 4*synced.Every+2*trip)
 		n := len(f.stores)
 		if said := synced.Excess(p, n); most > said || blind > 0 {
-			t.Errorf("%d units above the limit, of %d that may be; %d more than others have let pass unseen", most, said, blind)
+			t.Errorf("%d units above the limit, want at most %d; %d more than the others have admitted unseen, want none", most, said, blind)
 		}
 		if want := int64(n-1) * p.Capacity * 9 / 10; most < want { // some units have drained by then
-			t.Errorf("%d above the limit, want the %d of the first bursts at least", most, want)
+			t.Errorf("%d above the limit, want at least the %d of the first bursts", most, want)
 		}
 	})
 }
 
-// Whenever and however far the clock of the store steps back, the excess stays within the documented bound, and no
-// key waits longer than the units that its instances can have admitted take to drain.
+// If the clock of the store steps back, at any time and by any amount, the excess stays within the documented bound,
+// and no wait is longer than the time in which all units drain that the instances can have admitted.
 func TestClockStepsBack(t *testing.T) {
 	t.Parallel()
 	var clock *faultstore.Clocked
@@ -189,14 +189,14 @@ func TestClockStepsBack(t *testing.T) {
 	}
 	modelled(t, 3, backing, func(t *testing.T, f *fleet, p *sluice.Plan, base uint64) {
 		h, n := &history{}, len(f.stores)
-		// The units above the burst are those that each of the others may have admitted without a report.
+		// The instances may have admitted a burst, and the excess.
 		wait := time.Duration(float64(p.Capacity+synced.Excess(p, n))/float64(p.Limit.Count)*float64(p.Limit.Period)) + time.Second
 		until := time.Now().Add(30 * time.Second)
 		var all sync.WaitGroup
 		for i := range n {
 			own := rand.New(rand.NewPCG(base, uint64(i)))
 			all.Go(func() {
-				time.Sleep(3 * time.Second) // until it knows of the others
+				time.Sleep(3 * time.Second) // until it knows the others
 				for time.Now().Before(until) {
 					r, err := h.takes(f, i, p, 1)
 					if d := p.Decide(1, r); err == nil && (d.RetryAfter > wait || d.ResetAfter > wait) {
@@ -214,7 +214,7 @@ func TestClockStepsBack(t *testing.T) {
 		all.Wait()
 		f.close()
 		if most, _ := h.excess(p, 0); most > synced.Excess(p, n) || len(h.all) < 20 {
-			t.Errorf("%d let pass, %d above the limit, where %d are said", len(h.all), most, synced.Excess(p, n))
+			t.Errorf("%d charges admitted, %d units above the limit, want at most %d", len(h.all), most, synced.Excess(p, n))
 		}
 	})
 }
@@ -261,8 +261,8 @@ func TestOwed(t *testing.T) {
 			}
 			all.Wait()
 			f.close()
-			// A window forgets its counts at its end: so the bound is the limit, an overrun of each caller, and the
-			// units that the other process does not know of.
+			// A window forgets its counts at its end, so the bound for each minute is the limit, an overrun of each
+			// caller, and the units that the other process does not know yet.
 			overrun := callers*(real-estimate) + synced.Excess(p, callers)
 			most := minutes * (limit + overrun)
 			if a == sluice.TokenBucket {
@@ -272,7 +272,7 @@ func TestOwed(t *testing.T) {
 				t.Errorf("%v: %d passed in %d minutes, want %d at most", a, passed, minutes, most)
 			}
 			if arrived, _ := sv.received(); a == sluice.TokenBucket && arrived != passed {
-				t.Errorf("%d passed, and %d were told", passed, arrived)
+				t.Errorf("%d passed, and %d were reported", passed, arrived)
 			}
 		})
 	}

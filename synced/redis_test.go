@@ -48,7 +48,8 @@ func (p *process) take(t *testing.T, plan *sluice.Plan, cost int64, c sluice.Con
 	return r[0]
 }
 
-// Several processes allow the limit and at most the documented excess, and in the end all know of all units.
+// Several processes admit the limit and at most the documented excess. In the end, the server has counted all admitted
+// units.
 func TestRedisFleet(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

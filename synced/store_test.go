@@ -37,12 +37,12 @@ func (a alone) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 }
 
 // differs matches tests that a synced store need not pass: a key with a penalty is counted strictly while the penalty
-// lasts; some limits are too large for more room; and if callers take the last free units at the same time, one may be
-// denied for a moment while a call is running. TestBound and
-// TestToldOnce test the guarantees for these.
+// lasts; some limits have numbers that are too large for units above the limit; and if callers take the last free units
+// at the same time, one may be denied for a moment while a call is running. TestBound and TestToldOnce test the
+// guarantees for these.
 var differs = regexp.MustCompile("/(penalty_of_others|many_at_once|fingerprints|bursts_of_one_rate|concurrent_layers|concurrent_total)$")
 
-// With a single process, the store keeps the contract of all stores with every consistency.
+// With a single process, the store keeps the contract of all stores, with strict and with synced charges.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for _, c := range []sluice.Consistency{sluice.Strict, sluice.Synced} {
@@ -60,8 +60,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// Each unit is reported to the shared store once, even if calls fail. Units of a call without an answer may be
-// missing, because the store may have counted them.
+// Each unit is reported to the shared store once, even if calls fail. Units of a call without an answer may be missing:
+// they are not reported again, because the store may have counted them.
 func TestToldOnce(t *testing.T) {
 	t.Parallel()
 	base := seed.Of(t)
@@ -94,7 +94,7 @@ func TestToldOnce(t *testing.T) {
 						}
 						mu.Unlock()
 						if err != nil && !notCharged(err) {
-							t.Errorf("a call that only asks has failed, and is said to have counted: %v", err)
+							t.Errorf("a Take has failed with an error that does not exclude a charge: %v", err)
 						}
 						time.Sleep(time.Duration(own.Int64N(int64(300 * time.Millisecond))))
 					}
@@ -102,10 +102,10 @@ func TestToldOnce(t *testing.T) {
 			}
 			all.Wait()
 			f.close()
-			f.close() // closes it again, which does nothing
+			f.close() // a second close does nothing
 			arrived, lost := sv.received()
 			if used := sv.Used(t, "k", p); used != passed-lost || used != arrived || passed < 50 {
-				t.Errorf("seed %d: %d were let pass, %d were lost, %d have arrived, and %d are counted", n, passed, lost, arrived, used)
+				t.Errorf("run %d: %d units were admitted, %d were lost, %d have arrived, and %d are counted", n, passed, lost, arrived, used)
 			}
 		})
 	}

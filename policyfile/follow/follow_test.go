@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile/follow"
 )
 
-// document has one rule, which is named.
+// document returns a policy with one rule of the given name.
 func document(rule string) string {
 	return fmt.Sprintf("version: 1\nrules:\n  - {name: %s, limit: 1/day}\n", rule)
 }
@@ -61,7 +61,7 @@ func watch(t *testing.T, path string, load bool) *followed {
 
 func rule(p *policy.Policy) string { return p.Outages()[0].Rule }
 
-// write puts content into a file, at once and whole.
+// write replaces the content of a file atomically.
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
@@ -72,14 +72,14 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// next returns the rule of the policy that is applied next, or the error that there is instead.
+// next waits until a policy is applied or rejected, and returns its rule or the error.
 func (f *followed) next(t *testing.T) (rule string, err error) {
 	t.Helper()
 	select {
 	case rule = <-f.applied:
 	case err = <-f.refused:
 	case <-time.After(testkit.Patience):
-		t.Fatal("neither is a policy applied nor is there an error")
+		t.Fatal("no policy was applied or rejected")
 	}
 	return rule, err
 }
@@ -111,15 +111,15 @@ func TestFollow(t *testing.T) {
 	write(t, path, strings.ReplaceAll(document("third"), "limit", "limt"))
 	problems, ok := errors.AsType[policy.Errors](f.wantError(t))
 	if !ok || problems[0].Line != 3 || !strings.Contains(problems.Error(), path) {
-		t.Errorf("what is wrong: %v", problems)
+		t.Errorf("the problems: %v", problems)
 	}
 	f.reload <- syscall.SIGHUP
-	f.wantError(t) // again, since it is asked for
+	f.wantError(t) // a signal reports the error again
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.wantError(t); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that is gone: %v", err)
+		t.Errorf("a removed file: %v", err)
 	}
 	write(t, path, document("fourth"))
 	f.wantApplied(t, "fourth")
@@ -129,7 +129,7 @@ func TestFollow(t *testing.T) {
 	<-f.ended
 }
 
-// As Kubernetes changes what is mounted: a link on the way to the file is turned.
+// A symbolic link in the path of the file is replaced, as Kubernetes does to update a mounted volume.
 func TestFollowLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -155,7 +155,7 @@ func TestFollowLink(t *testing.T) {
 	f.wantApplied(t, "second")
 }
 
-// What nobody has loaded is applied at once.
+// Without a call of Load before, Watch applies the policy at once.
 func TestFollowUnread(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "policy.yaml")

@@ -16,8 +16,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// A list is written in place, as by a shell that empties the file and then fills it: whatever a
-// look finds in between, only what the next finds as well is applied.
+// A list is written in place, as by a shell that truncates the file and then writes to it. A look applies only content
+// that the look before has found as well.
 func TestLookInPlace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -56,14 +56,14 @@ func TestLookInPlace(t *testing.T) {
 	look(false, 0)
 	write(path, head+"  - {name: all, limit: 1/day}\n")
 	look(true, 0)
-	onApply = func() { write(list, "") } // the list is begun just when the policy is applied
+	onApply = func() { write(list, "") } // the list is truncated just when the policy is applied
 	look(false, 1)
 	look(true, 1)
 	onApply = func() {}
 	write(list, "192.0.2.1\n198.51.100.7")
 	look(true, 1)
 	write(list, "192.0.2.1\n198.51.100.77\n")
-	f.forced = true // by a signal, which does not make it complete either
+	f.forced = true // a signal does not make the list complete
 	look(true, 1)
 	look(false, 2)
 	look(false, 2)
@@ -76,7 +76,7 @@ func TestLookInPlace(t *testing.T) {
 	look(false, 2)
 }
 
-// Prices in a file of their own are followed, and prices that cannot be read leave the old ones in force.
+// Prices in a separate file are followed. If they cannot be read, the old prices stay in force.
 func TestLookPrices(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -109,8 +109,8 @@ func TestLookPrices(t *testing.T) {
 	}
 }
 
-// A shell's <(command) can be read once: what was read stays, and the log says so, and who wants it to be
-// loaded again is told.
+// The file of a shell's <(command) can be read only once. Its policy stays, the log mentions the pipe, and a reload is
+// an error.
 func TestWatchPipe(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
@@ -135,8 +135,8 @@ func TestWatchPipe(t *testing.T) {
 	}
 	reload := make(chan os.Signal, 1)
 	reload <- syscall.SIGHUP
-	f.Watch(ctx, reload, func(*policy.Policy) { t.Error("it is applied again"); stop() })
+	f.Watch(ctx, reload, func(*policy.Policy) { t.Error("the policy is applied again"); stop() })
 	if !strings.Contains(log.String(), "from a pipe") || !errors.Is(refused, errPipe) {
-		t.Errorf("the log says %q, and whoever reloads is told %v", log.String(), refused)
+		t.Errorf("the log contains %q, and the error of a reload is %v", log.String(), refused)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// naive divides by the definition: it raises the level of all who are not satisfied, until somebody is
-// or nothing is left.
+// naive divides by the definition: it raises the level of all unsatisfied tenants until one of them is satisfied, and
+// repeats this until nothing is left.
 func naive(wants []Want, capacity int64) (got []*big.Rat) {
 	got = make([]*big.Rat, len(wants))
 	open := make(map[int]bool)
@@ -55,7 +55,7 @@ func TestFill(t *testing.T) {
 			weights += w.Weight
 		}
 		if (level.Weight == 0) != (demand <= capacity) {
-			t.Fatalf("%v of %d: level %v, and %d are asked for", wants, capacity, level, demand)
+			t.Fatalf("%v of %d: level %v, and the demand is %d", wants, capacity, level, demand)
 		}
 		for i, w := range wants {
 			got := big.NewRat(w.Demand, 1)
@@ -68,7 +68,7 @@ func TestFill(t *testing.T) {
 				t.Fatalf("%v of %d: %d has %v, and by definition %v", wants, capacity, i, got, want[i])
 			}
 			if least := big.NewRat(capacity*w.Weight, weights); got.Cmp(big.NewRat(w.Demand, 1)) < 0 && got.Cmp(least) < 0 {
-				t.Fatalf("%v of %d: %d has %v, less than its part %v", wants, capacity, i, got, least)
+				t.Fatalf("%v of %d: %d has %v, less than its allocation %v", wants, capacity, i, got, least)
 			}
 			all.Add(all, got)
 		}
@@ -86,7 +86,7 @@ func someWants(r *rand.Rand) (wants []Want, capacity int64) {
 	return wants, r.Int64N(4 * most)
 }
 
-// The largest numbers that there are.
+// Fill is right with the largest possible numbers.
 func TestFillHolds(t *testing.T) {
 	t.Parallel()
 	wants := []Want{{1 << 41, MaxWeight}, {1 << 41, MaxWeight * MaxTenants}, {1, 1}}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// readAll returns what a post says, with the cap's ID in place of an ID of 0.
+// readAll returns the demands in a post, by the ID of their cap.
 func readAll(post []byte) (all map[uint64][]TenantDemand, err error) {
 	all = make(map[uint64][]TenantDemand)
 	err = Read(post, func(id uint64, a TenantDemand) { all[id] = append(all[id], a) })
@@ -36,14 +36,14 @@ func TestPostIsRead(t *testing.T) {
 	}
 }
 
-// FuzzRead holds that a post can be anything, and that what is read of it can be divided.
+// FuzzRead checks that any bytes can be read, and that the demands in them can be divided.
 func FuzzRead(f *testing.F) {
 	f.Add(Append(nil, []Post{{Cap: 7, Tenants: []TenantDemand{{1, 2, 3}, {0, 5, 6}}}}))
 	f.Add([]byte{format})
 	f.Fuzz(func(t *testing.T, post []byte) {
 		all, err := readAll(post)
 		if err != nil && len(all) > 0 {
-			t.Fatalf("%v, and it was read: %v", err, all)
+			t.Fatalf("%v, but demands were read: %v", err, all)
 		}
 		for _, asked := range all {
 			c := New("cap", 1000, time.Second, 1000, 1)
@@ -83,14 +83,14 @@ func TestTrim(t *testing.T) {
 		}
 	}
 	if named != MaxPosted || demand != 0 || weight != 0 || least != 1101 || most == 0 {
-		t.Errorf("%d are named, who ask for %d or more; demand of %d and weight of %d are missing", named, least, demand, weight)
+		t.Errorf("%d tenants are named, with a demand of %d or more; demand of %d and weight of %d are missing", named, least, demand, weight)
 	}
 	if post := Append(nil, posts); len(post) > 13<<10 {
 		t.Errorf("a post of %d bytes", len(post))
 	}
 }
 
-// What a tenant asks elsewhere counts for it, for a second.
+// The demand of a tenant at other instances counts, for about a second.
 func TestDemandElsewhere(t *testing.T) {
 	t.Parallel()
 	const second = 1_000_000
@@ -109,13 +109,13 @@ func TestDemandElsewhere(t *testing.T) {
 		c.Look("a", 1, 1, now, &got)
 		return got.Each
 	}
-	// The level is 1000/4 a second, and twice that as nothing is ever taken: the bucket is empty.
+	// The level is 1000/4 a second. It is doubled, because the bucket is empty: no units are ever taken.
 	if got := each(150); got < 1_999_000 || got > 2_001_000 {
-		t.Errorf("a unit of one who asks for 1000 a second takes %d ns", got)
+		t.Errorf("a unit takes %d ns, want about 2,000,000", got)
 	}
 	now += 2 * second
 	if c.Look("a", 1, 1, now, &got); got.Each != 1e6 {
-		t.Errorf("a unit takes %d ns once nobody asks", got.Each)
+		t.Errorf("a unit takes %d ns without other demand, want 1,000,000", got.Each)
 	}
 }
 
@@ -127,14 +127,14 @@ func TestManyTenants(t *testing.T) {
 		c.Ask(fmt.Sprint(i), 1, 1, now, &got)
 	}
 	if c.many != MaxTenants || c.rest.asked.Load() != 100 {
-		t.Fatalf("%d are told apart, and %d units were asked for by others", c.many, c.rest.asked.Load())
+		t.Fatalf("%d tenants are distinguished, and the others have a demand of %d", c.many, c.rest.asked.Load())
 	}
 	now += c.epoch
 	if got := len(c.Demand(now)); got != MaxTenants+1 {
-		t.Fatalf("%d are said to have asked", got)
+		t.Fatalf("Demand returned %d tenants", got)
 	}
 	now += 6 * c.epoch
 	if c.Ask("new", 1, 1, now, &got); got.Short || c.many != 1 {
-		t.Fatalf("after a while there are %d, on terms %+v", c.many, got)
+		t.Fatalf("after a while: %d tenants, and the terms %+v", c.many, got)
 	}
 }

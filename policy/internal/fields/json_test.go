@@ -9,8 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// FuzzJSON holds the reader of JSON to the standard library's: what it takes is JSON, and the
-// members are the same.
+// FuzzJSON compares the JSON reader with the standard library's: it accepts only JSON, and reads the same members.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{
 		`{"a":"b"}`, `{"a":-1.5e+3,"b":[1,{"c":[]}],"d":{"e":null}}`, `{"a":01}`, `{"\u00e9\n":"\ud83d\ude00"}`, `{"a":"\ud800"}`, `{"a":tru}`,
@@ -24,7 +23,7 @@ func FuzzJSON(f *testing.F) {
 		var want map[string]json.RawMessage
 		err := json.Unmarshal(data, &want)
 		if ok && !m.garbled && err != nil {
-			t.Fatalf("%q is no JSON: %v", data, err)
+			t.Fatalf("%q is not JSON: %v", data, err)
 		}
 		if !ok && !m.garbled && err == nil && want != nil && utf8.Valid(data) && !deep(data) {
 			t.Fatalf("%q is an object", data)
@@ -35,7 +34,7 @@ func FuzzJSON(f *testing.F) {
 		for _, e := range m.list {
 			raw, found := want[e.name]
 			if !found {
-				t.Fatalf("%q: there is no %q", data, e.name)
+				t.Fatalf("%q has no member %q", data, e.name)
 			}
 			var s string
 			if e = e.read(); e.kind == textMember && raw[0] == '"' && m.count(e.name) == 1 && (json.Unmarshal(raw, &s) != nil || s != e.Text) {

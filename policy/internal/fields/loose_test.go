@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// naiveLoose is addLoose by splitting the text in both ways.
+// naiveLoose does what addLoose does, but splits the whole text in both ways.
 func naiveLoose(text, name string) (Member, Presence) {
 	var f finding
 	for _, separators := range []string{"&", "&;"} {
@@ -29,7 +29,7 @@ func naiveLoose(text, name string) (Member, Presence) {
 	return f.result(false)
 }
 
-// What is found in a text is what is found by splitting all of it, whatever the text is.
+// In any text, addLoose finds the same as naiveLoose, which splits the whole text.
 func FuzzLoose(f *testing.F) {
 	for _, s := range []string{
 		`{"a":"&user_name=alice&b="}`, `;user_name=a;user_name=b`, `user_name=a`, `user_name=a;b`, `user_name=a;b&user_name=a`, `&user_name=;&user[name]=x`, `a=user_name=b&%75ser_name=c`,

@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// TestCase goes through all characters: those that differ only in case are made equal,
-// and what is folded stays as it is.
+// TestCase checks all characters that can have a case: characters that differ only in case fold to the same character,
+// and folding again changes nothing.
 func TestCase(t *testing.T) {
 	t.Parallel()
-	for r := rune(0); r < 0x20000; r++ { // beyond are no letters with cases
+	for r := rune(0); r < 0x20000; r++ { // no letters beyond have cases
 		if !utf8.ValidRune(r) {
 			continue
 		}
@@ -25,6 +25,6 @@ func TestCase(t *testing.T) {
 		}
 	}
 	if got := string(AppendCase(nil, "\xff\xfeÀ\xed\xa0\x80")); got != "\xff\xfeà\xed\xa0\x80" {
-		t.Errorf("what is not UTF-8 becomes %q", got)
+		t.Errorf("invalid UTF-8 becomes %q", got)
 	}
 }

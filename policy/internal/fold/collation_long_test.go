@@ -16,7 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestLongServersCollations asks the servers themselves. With SLUICE_COLLATIONS=write it writes what they say.
+// TestLongServersCollations compares collationsFile with the answers of servers. With SLUICE_COLLATIONS=write, it
+// writes the answers to the file first.
 func TestLongServersCollations(t *testing.T) {
 	t.Parallel()
 	said := askCollations(t, startMariaDB(t), startPostgres(t))
@@ -30,12 +31,12 @@ func TestLongServersCollations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(kept) != said {
-		t.Errorf("%s is not what the servers say: SLUICE_COLLATIONS=write updates it", collationsFile)
+		t.Errorf("%s differs from the answers of the servers: SLUICE_COLLATIONS=write updates it", collationsFile)
 	}
 }
 
-// askCollations returns what collationsFile has, and holds all that is said against
-// AppendName, also what is not listed.
+// askCollations returns the content of collationsFile by the answers of the servers. It checks AppendName by all
+// answers, including those that are not listed.
 func askCollations(t *testing.T, maria, postgres *sqlServer) string {
 	type pair struct {
 		word string
@@ -51,7 +52,7 @@ func askCollations(t *testing.T, maria, postgres *sqlServer) string {
 			words = wordsOf(perlWeights(t))
 		case c.letter == "s":
 			words = wordsOf(latin1Weights(maria))
-			// Those of å, ä and ö are as old as its ASCII, and left alone.
+			// In this collation, [, \ and ] are equal to letters, as in the old Swedish ASCII. AppendName ignores that.
 			maps.DeleteFunc(words, func(w string, _ []rune) bool { return strings.Contains(`[\]`, w) })
 		default:
 			words = wordsOf(weights(maria, c.name))
@@ -77,8 +78,8 @@ func askCollations(t *testing.T, maria, postgres *sqlServer) string {
 	return b.String()
 }
 
-// TestLongServersNames makes names out of others by what collations do not see, and asks MariaDB which of them
-// are equal.
+// TestLongServersNames makes pairs of names with differences that collations ignore, and asks MariaDB which pairs are
+// equal.
 func TestLongServersNames(t *testing.T) {
 	t.Parallel()
 	maria := startMariaDB(t)
@@ -104,12 +105,12 @@ func TestLongServersNames(t *testing.T) {
 	}
 	for _, c := range collationLetters[:4] {
 		if equal[c.name] < 1000 {
-			t.Errorf("%d names are equal to %s: too few to say anything", equal[c.name], c.name)
+			t.Errorf("only %d pairs are equal in %s: too few for a test", equal[c.name], c.name)
 		}
 	}
 }
 
-// nameTwins are two names that may be one.
+// nameTwins are two names that may be equal.
 type nameTwins struct{ a, b string }
 
 func (n nameTwins) check(t *testing.T, why string) {
@@ -121,8 +122,8 @@ func (n nameTwins) check(t *testing.T, why string) {
 	}
 }
 
-// makeTwins makes names of characters that collations take for others, and of each a second
-// one in which they are, or are swapped with their neighbours.
+// makeTwins makes names of characters that are equal to others in some collation. It replaces them in a second name,
+// and sometimes swaps two neighbors.
 func makeTwins(t *testing.T, n int, f func(nameTwins)) {
 	same := map[string][]string{}
 	readCollations(t, func(_, word string, r rune) {
@@ -153,7 +154,7 @@ func makeTwins(t *testing.T, n int, f func(nameTwins)) {
 	}
 }
 
-// weights asks for the weights of all characters, which are made of units of four digits.
+// weights returns the weights of all characters by a server. A weight consists of units of four digits.
 func weights(s *sqlServer, collation string) map[rune][]string {
 	return byRune(s.ask(`select hex(seq), hex(weight_string(cast(char(seq using utf32) as char character set utf8mb4)  collate `+collation+`))
 from seq_1_to_1114111 where seq < 0xd800 or seq > 0xdfff;`), "\t", units)
@@ -169,7 +170,7 @@ func byRune(rows []string, separator string, split func(weight string) []string)
 	return all
 }
 
-// units splits a weight. What begins with FB40 to FBFF goes with what follows.
+// units splits a weight. A unit from FB40 to FBFF belongs to the unit after it.
 func units(weight string) []string {
 	var all []string
 	for weight != "" {
@@ -183,8 +184,8 @@ func units(weight string) []string {
 	return all
 }
 
-// perlWeights asks Perl's Unicode::Collate for the weights of the default table of Unicode,
-// which utf8mb4_0900_ai_ci of MySQL has, too.
+// perlWeights asks Perl's Unicode::Collate for the weights of the default table of Unicode, which MySQL's
+// utf8mb4_0900_ai_ci uses as well.
 func perlWeights(t *testing.T) map[rune][]string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "perl", "-MUnicode::Collate", "-e", `
@@ -197,7 +198,7 @@ func perlWeights(t *testing.T) map[rune][]string {
 		t.Fatal(err)
 	}
 	return byRune(strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), " ", func(key string) []string {
-		return units(strings.TrimSuffix(key, "000000000000")) // what separates the other levels
+		return units(strings.TrimSuffix(key, "000000000000")) // the separator of the other levels
 	})
 }
 
@@ -207,9 +208,9 @@ func latin1Weights(s *sqlServer) map[rune][]string {
 	from seq_32_to_255;`), "\t", func(weight string) []string { return []string{weight} })
 }
 
-// wordsOf groups characters by what they are the same as: one of them, several, or nothing.
+// wordsOf groups characters by the word that they are equal to: one character, several, or none.
 func wordsOf(weights map[rune][]string) map[string][]rune {
-	letter := map[string]rune{} // that has this weight and no other
+	letter := map[string]rune{} // the character that has exactly this weight
 	better := func(a, b rune) bool {
 		rank := func(r rune) (n int) {
 			if unicode.Is(unicode.M, r) {
@@ -251,12 +252,13 @@ func spell(weight []string, letter map[string]rune) (string, bool) {
 	return string(word), true
 }
 
-// listed reports whether a character is listed. Hangul syllables are their letters by rule.
+// listed reports whether collationsFile lists a character. Hangul syllables are equal to their letters by rule, and are
+// not listed.
 func listed(r rune) bool {
 	return unicode.IsGraphic(r) && !('가' <= r && r <= '힣') || unicode.Is(unicode.Cf, r)
 }
 
-// unaccentWords asks PostgreSQL for what Lower(unaccent()) makes of all characters.
+// unaccentWords asks PostgreSQL for Lower(unaccent()) of all characters.
 func unaccentWords(s *sqlServer) map[string][]rune {
 	rows := s.ask(`create extension unaccent;
 select to_hex(c) || ' ' || encode(convert_to(Lower(unaccent(chr(c))), 'UTF8'), 'hex')

@@ -7,20 +7,18 @@ import (
 	"testing"
 )
 
-// A collation says which names are one account. What it makes of each character was asked
-// of a server and is kept in testdata/collations.txt: the letters of the collations that say
-// so, a word, and the characters that they cannot tell from that word.
+// A collation determines which names belong to the same account. The file testdata/collations.txt contains answers of
+// servers: letters for collations, a word, and the characters that are equal to this word in these collations.
 //
 //	gu 61 41 C0-C5 E0-E5
 //	x 61+65 C6 E6
 //	x - 301
 //
-// U+00C6 is the same as "ae" to uca1400_ai_ci, and U+0301 the same as nothing. A character
-// that is not there for a collation is the same as no other.
+// In uca1400_ai_ci, U+00C6 is equal to "ae", and U+0301 to nothing. A character that is not listed for a collation is
+// equal to no other.
 const collationsFile = "testdata/collations.txt"
 
-// collationLetters has the letters of the collations that are asked. Those of utf8mb4 have
-// a weight for every character.
+// collationLetters has the letter of each collation. The collations of utf8mb4 have a weight for every character.
 var collationLetters = []struct{ letter, name string }{
 	{"g", "utf8mb4_general_ci"},
 	{"u", "utf8mb4_unicode_ci"},
@@ -31,8 +29,8 @@ var collationLetters = []struct{ letter, name string }{
 	{"p", "Lower(unaccent())"},
 }
 
-// checkEqual checks that a character and a word that a collation takes for the same are the
-// same in names, unless one of them is refused.
+// checkEqual checks that a character and a word that are equal in a collation are equal in names, unless AppendName
+// rejects one of them.
 func checkEqual(t *testing.T, collation, word string, r rune) {
 	t.Helper()
 	a, okA := AppendName(nil, "|"+word+"|")
@@ -69,8 +67,7 @@ func readCollations(t *testing.T, f func(letters, word string, r rune)) {
 	}
 }
 
-// TestNamesAreOneWhereDatabasesSaySo holds what is kept of the servers' answers against
-// AppendName.
+// TestNamesAreOneWhereDatabasesSaySo checks AppendName by the answers of servers in collationsFile.
 func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
 	t.Parallel()
 	said := map[string]int{}
@@ -84,7 +81,7 @@ func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
 		got, ok := AppendName(nil, "|"+string(r)+"|")
 		for _, letter := range letters {
 			said[string(letter)]++
-			// Also where the word itself is refused.
+			// This is checked even if the word itself is rejected.
 			c := class{letter, word}
 			if old := classes[c]; ok && old != "" && old != string(got) {
 				t.Errorf("%c: %U %c is %q, and another that is equal to %q is %q", letter, r, r, got, word, old)
@@ -95,7 +92,7 @@ func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
 	})
 	for _, c := range collationLetters {
 		if n := said[c.letter]; n < 1000 && c.letter != "s" || n == 0 {
-			t.Errorf("%s says that %d characters are equal to others: that cannot be all", c.name, n)
+			t.Errorf("%s: only %d characters are equal to others: some are missing", c.name, n)
 		}
 	}
 }

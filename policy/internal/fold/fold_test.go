@@ -14,9 +14,9 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-const garbled = "(garbled)" // stands for what is no name
+const garbled = "(garbled)" // stands for a text that is not a name
 
-// name returns what AppendName makes of s, and garbled where it makes nothing of it.
+// name returns the result of AppendName for s, or garbled if AppendName rejects it.
 func name(s string) string {
 	got, ok := AppendName(nil, s)
 	if !ok {
@@ -56,7 +56,7 @@ func TestNamesOfSeveralAccounts(t *testing.T) {
 	}
 }
 
-// What servers read differently has no name of its own.
+// A text that servers read differently is not a name.
 func TestNamesThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, row := range testkit.SectionOf(t, "testdata/names.txt", "names that are none").Rows(t) {
@@ -68,13 +68,13 @@ func TestNamesThatAreNone(t *testing.T) {
 		t.Errorf("a name of %d bytes is %q", len(s), name(s))
 	}
 	if long := strings.Repeat("x", 64<<10); name(long) != long {
-		t.Error("ASCII may be as long as bodies are")
+		t.Error("a long ASCII text is not a name")
 	}
 }
 
-// TestNamesByUnicode holds every character against the rules of Unicode: neither case nor
-// form nor marks make another name. utf8mb4_unicode_ci gives one weight to all characters
-// beyond the basic plane.
+// TestNamesByUnicode checks every character by the rules of Unicode: case, normalization form and marks do not make a
+// different name. Characters beyond the basic plane are ignored, because utf8mb4_unicode_ci gives all of them the same
+// weight.
 func TestNamesByUnicode(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -105,15 +105,15 @@ func TestNamesByUnicode(t *testing.T) {
 	}
 }
 
-// TestNamesByRootCollation holds every character against the root collation of CLDR, which
-// ICU has, and databases that use it.
+// TestNamesByRootCollation checks every character by the root collation of CLDR, which ICU uses, and databases with
+// ICU.
 func TestNamesByRootCollation(t *testing.T) {
 	t.Parallel()
 	c := collate.New(language.Und, collate.Loose)
 	var buf collate.Buffer
 	seen := map[string]string{}
 	equal := 0
-	for r := rune(' '); r < 0x30000; r++ { // beyond, this library confuses weights
+	for r := rune(' '); r < 0x30000; r++ { // beyond, package collate confuses weights
 		got := name("|" + string(r) + "|")
 		if got == garbled {
 			continue
@@ -122,7 +122,7 @@ func TestNamesByRootCollation(t *testing.T) {
 		key := string(c.KeyFromString(&buf, string(r)))
 		old, twice := seen[key]
 		if twice && old != got {
-			t.Errorf("%U is %q, and what is equal to it is %q", r, got, old)
+			t.Errorf("%U is %q, and a character that is equal to it is %q", r, got, old)
 		}
 		if twice {
 			equal++
@@ -130,7 +130,7 @@ func TestNamesByRootCollation(t *testing.T) {
 		seen[key] = got
 	}
 	if equal < 5000 {
-		t.Errorf("only %d characters are equal to others: that cannot be all", equal)
+		t.Errorf("only %d characters are equal to others: some are missing", equal)
 	}
 }
 
@@ -166,7 +166,7 @@ func FuzzName(f *testing.F) {
 			}
 		}
 		if again := name(string(text)); again == garbled && len(text) <= maxName {
-			t.Fatalf("%q is %q, which is refused", s, text)
+			t.Fatalf("%q is %q, which is rejected", s, text)
 		}
 	})
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// sqlServer is a server that was started for the test, and ends with it.
+// sqlServer is a server that runs until the end of the test.
 type sqlServer struct {
 	t      *testing.T
 	client []string // the command that reads statements and writes rows
 }
 
-// ask returns the rows that the statements give.
+// ask runs statements, and returns their rows.
 func (s *sqlServer) ask(statements string) []string {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), s.client[0], s.client[1:]...)
@@ -64,7 +64,7 @@ func serverDir(t *testing.T) string {
 	return dir
 }
 
-// nobody is whom servers run as where the test is root.
+// nobody is the user ID of the servers if the test runs as root.
 const nobody = 65534
 
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
@@ -103,7 +103,7 @@ func start(t *testing.T, name string, args ...string) {
 		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()
 		if t.Failed() {
-			t.Logf("%s said: %s", name, said.String())
+			t.Logf("output of %s: %s", name, said.String())
 		}
 	})
 }
@@ -118,7 +118,7 @@ func (s *sqlServer) await() {
 	})
 }
 
-// startPostgres starts a server with a database that knows the letters of Unicode.
+// startPostgres starts a server with a database whose character type covers Unicode.
 func startPostgres(t *testing.T) *sqlServer {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(postgrestest.Start(t).Addr)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// Random prices and tokens, against big numbers.
+// Costs of random prices and tokens equal those computed with big numbers.
 func TestCostExactly(t *testing.T) {
 	t.Parallel()
 	s := seed.Of(t)

@@ -29,11 +29,11 @@ func TestContains(t *testing.T) {
 		}
 	}
 	if New([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}).Contains(netip.Addr{}) {
-		t.Error("no address is in a network")
+		t.Error("the zero Addr is in a network")
 	}
 }
 
-// generator makes networks and addresses that meet often.
+// generator makes networks and addresses that are often inside of each other.
 type generator struct{ *rand.Rand }
 
 func newGenerator(seed uint64) generator { return generator{rand.New(rand.NewPCG(seed, 1))} }
@@ -66,7 +66,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// A set has what one network after the other has, at their edges above all.
+// A set contains an address if one of its networks does, above all at the edges of networks.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	seed := seed.Of(t)

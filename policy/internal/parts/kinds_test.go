@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// A kind of part has all properties, which belong together, and is documented.
+// Each kind of key part has all properties that belong together, and is documented.
 func TestEveryKind(t *testing.T) {
 	t.Parallel()
 	documented, err := os.ReadFile("../../../docs/policy.md")

@@ -43,7 +43,8 @@ func partOf(t testing.TB, text string) Part {
 	return p
 }
 
-// valueOf returns a part of a request, "-" if it is missing and "garbled" if servers may read another one.
+// valueOf returns the value of a part of a request, "-" if it is missing, and "garbled" if servers may read another
+// value.
 func valueOf(t testing.TB, text string, r *Request) string {
 	t.Helper()
 	p := partOf(t, text)
@@ -64,7 +65,7 @@ func valueOf(t testing.TB, text string, r *Request) string {
 	return v
 }
 
-// Servers stop at about as many fields, and maxPairs is the most with those that are empty.
+// Servers stop reading at about maxMembers fields. maxPairs is the maximum that includes empty fields.
 const maxMembers, maxPairs = 1000, 4000
 
 func TestParts(t *testing.T) {
@@ -104,7 +105,7 @@ func TestParts(t *testing.T) {
 	checkPart(t, "jwt:sub", []string{`jwt={"sub":"` + strings.Repeat("x", 64<<10) + `"}`}, "garbled")
 }
 
-// requestOf reads a request as scripts/README of package policy describes them.
+// requestOf reads a request in the form of scripts/README of package policy.
 func requestOf(words []string) *Request {
 	r := &Request{Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{}, IPv6Prefix: 64}
 	for _, word := range words {
@@ -133,7 +134,7 @@ func requestOf(words []string) *Request {
 	return r
 }
 
-// body returns the body of a request, as listeners bring it.
+// body returns the Body field of a request, as integrations set it.
 func body(s string) func(int64) ([]byte, error) {
 	return func(limit int64) ([]byte, error) {
 		if int64(len(s)) > limit {
@@ -155,7 +156,7 @@ func checkPart(t *testing.T, part string, in []string, want string) {
 	}
 }
 
-// A header's aliases are all that CGI makes the same variable of, and not itself.
+// The aliases of a header are all other headers that have the same variable in CGI.
 func TestHeaderAliases(t *testing.T) {
 	t.Parallel()
 	variable := strings.NewReplacer("-", "_")

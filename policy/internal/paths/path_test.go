@@ -45,8 +45,8 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// servers are the ways in which servers that exist read a path, written with the help of
-// the standard library only. Each returns the path that it would look for among its routes.
+// servers has the ways in which real servers read a path, written with the standard library only. Each function returns
+// the path for which the server would search its routes.
 var servers = map[string]func(raw string) string{
 	"unescape, clean": func(raw string) string {
 		return path.Clean(unescaped(raw))
@@ -128,7 +128,7 @@ func unescaped(s string) string {
 	return u
 }
 
-// hostilePath is put together of what paths are disguised with.
+// hostilePath returns a random path of pieces with which paths are disguised.
 func hostilePath(r *rand.Rand) string {
 	pieces := []string{"/", "/", "/", "auth", "auth", "login", "login", "..", ".", "%2e", "%2f", "%2F", ";x", "%3b", `\`, "%5c", "%00", "%23", "#", "%252f", "%25", "x", "l%6fgin"}
 	s := "/"
@@ -138,7 +138,7 @@ func hostilePath(r *rand.Rand) string {
 	return s
 }
 
-// disguised is /auth/login with a few hostile pieces in it, so that servers often see through.
+// disguised returns /auth/login with a few hostile pieces in it, which servers often read as /auth/login.
 func disguised(r *rand.Rand) string {
 	between := []string{"/", "/", "//", "//h/", `/\h/`, "/./", "/x/../", "%2f", "%252f", `\`, "%5c", ";x/", "/.;/", "/x/..;/", "/x%2f../", "/x//../../", "%3bx/", "/%2e/", "/x%2fy/../"}
 	end := []string{"", "", "/", ";x", "%3bx", "%00", "%23", "%3f", "/.", "/x/..", ";x%2fy", `;x\y`, "%2f", "#x", "%2f.%2f"}
@@ -178,8 +178,8 @@ func TestAsServersReadIt(t *testing.T) {
 	}
 }
 
-// FuzzReadings holds the readings to the servers on any path, and a buffer that is used
-// again to a new one.
+// FuzzReadings checks that the readings of any path include those of the servers, and that a reused buffer has the same
+// readings as a new one.
 func FuzzReadings(f *testing.F) {
 	for _, p := range []string{"/auth/login", "/a//../b", "/x/..;/auth%2flogin", `/%5c\%25%32f;#%00?`, "/%C3%89/%ff", "http://x", "*", "/%", "/%2"} {
 		f.Add(p, true)
@@ -206,26 +206,25 @@ func FuzzReadings(f *testing.F) {
 		for name, read := range servers {
 			seen := read(p)
 			if seen == "" {
-				continue // it would refuse the request
+				continue // the server rejects the request
 			}
 			want := strings.FieldsFunc(seen, func(r rune) bool { return r == '/' })
 			if !slices.Contains(all, strings.Join(want, "|")) && !hasWildPiece(want) {
-				t.Errorf("%q: %q reads %q, which is none of %q", p, name, want, all)
+				t.Errorf("%q: %q reads %q, which is not one of %q", p, name, want, all)
 			}
 		}
 	})
 }
 
-// hasWildPiece reports whether a server's reading has pieces that no route has: what is
-// left of escapes, parameters and dots.
+// hasWildPiece reports whether a server's reading has segments that no route has, with remains of escapes, parameters
+// and dots.
 func hasWildPiece(segs []string) bool {
 	return slices.ContainsFunc(segs, func(s string) bool {
 		return strings.ContainsAny(s, "%;\\?#\x00") || s == "." || s == ".."
 	})
 }
 
-// Of real requests hardly any have a path with more than one reading, which is why rules may
-// refuse those that do.
+// Hardly any real requests have a path with more than one reading, so rules may deny those that do.
 func TestHonestPaths(t *testing.T) {
 	t.Parallel()
 	log, doubtful := testkit.AccessLog(t), 0

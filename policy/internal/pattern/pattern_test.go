@@ -28,7 +28,7 @@ func matches(t testing.TB, patternText, method, host, path string, ignoreCase bo
 	return some, all
 }
 
-// naive is another way to match: the pattern as a regular expression.
+// naive returns a pattern as a regular expression, which is another way to match.
 func naive(p string) *regexp.Regexp {
 	if _, path, found := strings.Cut(p, " "); found {
 		p = path
@@ -104,7 +104,7 @@ func TestTreeAgainstNaive(t *testing.T) {
 func serveMuxMatches(pattern, method, path string) (matched, valid bool) {
 	defer func() {
 		if recover() != nil {
-			matched, valid = false, false // a pattern that ServeMux refuses
+			matched, valid = false, false // a pattern that ServeMux rejects
 		}
 	}()
 	mux := http.NewServeMux()
@@ -117,7 +117,7 @@ func serveMuxMatches(pattern, method, path string) (matched, valid bool) {
 	return found == pattern, true
 }
 
-// FuzzPattern holds patterns to net/http: what ServeMux matches must match here too.
+// FuzzPattern compares patterns with net/http: a path that matches for ServeMux must match here as well.
 func FuzzPattern(f *testing.F) {
 	for _, s := range []string{"/", "GET /a/{x}/b", "example.com/a/{$}", "/a%2fb/{r...}", "/a/b/", "POST /größe"} {
 		for _, path := range []string{"/", "/a/y/b", "/a//b/", "/a%2Fb/c/d", "/x/../a/b/c", "/a/%62/"} {
@@ -207,7 +207,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// Whatever a path is disguised as, a limit holds for it, and an exemption does not.
+// A limit applies to a path in any disguise, and an exemption applies to no disguised path.
 func TestDisguises(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows(t, "paths that are POST /auth/login") {
@@ -220,11 +220,11 @@ func TestDisguises(t *testing.T) {
 		"/auth%2flogin%2f" + strings.Repeat("%2e%2f", 20_000),
 	} {
 		if some, _ := matches(t, "POST /auth/login", "POST", "", path, false); !some {
-			t.Errorf("%.60q slips past", path)
+			t.Errorf("%.60q does not match", path)
 		}
 	}
 	if some, _ := matches(t, "/api/search/{rest...}", "GET", "", "/api/search/../x", false); !some {
-		t.Error("/api/search/../x slips past, for a server that leaves dots alone")
+		t.Error("/api/search/../x does not match, although some servers do not resolve the dots")
 	}
 	exempt := func(path string) bool {
 		_, health := matches(t, "GET /health", "GET", "", path, false)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What was added is found, and nothing else, in tables of any size and of several shapes.
+// Tables of any size, with several shapes, find the entries that were added, and no others.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(30) {
@@ -24,7 +24,7 @@ func TestTable(t *testing.T) {
 			was, known := model[is]
 			first, twice := all.Add(is.of, []byte(is.text), says, until, i)
 			if twice != known || known && first != int(was.Item) {
-				t.Fatalf("seed %d: %v is there: %v at %d, want %v at %d", seed, is, twice, first, known, was.Item)
+				t.Fatalf("seed %d: %v was added before: %v at %d, want %v at %d", seed, is, twice, first, known, was.Item)
 			}
 			if !known {
 				model[is] = Entry{Until: until, Item: uint32(i)}

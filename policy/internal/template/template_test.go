@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/html"
 )
 
-// values are what the templates of a program have.
+// values are the values of the templates in this test.
 type values struct {
 	Rule, Title, Detail, Error string
 	Status                     int
@@ -30,7 +30,7 @@ func compile(t testing.TB, media, text string) *Template {
 	return o
 }
 
-// hostile is what values would be if somebody else than the policy could write them.
+// hostile has values as an attacker would choose them.
 var hostile = []string{
 	`</p><script>alert(1)</script>`, `" onmouseover="alert(1)`, `' onmouseover='alert(1)`, `javascript:alert(1)`, `"}, {"admin": true, "x": "`, `\`, `\"`,
 	"a\r\nSet-Cookie: b", "\x00\x1b[2J", "\u2028\u2029", "]]>", "<!--", "-->", "&lt;b&gt;", `{{.Error}}`, "${alert(1)}", "`", "é\xff",
@@ -38,8 +38,7 @@ var hostile = []string{
 
 const page = `<!doctype html><html><head><title>{{.Title}}</title></head><body class="{{.Rule}}"><p title='{{.Rule}}'>{{.Detail}}</p><a href="{{.Rule}}">a</a><script>const told = {{.}}, rule = "{{.Rule}}"</script><!-- {{.Rule}} --></body></html>`
 
-// FuzzHTMLAnswer: whatever a value is, a page has the elements that the policy has written, and no
-// others, nor other attributes.
+// FuzzHTMLAnswer: with any value, a page has only the elements and attributes of its template.
 func FuzzHTMLAnswer(f *testing.F) {
 	for _, s := range hostile {
 		f.Add(s)
@@ -75,14 +74,14 @@ func FuzzHTMLAnswer(f *testing.F) {
 		if strings.HasPrefix(strings.ToLower(strings.TrimSpace(href)), "javascript:") {
 			t.Errorf("%q becomes the link %q", s, href)
 		}
-		// What a parser of HTML makes of text is not what was written, for these.
+		// HTML parsers change texts with these characters.
 		if utf8.ValidString(s) && !strings.ContainsAny(s, "\x00\r") && detail != s {
 			t.Errorf("%q is read as %q", s, detail)
 		}
 	})
 }
 
-// FuzzJSONAnswer: whatever a value is, it is read as itself.
+// FuzzJSONAnswer: any value is the same after decoding.
 func FuzzJSONAnswer(f *testing.F) {
 	for _, s := range hostile {
 		f.Add(s)
@@ -105,7 +104,7 @@ func FuzzJSONAnswer(f *testing.F) {
 		}
 		want := strings.ToValidUTF8(s, "\uFFFD")
 		if strings.Count(want, "\uFFFD") != strings.Count(got.A, "\uFFFD") {
-			want = string([]rune(s)) // each byte that is none of UTF-8 by itself
+			want = string([]rune(s)) // one replacement for each invalid byte
 		}
 		for _, g := range []string{got.A, got.B, got.C[0], got.D, got.E, got.H, got.G.Rule} {
 			if g != want || got.F != 429 {
@@ -115,7 +114,7 @@ func FuzzJSONAnswer(f *testing.F) {
 	})
 }
 
-// FuzzXMLAnswer: whatever a value is, there are no other elements.
+// FuzzXMLAnswer: with any value, a document has only the elements of its template.
 func FuzzXMLAnswer(f *testing.F) {
 	for _, s := range hostile {
 		f.Add(s)
@@ -123,7 +122,7 @@ func FuzzXMLAnswer(f *testing.F) {
 	o := compile(f, "application/xml", `<?xml version="1.0"?><wait rule="{{.Rule}}" other='{{.Rule}}'>{{.Rule}}</wait>`)
 	f.Fuzz(func(t *testing.T, s string) {
 		if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0xFFFE || r == 0xFFFF }) {
-			return // XML has no way to write them
+			return // XML cannot contain these characters
 		}
 		text, err := o.Append(nil, &values{Rule: s})
 		if err != nil {
@@ -145,7 +144,7 @@ func FuzzXMLAnswer(f *testing.F) {
 	})
 }
 
-// What fails, or is longer than it may be, leaves nothing behind.
+// An answer that fails, or is too long, appends nothing.
 func TestAnswerThatFails(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -160,8 +159,7 @@ func TestAnswerThatFails(t *testing.T) {
 	}
 }
 
-// A template that writes little or nothing, and goes on, is refused, however it repeats
-// itself.
+// A template that runs for too many steps and writes little or nothing is rejected, whatever it repeats.
 func TestEndlessAnswer(t *testing.T) {
 	t.Parallel()
 	for i, text := range []string{
@@ -174,23 +172,23 @@ func TestEndlessAnswer(t *testing.T) {
 		// A long pipeline is many steps.
 		`{{range 60000}}{{if and ` + strings.Repeat("true ", 3000) + `}}{{end}}{{end}}`,
 	} {
-		for _, media := range []string{"text/html", "application/json"}[min(i, 1):] { // one with both
+		for _, media := range []string{"text/html", "application/json"}[min(i, 1):] { // the first text with both types
 			_, err := New(media, text, &values{})
 			if want := "the template fails: it takes more than 262144 steps"; err == nil || err.Message != want || !strings.HasPrefix(err.Hint, "repeat less") {
 				t.Errorf("%s, %s: %v", media, text, err)
 			}
 		}
 	}
-	// One that writes as much as it may is none of these.
+	// A template that writes as much as it may is accepted.
 	text, err := compile(t, "text/html", `{{range 65536}}{{if true}}x{{end}}{{end}}`).Append(nil, &values{})
 	if err != nil || string(text) != strings.Repeat("x", 65536) {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 }
 
-// A template cannot make a refusal expensive without being counted: by including itself, or by texts
-// that it makes of texts. Only a refusal that no sample shows takes that way. The test is not parallel:
-// it counts what the process allocates.
+// A template cannot make an answer expensive by including itself, or by making longer texts from texts. The second kind
+// is in a branch that the samples of New do not run. The test is not parallel, because it measures the allocations of
+// the process.
 func TestExpensiveAnswer(t *testing.T) {
 	const long = `{{$a := "0123456789abcdef"}}`
 	double := strings.Repeat(`{{$a = printf "%s%s" $a $a}}`, 20)

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// edges returns a time at which two limits may differ: about the edge of a window of either, or any.
+// edges returns a time at which two limits may differ: near an edge of a window of one of them, or any later time.
 func edges(r *rand.Rand, now int64, plans ...*sluice.Plan) int64 {
 	p := plans[r.IntN(len(plans))]
 	period := p.Limit.Period.Microseconds()
@@ -67,13 +67,13 @@ func TestThan(t *testing.T) {
 					t.Fatal(err)
 				}
 				if receipts[0].Fits && !receipts[1].Fits {
-					t.Fatalf("seed %d: %v of %v refuses %d at %d, and %v does not", seed, plans[1].Limit, algorithm, cost, now, plans[0].Limit)
+					t.Fatalf("seed %d: %v of %v denies %d at %d, and %v does not", seed, plans[1].Limit, algorithm, cost, now, plans[0].Limit)
 				}
 			}
 		}
 	}
 	if len(idle) < 7 {
-		t.Errorf("premise, seed %d: only of %v", seed, idle)
+		t.Errorf("premise, seed %d: only %v", seed, idle)
 	}
 	t.Log(idle)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// roles are tokens each of which is the name of its role, and one that has expired.
+// roles returns a token for each role, which is the name of the role, and an expired token.
 func roles() ([]source.TokenRow, error) {
 	all := []source.TokenRow{{Name: "late", Hash: source.HashToken("expired"), Role: source.Admin, Until: time.Now().Add(-time.Second).Format(time.RFC3339)}}
 	for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {

@@ -13,7 +13,7 @@ import (
 // limiterGate is a Limiter in the simulation.
 type limiterGate struct {
 	*adaptive.Limiter
-	ahead time.Duration // of its clock
+	ahead time.Duration // how far its clock is ahead
 }
 
 type limiterPermit struct {
@@ -28,14 +28,14 @@ func (g limiterGate) enter(now time.Duration, c adaptive.Class) permit {
 	return limiterPermit{g, now}
 }
 
-// head returns the permit, as policies do.
+// head releases the permit, as the engine of package policy does when the head of a response arrives.
 func (p limiterPermit) head(now time.Duration, o adaptive.Outcome) {
 	p.Answered(p.sent+p.ahead, now+p.ahead, o)
 	p.Leave()
 }
 func (p limiterPermit) leave(time.Duration) {}
 
-// rival is a limit that some rule moves. It has the classes of a Limiter, so that the limits are compared alone.
+// rival is a limit that the function learn adjusts. It treats classes as a Limiter does, so only the limits differ.
 type rival struct {
 	limit    float64
 	inFlight int
@@ -107,7 +107,7 @@ func gradient2() gate {
 	}}
 }
 
-// envoy is Envoy's gradient controller, with its defaults, and the intervals that its documentation shows.
+// envoy is Envoy's gradient controller with its defaults and the intervals shown in its documentation.
 func envoy() gate {
 	const update, recalculate, least = 100 * time.Millisecond, 60 * time.Second, 3
 	var samples []time.Duration
@@ -143,8 +143,8 @@ func envoy() gate {
 	}}
 }
 
-// failsafeGate is the adaptive limiter of failsafe-go, without classes. It reads the clock: its simulation sleeps
-// in a bubble of testing/synctest.
+// failsafeGate is the adaptive limiter of failsafe-go. It has no classes. It reads the clock, so its simulation runs in
+// a synctest bubble and sleeps.
 type failsafeGate struct {
 	adaptivelimiter.AdaptiveLimiter[any]
 }

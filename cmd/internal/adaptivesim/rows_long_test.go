@@ -13,8 +13,8 @@ import (
 
 func TestLongSimulation(t *testing.T) { testRows(t, false, 5) }
 
-// TestLongRivals prints what each limit makes of each row: answers in time a second, critical requests served in
-// percent, and the 99th percentile of the latency.
+// TestLongRivals prints the results of each limit for each row: answers in time a second, percent of the critical
+// requests served, and the 99th percentile of the latency.
 func TestLongRivals(t *testing.T) {
 	names := []string{"none", "400", "tuned", "gradient2", "envoy", "failsafe", "sluice"}
 	fmt.Printf("| row | %s |\n|---%s|\n", strings.Join(names, " | "), strings.Repeat("|---", len(names)))

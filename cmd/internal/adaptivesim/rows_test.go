@@ -13,32 +13,32 @@ import (
 	"github.com/sluicehq/sluice/internal/adaptive"
 )
 
-// A row is a course of load, and what a Limiter has to reach in it.
+// A row is a sequence of loads with the targets that a Limiter has to reach.
 type row struct {
 	name     string
 	up       func(*upstream)
 	phases   []phase
-	from, to int     // seconds that count, by the arrival of requests
-	tuned    float64 // the limit that a hand has tuned; 0 is 32
+	from, to int     // seconds whose arrivals are measured
+	tuned    float64 // the hand-tuned limit; 0 is 32
 	setUp    func(*simulation)
 	gateways int
-	long     bool          // left out of the short form
-	ahead    time.Duration // of the second gateway's clock
+	long     bool          // only in TestLongSimulation
+	ahead    time.Duration // how far the clocks of all gateways but the first are ahead
 
-	critical float64 // percent served, at least
-	goodput  float64 // percent of the hand-tuned limit's, at least
-	slowest  float64 // p99 in terms of that at 70 % load, at most; 0: any
-	refuses  bool    // false: no critical request is refused
+	critical float64 // minimum percentage of critical requests served
+	goodput  float64 // minimum percentage of the hand-tuned limit's goodput
+	slowest  float64 // maximum p99 as a multiple of the p99 at 70 % load; 0: any
+	refuses  bool    // critical requests may be refused
 }
 
 const second = time.Second
 
-// load is a phase with 30 % of the requests sheddable and 10 % critical.
+// load returns a phase in which 30 % of the requests are sheddable and 10 % critical.
 func load(from int, rate float64) phase {
 	return phase{from: time.Duration(from) * second, rate: [3]float64{.3 * rate, .6 * rate, .1 * rate}}
 }
 
-// calm is 70 % of what the upstream can bear.
+// calm is 70 % of the upstream's capacity.
 func calm(from int) phase { return load(from, 560) }
 
 func with(p phase, change func(*phase)) phase { change(&p); return p }
@@ -55,42 +55,43 @@ func taking(d func(time.Duration) func(*rand.Rand) time.Duration) func(*upstream
 	return func(u *upstream) { u.takes = d(20 * time.Millisecond) }
 }
 
-// patient is a server of language models: 64 answers at a time, in 20 s each.
+// patient is a server of language models: it answers 64 requests at a time, each in 20 s.
 func patient(u *upstream) {
 	*u = upstream{workers: 64, takes: lognormal(20*second, 0.3), thrash: 1000, patience: 120 * second}
 }
 
-// streaming sends the head after half a second, and the body in 20 s.
+// streaming sends the head of a response after half a second, and the body over 20 s.
 func streaming(u *upstream) {
 	*u = upstream{workers: 16, takes: lognormal(500*time.Millisecond, 0.5), thrash: 48, patience: 10 * second, body: 20 * second}
 }
 
-// failing is 1.3 × with 503 to a part of the requests.
+// failing is a load of 1.3 times the capacity in which a fraction of the requests gets 503.
 func failing(part float64) phase {
 	return with(load(60, 1040), func(p *phase) { p.fails, p.part = time.Millisecond, part })
 }
 
-// workers is a smaller server, which many requests do not slow down.
+// workers is a server with n workers that a long queue does not slow down.
 func workers(n int) func(*upstream) { return func(u *upstream) { u.workers, u.thrash = n, 1000 } }
 
-// wide is a server with 500 workers, of which many more requests are under way than the first limit.
+// wide is a server with 500 workers. It can serve far more requests at once than the first limit allows.
 func wide(takes time.Duration) func(*upstream) {
 	return func(u *upstream) {
 		*u = upstream{workers: 500, takes: lognormal(takes, 0.5), thrash: 10_000, patience: 10 * second}
 	}
 }
 
-// slow is a server of 50 a second, where the first limit makes clients wait for longer than they do.
+// slow is a server with a capacity of 50 requests a second. Under the first limit, requests wait longer than the
+// clients' patience.
 func slow(u *upstream) {
 	u.workers, u.takes, u.thrash = 5, constant(100*time.Millisecond), 1000
 }
 
-// small is 1.5 times what a server bears, but without sheddable requests 0.9 times.
+// small is 1.5 times the capacity of a server, but 0.9 times without the sheddable requests.
 func small(bears float64) phase { return phase{rate: [3]float64{.6 * bears, .6 * bears, .3 * bears}} }
 
 func fourfold(u *upstream) { u.workers, u.thrash = 4*u.workers, 4*u.thrash }
 
-// restart replaces the limiters at a time.
+// restart replaces the limiter of the first gateway at the given time.
 func restart(at time.Duration) func(*simulation) {
 	return func(s *simulation) {
 		s.every = func(now time.Duration) {
@@ -152,7 +153,7 @@ var rows = []row{
 	{name: "10/s of 20 s each", up: patient, phases: []phase{load(0, 2), load(200, 10)}, from: 300, to: 1300, tuned: 90, critical: 99, goodput: 93, refuses: true},
 }
 
-// gates are the rivals, by the names that -gates takes.
+// gates has the constructors of the limits by name.
 var gates = map[string]func(r row) gate{
 	"none":      func(row) gate { return fixed(1e9) },
 	"400":       func(row) gate { return fixed(400) },
@@ -171,7 +172,7 @@ func upstreamOf(r row) upstream {
 	return u
 }
 
-// play simulates a row with a gate, by a seed.
+// play simulates a row with the named limit and a seed.
 func play(t *testing.T, r row, name string, seed uint64) (*simulation, result) {
 	t.Helper()
 	s := &simulation{upstream: upstreamOf(r), phases: r.phases}
@@ -241,9 +242,9 @@ func (r row) check(t *testing.T, seed uint64) {
 	}
 }
 
-var only = flag.String("rows", "", "part of the names of the rows to simulate")
+var only = flag.String("rows", "", "simulate only the rows whose names contain this text")
 
-// testRows checks rows with some seeds each; short are those that take less than some seconds.
+// testRows checks each row with the given number of seeds. If short is set, it skips the long rows.
 func testRows(t *testing.T, short bool, seeds uint64) {
 	t.Helper()
 	for _, r := range rows {
@@ -257,7 +258,8 @@ func testRows(t *testing.T, short bool, seeds uint64) {
 
 func TestSimulation(t *testing.T) { testRows(t, true, 1) }
 
-// While an upstream answers 503 to everything, the limit falls to the least, and 10 s later all is as before.
+// While an upstream answers every request with 503, the limit falls to its minimum. Ten seconds after the upstream has
+// recovered, requests are served again.
 func TestFailingUpstream(t *testing.T) {
 	t.Parallel()
 	for _, took := range []time.Duration{time.Millisecond, 300 * time.Millisecond} {
@@ -274,12 +276,13 @@ func TestFailingUpstream(t *testing.T) {
 			},
 		}
 		if _, got := play(t, r, "sluice", 1); least > 4 || got.served[adaptive.Normal-1] < 99.9 || got.served[adaptive.Critical-1] < 100 {
-			t.Errorf("503 after %v: the limit was at least %d; afterwards, %.2f %% were served", took, least, got.served)
+			t.Errorf("503 after %v: the lowest limit was %d; after the recovery, %.2f %% were served", took, least, got.served)
 		}
 	}
 }
 
-// Cheap answers before a burst, or in bursts, do not lead to refusals at 70 % load.
+// Cheap answers before a burst, or in bursts, cause no refusals of critical requests at 70 % load, and hardly any of
+// normal ones.
 func TestCheapAnswers(t *testing.T) {
 	t.Parallel()
 	cheap := func(p *phase) { p.cheap = 1 }
@@ -301,8 +304,8 @@ func TestCheapAnswers(t *testing.T) {
 		for at := 141; at < 260; at += 10 {
 			normal += s.result(time.Duration(at)*second, time.Duration(at+9)*second).refused[adaptive.Normal-1]
 		}
-		if critical := all.refused[adaptive.Critical-1]; critical > 0 || normal > 100 { // of 36,000
-			t.Errorf("%s: %d critical requests are refused, and %d normal ones beside the bursts", name, critical, normal)
+		if critical := all.refused[adaptive.Critical-1]; critical > 0 || normal > 100 { // of 36,000 normal requests
+			t.Errorf("%s: %d critical requests were refused, and %d normal ones outside the bursts", name, critical, normal)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package adaptivesim simulates upstreams in virtual time, behind the automatic limit of package adaptive and its rivals.
-// It is in the module of the program, because the rivals need modules that the library does without.
+// Package adaptivesim simulates upstreams in virtual time, behind the automatic limit of package adaptive and its
+// rivals. It is in the program's module because the rivals need modules on which the library does not depend.
 package adaptivesim
 
 import (
@@ -12,36 +12,36 @@ import (
 	"github.com/sluicehq/sluice/internal/adaptive"
 )
 
-// A gate is a way to limit: a Limiter, or a rival. enter returns nil if the request is refused.
+// A gate is a limit: a Limiter or a rival. The method enter returns nil if the request is refused.
 type gate interface {
 	enter(now time.Duration, c adaptive.Class) permit
 }
 
 type permit interface {
-	// head reports the head of the response, or that the client left before.
+	// head reports that the head of the response has arrived, or that the client left before it.
 	head(now time.Duration, o adaptive.Outcome)
 	leave(now time.Duration)
 }
 
-// An upstream is a server with a queue, as the simulation has it.
+// An upstream is a simulated server with a queue.
 type upstream struct {
 	workers  int
-	takes    func(*rand.Rand) time.Duration // by a worker
-	thrash   int                            // under way, beyond which each takes longer in proportion
-	patience time.Duration                  // of clients
-	body     time.Duration                  // from head to end
-	notices  bool                           // abandoned requests leave the queue
+	takes    func(*rand.Rand) time.Duration // draws the time that a worker needs
+	thrash   int                            // beyond so many requests under way, service times grow in proportion
+	patience time.Duration                  // time until a client leaves
+	body     time.Duration                  // time from the head of a response to its end
+	notices  bool                           // whether abandoned requests leave the queue
 }
 
-// A phase is load from a time on.
+// A phase is a load from a time on.
 type phase struct {
 	from   time.Duration
 	rate   [3]float64    // requests a second by class
 	slower float64       // factor of service times; 0 is 1
-	away   int           // workers that are gone
-	fails  time.Duration // after which answers are 503, without a worker; 0: none
-	part   float64       // of the requests, which fail; 0 is all
-	cheap  float64       // part of the requests, which take 50 µs
+	away   int           // unavailable workers
+	fails  time.Duration // time until a 503 that occupies no worker; 0: no failures
+	part   float64       // fraction of the requests that fail; 0 is all
+	cheap  float64       // fraction of the requests that take only 50 µs
 }
 
 type request struct {
@@ -67,7 +67,7 @@ const (
 	evEnd
 )
 
-// A bin is what became of the requests that arrived in a second.
+// A bin counts the requests that arrived in one second, by class and result.
 type bin struct {
 	arrived, served, refused [3]int
 	took                     []time.Duration
@@ -159,7 +159,8 @@ func (s *simulation) run(seed uint64, until time.Duration) {
 	}
 }
 
-// arrive handles an arrival, and draws the next: at most a second later, when the rate may be another.
+// arrive handles an arrival and draws the next one. After at most a second it draws again, because the rate may have
+// changed.
 func (s *simulation) arrive(e event) {
 	p := s.phase()
 	if e.req != nil {
@@ -208,7 +209,7 @@ func (s *simulation) enter(r *request, p phase) {
 	s.work()
 }
 
-// work gives requests to workers that have none.
+// work assigns queued requests to idle workers.
 func (s *simulation) work() {
 	for s.busy < s.workers-s.phase().away && len(s.queue) > 0 {
 		r := s.queue[0]
@@ -252,7 +253,7 @@ func (s *simulation) abandon(r *request) {
 	r.permit.leave(s.now)
 }
 
-// A result sums what happened between two seconds.
+// A result sums up the requests of a period.
 type result struct {
 	goodput float64    // answers in time, a second
 	served  [3]float64 // percent of the arrivals by class
@@ -260,7 +261,7 @@ type result struct {
 	refused [3]int
 }
 
-// result sums the requests that arrived in a time.
+// result sums up the requests that arrived in a period.
 func (s *simulation) result(from, to time.Duration) (r result) {
 	var arrived, served [3]int
 	var took []time.Duration
@@ -283,7 +284,7 @@ func (s *simulation) result(from, to time.Duration) (r result) {
 	return r
 }
 
-// Service times with a mean of 20 ms.
+// The following functions return distributions of service times with a mean.
 func lognormal(mean time.Duration, sigma float64) func(*rand.Rand) time.Duration {
 	scale := float64(mean) * math.Exp(-sigma*sigma/2)
 	return func(r *rand.Rand) time.Duration { return time.Duration(scale * math.Exp(sigma*r.NormFloat64())) }
@@ -297,7 +298,7 @@ func constant(mean time.Duration) func(*rand.Rand) time.Duration {
 	return func(r *rand.Rand) time.Duration { return mean }
 }
 
-// tailed makes one in ten take ten times as long, with the same mean.
+// tailed makes one request in ten take ten times as long, with the same mean.
 func tailed(mean time.Duration) func(*rand.Rand) time.Duration {
 	usual := lognormal(mean*10/19, 0.3)
 	return func(r *rand.Rand) time.Duration {
@@ -309,7 +310,7 @@ func tailed(mean time.Duration) func(*rand.Rand) time.Duration {
 	}
 }
 
-// cached answers seven in ten within a millisecond, with the same mean.
+// cached answers seven requests in ten in about a millisecond, with the same mean.
 func cached(mean time.Duration) func(*rand.Rand) time.Duration {
 	hit, miss := lognormal(time.Millisecond, 0.5), lognormal((mean*10-7*time.Millisecond)/3, 0.5)
 	return func(r *rand.Rand) time.Duration {

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// roles are the tokens of the tests. Each token is the name of its role.
+// roles returns a token for each role, which is the name of the role, and an expired token.
 func roles() ([]source.TokenRow, error) {
 	all := []source.TokenRow{{Name: "late", Hash: source.HashToken("expired"), Role: source.Admin, Until: time.Now().Add(-time.Second).Format(time.RFC3339)}}
 	for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
@@ -27,8 +27,8 @@ func roles() ([]source.TokenRow, error) {
 	return all, nil
 }
 
-// Every operation of the document is refused without a token, and with a wrong, an expired, or a lower-role token.
-// It is not refused with the right one.
+// Every operation of the document is refused without a token, and with a wrong token, an expired token, or a token of a
+// lower role. It is not refused with a token of the required role.
 func TestAccess(t *testing.T) {
 	s := start(t, func(c *setup) { c.Tokens = roles })
 	for _, name := range document.Operations() {
@@ -36,7 +36,7 @@ func TestAccess(t *testing.T) {
 		path = strings.ReplaceAll(path, "{id}", "some-id")
 		needs, ok := source.ParseRole(fmt.Sprint(operation(name).Extensions["x-role"]))
 		if !ok {
-			t.Errorf("%s says of nobody that they may call it", name)
+			t.Errorf("%s has no x-role in the document", name)
 		}
 		try := func(what, authorization string, refused int) {
 			t.Helper()
@@ -83,8 +83,7 @@ func TestTwoTokens(t *testing.T) {
 	s.Send(r, "").Want(401)
 }
 
-// Without tokens, every program on this machine may call. If it is unknown whether there are tokens, no program
-// may.
+// If no tokens exist, every program on this machine may call the API. If the tokens cannot be read, no program may.
 func TestLocal(t *testing.T) {
 	for name, test := range map[string]struct {
 		tokens func() ([]source.TokenRow, error)
@@ -108,7 +107,7 @@ func TestLocal(t *testing.T) {
 		if w.Code != test.status {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, test.status)
 		}
-		// An unknown token is refused even then.
+		// A wrong token is refused in every case.
 		r.Header.Set("Authorization", "Bearer wrong")
 		w = httptest.NewRecorder()
 		s.config.api().ServeHTTP(w, r)
@@ -121,7 +120,7 @@ func TestLocal(t *testing.T) {
 func none() ([]source.TokenRow, error)    { return nil, nil }
 func unknown() ([]source.TokenRow, error) { return nil, errors.New("unavailable") }
 
-// A client with a verified certificate has the role that the certificate's unit names.
+// A client with a verified certificate has the role named by an organizational unit of the certificate.
 func TestCertificates(t *testing.T) {
 	for units, want := range map[string]int{
 		"sluice-viewer": 403, "sluice-operator": 403, "sluice-admin": 404,
@@ -150,7 +149,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// A body that is too large is refused before it is read, or when the limit is reached.
+// A body that is too large is refused before it is read if its length is known, and otherwise as soon as the limit is
+// exceeded.
 func TestLargeBodies(t *testing.T) {
 	s := start(t, nil)
 	large := strings.Repeat("x", 10<<20)
@@ -161,7 +161,7 @@ func TestLargeBodies(t *testing.T) {
 		}
 		path = strings.ReplaceAll(path, "{id}", "some-id")
 		for _, chunked := range []bool{false, true} {
-			// For another type of reader, net/http does not know the length.
+			// net/http cannot determine the length of a MultiReader.
 			r, err := http.NewRequest(method, s.URL+path, io.MultiReader(strings.NewReader(`{"name": "`+large+`"}`)))
 			if err != nil {
 				t.Fatal(err)
@@ -181,7 +181,7 @@ func TestLargeBodies(t *testing.T) {
 			}
 		}
 	}
-	// After a head with a too large Content-Length, the server does not wait for the body.
+	// If the Content-Length is too large, the server does not wait for the body.
 	r := localRequest("POST", "/v1/check")
 	r.ContentLength, r.Body = 10<<20, io.NopCloser(failing{t})
 	w := httptest.NewRecorder()
@@ -211,7 +211,7 @@ func TestStrangersSendNoBody(t *testing.T) {
 	}
 }
 
-// Refused callers do not fill the log.
+// Refused callers cause at most one log line a second, so they cannot fill the log.
 func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
 	s := start(t, func(c *setup) { c.Tokens = roles })
 	began := time.Now()
@@ -220,7 +220,7 @@ func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
 	}
 	lines := bytes.Count(s.log.Bytes(), []byte("denied access"))
 	if most := int(time.Since(began)/time.Second) + 2; lines < 1 || lines > most {
-		t.Errorf("%d lines, the maximum is %d: %s", lines, most, s.log)
+		t.Errorf("%d lines, want 1 to %d: %s", lines, most, s.log)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
 func TestSlowBodies(t *testing.T) {
 	t.Cleanup(adminapi.SetBodyTimeout(50 * time.Millisecond))
 	s := start(t, nil)
-	body, end := io.Pipe() // nothing is ever written to it
+	body, end := io.Pipe() // the body never arrives
 	t.Cleanup(func() { _ = end.Close() })
 	r, err := http.NewRequest("POST", s.URL+"/v1/check", body)
 	if err != nil {

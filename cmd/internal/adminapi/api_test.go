@@ -57,7 +57,7 @@ type server struct {
 	config setup
 }
 
-// setup has the parts of an API.
+// setup is the configuration of an API.
 type setup struct {
 	control.Config
 	access.Access
@@ -68,7 +68,7 @@ func (s *setup) api() *adminapi.API {
 	return adminapi.New(adminapi.Config{Control: control.New(s.Config), Access: &s.Access, Done: s.Done, Logger: s.Logger})
 }
 
-// start serves a policy. change adapts the configuration.
+// start serves testPolicy. The function change, unless nil, adapts the configuration.
 func start(t *testing.T, change func(*setup)) *server {
 	t.Helper()
 	s := prepare(t, change)
@@ -78,7 +78,7 @@ func start(t *testing.T, change func(*setup)) *server {
 	return s
 }
 
-// inForce puts a document into force as a file.
+// inForce returns a stack in which doc is in force as the policy file.
 func inForce(t *testing.T, doc policy.Document) (*source.Stack, *policy.Policy) {
 	t.Helper()
 	stack := &source.Stack{Swap: func(*policy.Policy) {}}
@@ -92,7 +92,7 @@ func inForce(t *testing.T, doc policy.Document) (*source.Stack, *policy.Policy) 
 	return stack, p
 }
 
-// prepare is start without a network.
+// prepare does the same as start, but does not serve the API.
 func prepare(t *testing.T, change func(*setup)) *server {
 	t.Helper()
 	doc, err := policyfile.Decode("test.yaml", []byte(testPolicy))
@@ -129,7 +129,7 @@ func localRequest(method, target string) *http.Request {
 	return r
 }
 
-// Each section of testdata is a test, with a token of each role if the section uses tokens.
+// Each section of testdata is a test. If its steps contain "as", the API has a token of each role.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	for file, sections := range apitest.Sections(t, "testdata/*.txt") {
@@ -154,7 +154,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// player plays the scripts of testdata.
+// player returns a player for the scripts of testdata.
 func (s *server) player(url string) *apitest.Player {
 	const login = `{"method": "POST", "url": "/login", "headers": {"content-type": "application/json"}, "body": "{\"username\": \"alice\"}"`
 	p := &apitest.Player{
@@ -173,7 +173,7 @@ func (s *server) player(url string) *apitest.Player {
 				s.t.Fatalf("%s: %v", step.Where, err)
 			}
 			if passed := s.take(n, from, strings.TrimPrefix(key, "-")); want != "?" && strconv.Itoa(passed) != want {
-				s.t.Errorf("%s: %d of %d pass, want %s", step.Where, passed, n, want)
+				s.t.Errorf("%s: %d of %d requests were allowed, want %s", step.Where, passed, n, want)
 			}
 		},
 		"logged": func(step apitest.Step) {
@@ -186,7 +186,7 @@ func (s *server) player(url string) *apitest.Player {
 	return p
 }
 
-// take makes n requests from an address, and returns the number of allowed ones.
+// take makes n requests from an address and returns the number of allowed ones.
 func (s *server) take(n int, from string, key string) (passed int) {
 	for range n {
 		r := &policy.Request{Method: "GET", Path: "/", Peer: netip.MustParseAddr(from), Header: map[string][]string{}}
@@ -200,7 +200,7 @@ func (s *server) take(n int, from string, key string) (passed int) {
 	return passed
 }
 
-// A subject's limit contains when it will be full again.
+// Each limit of a subject contains the time at which it will be full again.
 func TestSubjectFullAt(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
@@ -214,8 +214,8 @@ func TestSubjectFullAt(t *testing.T) {
 		}
 	}
 	s.Do("GET", "/v1/subjects?key.client_ip=192.0.2.7", "").Want(200).Into(&got)
-	// Three of 200 a day drain in 1296 s.
+	// At 200 a day, the bucket refills three units in 1296 s.
 	if at := got.Rules[0].Limits[0].FullAt; at.Before(before.Add(1295*time.Second)) || at.After(time.Now().Add(1297*time.Second)) {
-		t.Errorf("full at %v, and three were taken at %v", at, before)
+		t.Errorf("full at %v; three units were taken at %v", at, before)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestBodyMemory is not parallel: it counts what the process allocates.
+// TestBodyMemory is not parallel because it measures the allocations of the whole process.
 func TestBodyMemory(t *testing.T) {
 	const size = 1 << 20
 	fill := func(piece, end string) string {
@@ -38,7 +38,7 @@ func TestBodyMemory(t *testing.T) {
 				t.Errorf("%s, %s: %d %s", name, path, w.Code, w.Body)
 			}
 			if n := after.TotalAlloc - before.TotalAlloc; n > 32*size {
-				t.Errorf("%s, %s: a body of %d bytes took %d", name, path, len(body), n)
+				t.Errorf("%s, %s: a body of %d bytes allocated %d bytes", name, path, len(body), n)
 			}
 		}
 	}

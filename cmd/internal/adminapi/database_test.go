@@ -24,7 +24,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Each section of testdata/database is a test of the admin API over a database.
+// playAPI runs each section of testdata/database as a test of the admin API over an empty database, except the file
+// unavailable.txt, whose test needs a database server of its own.
 func playAPI(t *testing.T, empty func(testing.TB) string) {
 	for file, sections := range apitest.Sections(t, "testdata/database/*.txt") {
 		for _, s := range sections {
@@ -66,13 +67,14 @@ func TestParallelWritersOverSQLite(t *testing.T) {
 	testParallelWriters(t, apitest.SQLite(t), 40)
 }
 
-// Among writers that have all read one version, one succeeds, and the others get 412.
+// If several writers have read the same version, one of them succeeds and the others get 412.
 func testParallelWriters(t *testing.T, database string, rounds ...int) {
 	one, two := apitest.NewInstance(t, database), apitest.NewInstance(t, database)
 	seen := one.Do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "4/day"}`)
 	path := seen.Header.Get("Location")
 	for round, writers := range rounds {
-		limit := func(n int) int { return 1000*(round+1) + n } // always another limit than the current one: a write without a change does not count
+		// Always a new limit, because a write that changes nothing stores no new version.
+		limit := func(n int) int { return 1000*(round+1) + n }
 		replies := make([]*apitest.Answer, writers)
 		var all sync.WaitGroup
 		for n := range writers {
@@ -89,11 +91,11 @@ func testParallelWriters(t *testing.T, database string, rounds ...int) {
 			case r.Status == 200 && won < 0:
 				won = n
 			case r.Status != 412:
-				t.Errorf("writer %d: %d, and %d has won", n, r.Status, won)
+				t.Errorf("writer %d: status %d; the winner is %d", n, r.Status, won)
 			}
 		}
 		if won < 0 {
-			t.Fatal("no writer has won")
+			t.Fatal("no writer succeeded")
 		}
 		seen = replies[won]
 		for _, i := range []*apitest.Instance{one, two} {
@@ -106,7 +108,7 @@ func testParallelWriters(t *testing.T, database string, rounds ...int) {
 	}
 }
 
-// Among callers that restore the previous policy at the same time, one succeeds.
+// If several callers restore the previous policy at the same time, one of them succeeds.
 func TestGoBackTogether(t *testing.T) {
 	t.Parallel()
 	i := apitest.NewInstance(t, apitest.SQLite(t))
@@ -128,7 +130,7 @@ func TestGoBackTogether(t *testing.T) {
 	}
 }
 
-// hostile are texts that have broken programs.
+// hostile contains texts that have broken programs.
 var hostile = []string{
 	"'; DROP TABLE sluice_rules; --", `" OR "1"="1`, "x' OR 'x'='x", "Robert'); DELETE FROM sluice_overrides WHERE ('1'='1", "$1", "?",
 	":name", "%s%n", "\\", `\'`, "..", ".", "../../etc/passwd", "a/b", "/", "//", "a//b", "%2e%2e", "%2F", "%00", "a\u0000b", "\uFFFD",
@@ -136,7 +138,7 @@ var hostile = []string{
 	"9223372036854775808", "NaN", strings.Repeat("x", 3000), strings.Repeat("é", 70_000),
 }
 
-// hostileBodies are requests in which a text replaces each "T", in fields that are stored.
+// hostileBodies contains requests by path. Each text of hostile replaces every "T".
 var hostileBodies = map[string][]string{
 	"/v1/rules": {
 		`{"name": T, "limit": "1/day"}`, `{"name": "r", "limit": T}`, `{"name": "r", "limit": "1/day", "key": [T]}`,
@@ -157,13 +159,12 @@ var hostileBodies = map[string][]string{
 	"/v1/check":          {`{"url": "/", "method": T, "headers": {"X-API-Key": T}, "body": T}`},
 }
 
-// SQL and paths in any text are only text: they are stored unchanged or refused, and nothing else changes. Here,
-// each text is tried in one field for each path that creates something; TestSQLite of cmd/internal/source tries all
-// fields with all texts.
+// Texts that contain SQL or paths are stored unchanged or refused, and nothing else changes. This test sends each text
+// in one or two bodies to each path. testStrings of cmd/internal/source tries such texts in more fields.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	i := apitest.NewInstance(t, apitest.SQLite(t))
-	kept := map[string]string{} // what is read at a path
+	kept := map[string]string{} // the stored documents by path
 	for n, text := range hostile {
 		quoted, err := json.Marshal(text)
 		if err != nil {
@@ -190,7 +191,7 @@ func TestHostileTexts(t *testing.T) {
 			"/v1/subjects?rule=" + query, "/v1/subjects?rule=per-key&key.api_key=" + query, "/v1/subjects?" + query + "=1",
 		} {
 			if len(path) > 60_000 {
-				continue // servers reject such a head
+				continue // servers refuse such a long head
 			}
 			if a := i.Do("GET", path, ""); a.Status >= 500 {
 				t.Errorf("GET %.200s: %d %s", path, a.Status, a.Body)
@@ -198,14 +199,14 @@ func TestHostileTexts(t *testing.T) {
 		}
 	}
 	if len(kept) < 60 {
-		t.Errorf("only %d were kept", len(kept))
+		t.Errorf("only %d texts were stored", len(kept))
 	}
 	for path, want := range kept {
 		if path == "/v1/subjects/.." || path == "/v1/subjects/." {
-			path = strings.ReplaceAll(path, ".", "%2E") // otherwise a client changes the path
+			path = strings.ReplaceAll(path, ".", "%2E") // otherwise the client normalizes the path
 		}
 		if a := i.Do("GET", path, ""); a.Status != 200 || string(a.Body) != want {
-			t.Errorf("GET %s: %d %s, and %s was created", path, a.Status, a.Body, want)
+			t.Errorf("GET %s: %d %s, want %s", path, a.Status, a.Body, want)
 		}
 	}
 	if got := i.LimitOf("k-1"); got != 3 {
@@ -213,8 +214,8 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// An override that another apitest.Instance has changed is deleted by its version in the database, not by the
-// version known here.
+// An override that another instance has changed is deleted by its version in the database, not by the version that this
+// instance has loaded.
 func TestUnheardOverrides(t *testing.T) {
 	t.Parallel()
 	database := apitest.SQLite(t)
@@ -224,7 +225,7 @@ func TestUnheardOverrides(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	db.Check = func(*source.Contents) error { return nil } // the file beneath has the rule
+	db.Check = func(*source.Contents) error { return nil } // the rule is in the policy file of the other instance
 	deaf := control.New(control.Config{
 		Engine: policy.NewEngine(memory.New(), nil), Stack: &source.Stack{Swap: func(*policy.Policy) {}}, Database: db, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -255,7 +256,8 @@ func TestUnheardOverrides(t *testing.T) {
 	remove("seen", version, 0)
 }
 
-// A shadow mode of the whole policy ends by itself, does not end that of the file, and its end changes the ETag.
+// The database's shadow mode of the whole policy ends by itself. If the file sets no shadow mode, the end changes the
+// ETag; otherwise the file's shadow mode stays in force.
 func TestShadowEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -285,14 +287,14 @@ func TestShadowEnds(t *testing.T) {
 			}
 			before := etag()
 			if !engine.Policy().WatchOnly() {
-				t.Errorf("file %q: the database's shadow does not hold", file)
+				t.Errorf("file %q: the database's shadow mode is not in force", file)
 			}
 			time.Sleep(6 * time.Second)
 			if got := engine.Policy().WatchOnly(); got != want {
-				t.Errorf("file %q: after the end of the database's shadow, a shadow: %v", file, got)
+				t.Errorf("file %q: shadow mode after the end of the database's shadow mode: %v", file, got)
 			}
 			if after := etag(); (after == before) != want {
-				t.Errorf("file %q: the ETag was %s and is %s", file, before, after)
+				t.Errorf("file %q: the ETag was %s before and is %s after", file, before, after)
 			}
 		}
 	})

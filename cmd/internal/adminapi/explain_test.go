@@ -37,7 +37,7 @@ func TestExplain(t *testing.T) {
 	if got.Tier == nil || got.Tier.Name != "pro" || got.Client != "192.0.2.7" || got.Method != "GET" || got.URL != "/" || got.Rules[1].OnError != "allow" {
 		t.Errorf("%+v", got)
 	}
-	s.Token = "viewer" // viewers see keys in the form that the rule sets
+	s.Token = "viewer" // viewers see keys as the rule's show_key sets
 	if got := explain("url=/&header.X-API-Key=k-42&from=192.0.2.7"); got.Rules[2].Key != "…" || got.Rules[1].Key != "192.0.2.7" {
 		t.Errorf("%+v", got.Rules)
 	}
@@ -52,7 +52,7 @@ func TestExplain(t *testing.T) {
 	if got := explain("url=/health"); !got.Exempt || len(got.Response.Header) != 0 {
 		t.Errorf("%+v", got)
 	}
-	// The body is read, and nothing is charged.
+	// The body of the request is read for the key, and nothing is charged.
 	const login = `{"method": "POST", "url": "/login", "headers": {"Content-Type": "application/x-www-form-urlencoded"}, "body": "username=alice", "from": "192.0.2.7"}`
 	for range 7 {
 		s.Do("POST", "/v1/explain", login).Want(200).Into(&got)

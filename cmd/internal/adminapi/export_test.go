@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// Route is an operation, such as "GET /v1/rules", and the role that it needs.
+// Route is an operation, such as "GET /v1/rules", with the role that it requires.
 type Route struct {
 	Name string
 	Role source.Role

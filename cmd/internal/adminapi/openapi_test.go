@@ -25,16 +25,16 @@ func TestOpenAPIHasAllRoutes(t *testing.T) {
 	for _, r := range adminapi.Routes() {
 		answered = append(answered, r.Name)
 		if o := operation(r.Name); o != nil && fmt.Sprint(o.Extensions["x-role"]) != r.Role.String() {
-			t.Errorf("%s needs %s, and the document says %v", r.Name, r.Role, o.Extensions["x-role"])
+			t.Errorf("%s needs %s, but x-role in the document is %v", r.Name, r.Role, o.Extensions["x-role"])
 		}
 	}
 	slices.Sort(answered)
 	if written := document.Operations(); !slices.Equal(answered, written) {
-		t.Errorf("answered\n%s\nthe document has\n%s", strings.Join(answered, "\n"), strings.Join(written, "\n"))
+		t.Errorf("the API has\n%s\nthe document has\n%s", strings.Join(answered, "\n"), strings.Join(written, "\n"))
 	}
 }
 
-// The schemas have the fields of the types.
+// The schemas have the same fields as the types.
 func TestOpenAPIHasAllFields(t *testing.T) {
 	for name, v := range map[string]any{
 		"Rule": policy.Rule{}, "Override": policy.Override{}, "Subject": policy.TierSubject{}, "Tier": control.Tier{}, "Count": policy.Count{}, "Share": policy.Share{},
@@ -52,8 +52,8 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 	checkFields(t, "Document.tiers", reflect.TypeOf(policy.Tiers{}), doc.Properties["tiers"].Value)
 }
 
-// checkFields compares the fields of a type and a schema. differs has the names that only the type has or, after
-// "-", only the schema.
+// checkFields compares the fields of a type and of a schema. The names in differs may be missing in the schema or, with
+// the prefix "-", in the type.
 func checkFields(t *testing.T, name string, of reflect.Type, schema *openapi3.Schema, differs ...string) {
 	t.Helper()
 	var want, have []string
@@ -70,6 +70,6 @@ func checkFields(t *testing.T, name string, of reflect.Type, schema *openapi3.Sc
 	slices.Sort(want)
 	slices.Sort(have)
 	if !slices.Equal(want, have) {
-		t.Errorf("%s has the fields %q, and the document %q", name, want, have)
+		t.Errorf("%s: the type has the fields %q, and the schema %q", name, want, have)
 	}
 }

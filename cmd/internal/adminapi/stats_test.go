@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// aView has three denials of two subjects in the current step, and a thousand requests an hour before.
+// aView returns a view with three denials of two subjects in the current step, and a thousand requests one hour before.
 func aView() *telemetry.View {
 	at := time.Date(2026, 11, 22, 10, 0, 5, 0, time.UTC)
 	v := &telemetry.View{At: at, Since: at.Add(-2 * time.Hour)}
@@ -47,7 +47,7 @@ func aView() *telemetry.View {
 	return v
 }
 
-// counted is a Telemetry of a test.
+// counted implements Telemetry with fixed values.
 type counted struct {
 	view     func() *telemetry.View
 	find     func(id string) (string, bool)
@@ -60,7 +60,7 @@ func (c *counted) FindRefusals(context.Context, string) telemetry.FoundRefusals 
 	return c.refusals
 }
 
-// watched serves a fixed view.
+// watched serves the view of aView.
 func watched(t *testing.T, change func(*setup)) *server {
 	v := aView()
 	return start(t, func(c *setup) {
@@ -100,7 +100,7 @@ func TestStats(t *testing.T) {
 			t.Errorf("%s: %v", name, test.counts)
 		}
 	}
-	// Three in the five seconds of the current step and the ten seconds before.
+	// The rate covers the five seconds of the current step and the ten seconds of the step before: 3 in 15 s.
 	if r.Requests.Rate["deny"] != 0.2 || r.Requests.Rate["allow"] != 0 {
 		t.Errorf("%v", r.Requests.Rate)
 	}
@@ -113,8 +113,8 @@ func TestStats(t *testing.T) {
 	start(t, nil).Do("GET", "/v1/stats", "").Want(409).Says("--telemetry")
 }
 
-// Stats of rules contain the percentage for which they are enforced, and that all are in shadow mode if the policy
-// is.
+// The stats of a rule contain the percentage of requests for which it is enforced, and that it is in shadow mode if the
+// whole policy is.
 func TestStatsSayWhatIsEnforced(t *testing.T) {
 	v := aView()
 	doc := policy.Document{Rules: []policy.Rule{
@@ -144,7 +144,7 @@ func TestRuleStats(t *testing.T) {
 	if recent.Seconds != 10 || len(recent.Counts["deny"]) != 360 || recent.Counts["deny"][359] != 3 || recent.Counts["allow"][0] != 1000 {
 		t.Errorf("%+v", recent)
 	}
-	// The last step begins at 10:00:00, and the first 359 steps before.
+	// The last of 360 steps begins at 10:00:00, so the first one began 3590 s earlier.
 	if want := time.Date(2026, 11, 22, 9, 0, 10, 0, time.UTC); !recent.Begin.Equal(want) {
 		t.Errorf("begins at %v, want %v", recent.Begin, want)
 	}
@@ -153,8 +153,8 @@ func TestRuleStats(t *testing.T) {
 	}
 }
 
-// The stream sends the stats when they have changed, to a bounded number of clients. It ends when the token
-// expires, the client leaves, or the server stops.
+// The stream sends the stats whenever they change, to a limited number of clients. It ends when the token expires, the
+// client leaves, or the server stops.
 func TestEvents(t *testing.T) {
 	var view atomic.Pointer[telemetry.View]
 	view.Store(aView())
@@ -181,7 +181,7 @@ func TestEvents(t *testing.T) {
 		}
 		r.Header.Set("Authorization", "Bearer viewer")
 		response, err := http.DefaultTransport.RoundTrip(r)
-		for err == nil && response.StatusCode == 503 { // an abandoned stream has not ended yet
+		for err == nil && response.StatusCode == 503 { // the server has not yet noticed the end of another stream
 			_ = response.Body.Close()
 			response, err = http.DefaultTransport.RoundTrip(r)
 		}
@@ -214,7 +214,7 @@ func TestEvents(t *testing.T) {
 	if got := next(first); !got.At.Equal(v.At) {
 		t.Errorf("at %v, want %v", got.At, v.At)
 	}
-	// The number of streams is bounded, and a client that leaves makes room.
+	// The number of streams is limited. A new stream is possible once a client has left.
 	for range 6 {
 		open(t.Context())
 	}

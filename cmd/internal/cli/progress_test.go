@@ -19,15 +19,15 @@ import (
 func TestProgressOnTerminal(t *testing.T) {
 	keys, own, err := pty.Open()
 	if err != nil {
-		t.Skip("there are no terminals here:", err)
+		t.Skip("no terminals on this system:", err)
 	}
 	if err := pty.Setsize(own, &pty.Winsize{Rows: 24, Cols: 100}); err != nil {
 		t.Fatal(err)
 	}
-	said := make(chan string)
+	output := make(chan string)
 	go func() {
 		text, _ := io.ReadAll(keys) // ends with an error once the terminal is closed
-		said <- string(text)
+		output <- string(text)
 	}()
 	synctest.Test(t, func(*testing.T) {
 		show, end := showProgress(own)
@@ -37,7 +37,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		show(feed.Progress{Lines: 6_000_000, Done: 1 << 30, Total: 1 << 30})
 		end()
-		show, end = showProgress(own) // of standard input
+		show, end = showProgress(own) // as for standard input, whose length is unknown
 		time.Sleep(time.Second)
 		show(feed.Progress{Lines: 950, Done: 1 << 20})
 		end()
@@ -45,19 +45,19 @@ func TestProgressOnTerminal(t *testing.T) {
 	if err := own.Close(); err != nil {
 		t.Fatal(err)
 	}
-	text := <-said
+	text := <-output
 	_ = keys.Close()
 	for _, want := range []string{`3 M lines, 1\.5 M/s`, `6 M lines, 1\.5 M/s`, `99% .*1\.0 GiB`, `\[\d+s:\d+s\]`, `950 lines, 950/s`, `\(1\.0 MiB`} {
 		if !regexp.MustCompile(want).MatchString(text) {
-			t.Errorf("there is no %s in %q", want, text)
+			t.Errorf("%s is missing in %q", want, text)
 		}
 	}
 	if strings.Contains(text, "\n") {
-		t.Errorf("the bar leaves lines behind: %q", text)
+		t.Errorf("the bar leaves lines on the terminal: %q", text)
 	}
 	last := text[strings.LastIndex(strings.TrimRight(text, "\r"), "\r")+1:]
 	if strings.TrimSpace(strings.ReplaceAll(last, "\x1b[K", "")) != "" {
-		t.Errorf("the bar stays: %q", last)
+		t.Errorf("the bar is not removed at the end: %q", last)
 	}
 }
 
@@ -65,6 +65,6 @@ func TestProgressElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	show, end := showProgress(&out)
 	if end(); show != nil || out.Len() > 0 {
-		t.Error("there is a bar where there is no terminal")
+		t.Error("the bar is shown without a terminal")
 	}
 }

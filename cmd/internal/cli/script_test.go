@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) != "sluice" { // variables of tests are no settings of the program
+	if filepath.Base(os.Args[0]) != "sluice" { // SLUICE_ variables of the test run must not configure the program
 		for _, v := range os.Environ() {
 			if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "SLUICE_") {
 				os.Unsetenv(name)
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"sluice": func() { os.Exit(Main(Build{})) }})
 }
 
-var update = flag.Bool("update", false, "write what is said into testdata/script and docs/cli.md, to be read before it is kept")
+var update = flag.Bool("update", false, "write the actual output to testdata/script and docs/cli.md; review it before committing")
 
 // Each file in testdata/script is a test of the command line.
 func TestScripts(t *testing.T) {
@@ -41,7 +41,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: dir, RequireExplicitExec: true, UpdateScripts: *update,
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("GORACE", "atexit_sleep_ms=20") // otherwise each command sleeps for a second at its end
+			e.Setenv("GORACE", "atexit_sleep_ms=20") // otherwise, with -race, each command sleeps for a second
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -59,11 +59,12 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// within is held while a command uses the directory, the environment and the outputs of the process.
+// within is locked while a command uses the directory, the environment and the outputs of this process.
 var within sync.Mutex
 
-// runWithin is "run sluice ARGS…": it runs the program within the process of the test, which takes a fraction of
-// the time of "exec sluice". Because of it, TestScripts does not run in parallel with other tests.
+// runWithin implements "run sluice ARGS…". It runs the program within the test's process, which takes a fraction of the
+// time of "exec sluice". Because it changes the state of the process, TestScripts does not run in parallel with other
+// tests.
 func runWithin(ts *testscript.TestScript, fails bool, args []string) {
 	within.Lock()
 	defer within.Unlock()
@@ -84,12 +85,12 @@ func runWithin(ts *testscript.TestScript, fails bool, args []string) {
 	defer func() { os.Args = was }()
 	os.Args = args
 	if code := Main(Build{}); (code != 0) != fails {
-		ts.Fatalf("sluice ends with %d", code)
+		ts.Fatalf("sluice exits with %d", code)
 	}
 }
 
-// redirect redirects an output of the process to a file. It returns a function that copies the file and restores
-// the output.
+// redirect redirects an output of the process to a file. The function that it returns restores the output and copies
+// the file to the writer.
 func redirect(ts *testscript.TestScript, output **os.File, to io.Writer) func() {
 	was := *output
 	f, err := os.CreateTemp("", "sluice-output-")
@@ -105,7 +106,7 @@ func redirect(ts *testscript.TestScript, output **os.File, to io.Writer) func() 
 	}
 }
 
-// variables returns the names of the settings that scripts set in the environment.
+// variables returns the names of the SLUICE_ variables that scripts set.
 var variables = sync.OnceValue(func() (names []string) {
 	files, _ := filepath.Glob("testdata/script/*.txtar")
 	for _, file := range files {
@@ -155,19 +156,19 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// until waits for a condition that is sure to become true.
+// until waits until holds returns true. After a minute the script fails.
 func until(ts *testscript.TestScript, what string, holds func() bool) {
 	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			ts.Fatalf("it never came that %s", what)
+			ts.Fatalf("gave up after a minute waiting for: %s", what)
 		}
 	}
 }
 
-// opening matches advice that would lead a reader to let requests pass that a rule was meant to limit.
+// opening matches advice to let requests pass that a rule was meant to limit.
 var opening = regexp.MustCompile(`(did you mean|write|give) [^;\n]*\b(allow|exempt|shadow|skip)\b`)
 
-// No hint suggests a less strict policy.
+// No hint about a mistake suggests a less strict policy.
 func TestMendsEnforce(t *testing.T) {
 	all, err := filepath.Glob("testdata/script/mistakes-*.txtar")
 	if err != nil || len(all) == 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// serving is a gateway in its own process, in front of the sample API.
+// serving has the URLs of a gateway in its own process, in front of the sample API.
 type serving struct{ proxy, admin string }
 
 func serveSample(t *testing.T) serving {
@@ -45,11 +45,11 @@ func serveSample(t *testing.T) serving {
 	return s
 }
 
-// screenOf is a program in a terminal.
+// screenOf is a program that runs in a terminal.
 type screenOf struct {
 	t    *testing.T
-	keys *os.File // the other end of its terminal
-	own  *os.File // its terminal
+	keys *os.File // the controlling side of the terminal
+	own  *os.File // the terminal of the program
 	c    *exec.Cmd
 	was  *term.State
 
@@ -61,7 +61,7 @@ func inTerminal(t *testing.T, width, height uint16, args ...string) *screenOf {
 	t.Helper()
 	keys, own, err := pty.Open()
 	if err != nil {
-		t.Skip("there are no terminals here:", err)
+		t.Skip("no terminals on this system:", err)
 	}
 	s := &screenOf{t: t, keys: keys, own: own, c: exec.Command("sluice", args...)}
 	if err := pty.Setsize(keys, &pty.Winsize{Cols: width, Rows: height}); err != nil {
@@ -104,7 +104,7 @@ func (s *screenOf) all() string {
 	return s.said.String()
 }
 
-// frame returns the last complete screen, which is the one before the last.
+// frame returns the last complete screen. The last screen in the output may be incomplete, so it is the one before.
 func (s *screenOf) frame() string {
 	frames := strings.Split(s.all(), "\x1b[H\x1b[2J")
 	return frames[max(0, len(frames)-2)]
@@ -114,7 +114,7 @@ func (s *screenOf) eventually(what string, holds func(frame string) bool) {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(s.frame()); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatalf("it never came that %s:\n%q", what, s.frame())
+			s.t.Fatalf("gave up after a minute waiting until %s:\n%q", what, s.frame())
 		}
 	}
 }
@@ -124,16 +124,16 @@ func (s *screenOf) shows(text string) {
 	s.eventually("the screen shows "+text, func(frame string) bool { return strings.Contains(frame, text) })
 }
 
-// left waits for the end of the program, and checks that the terminal is restored.
+// left waits for the program to exit and checks that the terminal is restored.
 func (s *screenOf) left() {
 	s.t.Helper()
 	if err := s.c.Wait(); err != nil {
-		s.t.Errorf("it ended with %v", err)
+		s.t.Errorf("the program failed: %v", err)
 	}
 	if now, err := term.GetState(int(s.own.Fd())); err != nil || *now != *s.was {
-		s.t.Errorf("the terminal is not as it was: %v %v, was %v", now, err, s.was)
+		s.t.Errorf("the terminal is not restored: %v %v, want %v", now, err, s.was)
 	}
-	s.eventually("the screen is left", func(string) bool { return strings.HasSuffix(s.all(), "\x1b[?25h\x1b[?1049l") })
+	s.eventually("the alternate screen is closed", func(string) bool { return strings.HasSuffix(s.all(), "\x1b[?25h\x1b[?1049l") })
 }
 
 // The screen follows the traffic, and the terminal is restored afterwards.
@@ -142,7 +142,7 @@ func TestTopInTerminal(t *testing.T) {
 	g := serveSample(t)
 	top := inTerminal(t, 140, 40, "top", "--admin-url", g.admin)
 	top.shows("No request has come yet.")
-	for range 9 { // of which five pass
+	for range 9 { // five are allowed
 		response, err := http.Post(g.proxy+"/auth/login", "application/x-www-form-urlencoded", strings.NewReader("username=alice&password=x"))
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func TestTopInTerminal(t *testing.T) {
 		_ = response.Body.Close()
 	}
 	refused := regexp.MustCompile(`(?m)^denied +\S+ +\d+ +4 +4`)
-	top.eventually("four are refused", refused.MatchString)
+	top.eventually("four requests are denied", refused.MatchString)
 	top.shows("127.0.0.1")
 	if err := top.c.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestTopInTerminal(t *testing.T) {
 	top.left()
 }
 
-// A gateway that does not answer is called again, until a signal ends the program.
+// The command keeps retrying an unavailable gateway until a signal ends the program.
 func TestTopEndsBySignal(t *testing.T) {
 	t.Parallel()
 	top := inTerminal(t, 80, 24, "top", "--admin-url", "http://"+testkit.Addr(t))

@@ -12,7 +12,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// What is written in any pieces is the same, acts on no terminal, and says the same to a reader of JSON.
+// The output does not depend on how it is split into writes. It contains no control characters that act on a terminal,
+// and JSON in it keeps its meaning.
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
@@ -60,11 +61,11 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// A terminal that cannot move its cursor gets lines.
+// A terminal that cannot move its cursor is not used as a terminal.
 func TestDumbTerminal(t *testing.T) {
 	keys, own, err := pty.Open()
 	if err != nil {
-		t.Skip("there are no terminals here:", err)
+		t.Skip("no terminals on this system:", err)
 	}
 	defer keys.Close()
 	defer own.Close()

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// does does an act, and returns the page that says so.
+// does submits the form of an act and returns the page that confirms it.
 func (b *browser) does(path string, form url.Values) string {
 	b.t.Helper()
 	w := b.post(path, form)
@@ -21,18 +21,18 @@ func (b *browser) does(path string, form url.Values) string {
 	return b.get(w.Header().Get("Location")).Body.String()
 }
 
-// undoes undoes what a page says was done, and returns the status.
+// undoes undoes the act that a page confirms, and returns the status.
 func (b *browser) undoes(page string) int {
 	b.t.Helper()
 	_, id, found := strings.Cut(page, `name="id" value="`)
 	if !found {
-		b.t.Fatal("the page has no way back")
+		b.t.Fatal("the page has no undo form")
 	}
 	id, _, _ = strings.Cut(id, `"`)
 	return b.post("/undo", url.Values{"id": {id}}).Code
 }
 
-// A silence is undone, with what was there before, and stays where somebody has changed it since.
+// Undoing a silence restores the previous one. If another operator has changed it since, it stays.
 func TestSilenceIsUndone(t *testing.T) {
 	v := attack(time.Now())
 	c := fixture(t, func() *telemetry.View { return v })
@@ -54,24 +54,24 @@ func TestSilenceIsUndone(t *testing.T) {
 		return b.does("/act/"+act, url.Values{"alert": {name}, "for": {"1h"}, "reason": {reason}})
 	}
 	if status := b.undoes(do("silence", "one")); status != 303 || held() != "" {
-		t.Errorf("a silence is undone: %d, and there is %q", status, held())
+		t.Errorf("undoing a silence: status %d, silence %q", status, held())
 	}
 	first := do("silence", "one")
 	if status := b.undoes(do("silence", "two")); status != 303 || held() != "operator one" {
-		t.Errorf("a second silence is undone: %d, and there is %q", status, held())
+		t.Errorf("undoing a second silence: status %d, silence %q", status, held())
 	}
 	if status := b.undoes(do("unsilence", "")); status != 303 || held() != "operator one" {
-		t.Errorf("the end of a silence is undone: %d, and there is %q", status, held())
+		t.Errorf("undoing the end of a silence: status %d, silence %q", status, held())
 	}
 	if _, err := c.Control.Silence(t.Context(), ann, control.SilenceRequest{Alert: name, Until: "2126-01-01", Reason: "longer"}, false); err != nil {
 		t.Fatal(err)
 	}
 	if status := b.undoes(first); status != 409 || held() != "ann longer" {
-		t.Errorf("another's silence: %d, and there is %q", status, held())
+		t.Errorf("undoing after another operator's change: status %d, silence %q", status, held())
 	}
 }
 
-// What one act leaves is undone once, without a database, too.
+// Blocks can be undone once, also without a database.
 func TestBlockIsUndone(t *testing.T) {
 	c := fixture(t, func() *telemetry.View { return &telemetry.View{} })
 	b := newBrowser(t, c, source.Operator)
@@ -80,24 +80,24 @@ func TestBlockIsUndone(t *testing.T) {
 	until := c.Engine.Blocks()[0].Until
 	form.Set("for", "24h")
 	if status := b.undoes(b.does("/act/block", form)); status != 303 || len(c.Engine.Blocks()) != 1 || !c.Engine.Blocks()[0].Until.Equal(until) {
-		t.Errorf("a longer block is undone: %d %v, want until %v", status, c.Engine.Blocks(), until)
+		t.Errorf("undoing a longer block: status %d, blocks %v, want until %v", status, c.Engine.Blocks(), until)
 	}
 	if status := b.undoes(b.does("/act/unblock", form)); status != 303 || len(c.Engine.Blocks()) != 1 {
-		t.Errorf("the end of a block is undone: %d %v", status, c.Engine.Blocks())
+		t.Errorf("undoing the end of a block: status %d, blocks %v", status, c.Engine.Blocks())
 	}
 	if status := b.undoes(first); status != 303 || len(c.Engine.Blocks()) != 0 {
-		t.Errorf("a block is undone: %d %v", status, c.Engine.Blocks())
+		t.Errorf("undoing a block: status %d, blocks %v", status, c.Engine.Blocks())
 	}
 	if status := b.undoes(first); status != 410 {
-		t.Errorf("it is undone twice: %d", status)
+		t.Errorf("undoing it twice: status %d", status)
 	}
 	form.Set("reason", "\xff")
 	if w := b.post("/act/block", form); w.Code != 400 || len(c.Engine.Blocks()) != 0 {
-		t.Errorf("a form that is no UTF-8: %d", w.Code)
+		t.Errorf("a form that is not UTF-8: status %d", w.Code)
 	}
 }
 
-// Pages show the policy in force itself: none of them changes it.
+// Pages read the policy in force without copying it, so none of them may change it.
 func TestPagesLeaveThePolicyAlone(t *testing.T) {
 	c := fixture(t, func() *telemetry.View { return attack(time.Now()) })
 	b := newBrowser(t, c, source.Admin)

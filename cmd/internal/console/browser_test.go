@@ -14,41 +14,41 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
 )
 
-// Browser is a browser without JavaScript, that a player's scripts drive. They have these steps:
+// Browser is a browser without JavaScript. It adds these steps to the scripts of a player:
 //
-//	page PATH => STATUS TEXT        opens a page, follows one redirect, and holds what a person reads to the texts;
-//	                                "html TEXT" and "! html TEXT" are about the HTML, "! key TEXT" about the HTML but a form's
-//	                                header field, "$x = /PATTERN/" is of the HTML, and "$x = base" the editor's text
-//	submit ACTION NAME=VALUE; …     sends the form with that action of the last page, with other values; "-" removes one
-//	resubmit NAME ACTION …          submit, of the page that was kept
-//	act PATH NAME=VALUE; …          opens the page of an act, does it, and goes on to the page that says so
-//	keep NAME                       keeps these pages for "resubmit NAME" and "undo NAME"
+//	page PATH => STATUS TEXT        opens a page, follows one redirect, and checks the visible text.
+//	                                "html TEXT" and "! html TEXT" check the HTML, "! key TEXT" the HTML except
+//	                                header fields in forms; "$x = /PATTERN/" reads the HTML, "$x = base" the editor's text
+//	submit ACTION NAME=VALUE; …     sends the last page's form with this action and changed values; "-" removes a value
+//	resubmit NAME ACTION …          sends a form of the page that was kept under NAME
+//	act PATH NAME=VALUE; …          opens the page of an act, submits its form, and opens the page that confirms it
+//	keep NAME                       keeps the current pages for "resubmit NAME" and "undo NAME"
 //	undo                            undoes the last act
-//	effect NAME = BEFORE -> AFTER   the last page says this effect; "…" ends a text that goes on
-//	edit ACTION                     sends the policy editor of the page /policy that was last open, with "OLD -> NEW"
-//	policy TEXT                     the editor has the lines of that, in any order
-//	buttons N                       the last page has N acts, which lead to pages
+//	effect NAME = BEFORE -> AFTER   the last page shows this effect; "…" stands for the rest of a text
+//	edit ACTION                     sends the editor of the last /policy page, with the replacements "OLD -> NEW"
+//	policy TEXT                     checks that the editor has these lines, in any order
+//	buttons N                       checks that the last page links to N acts, and that their pages open
 type Browser struct {
-	URL    string // of the site
+	URL    string // base URL of the console
 	Player *apitest.Player
 	opened
-	editor *Page             // the page /policy that was opened last
-	kept   map[string]opened // by the names that scripts keep them under
+	editor *Page             // the last /policy page
+	kept   map[string]opened // by the names that scripts give them
 }
 
-// opened are pages.
+// opened has the pages on which the next steps depend.
 type opened struct {
-	Last *Page // the page that was opened last
-	done *Page // the page that says what was done last
+	Last *Page // the last page that was opened
+	done *Page // the page that confirms the last act
 }
 
-// Page is a page.
+// Page is an answer with its body as text.
 type Page struct {
 	*apitest.Answer
 	HTML string
 }
 
-// browse returns a browser, whose steps it adds to those of the player.
+// browse returns a browser and adds its steps to the player's.
 func browse(p *apitest.Player, url string) *Browser {
 	b := &Browser{URL: url, Player: p, kept: map[string]opened{}}
 	for name, do := range map[string]func(apitest.Step){
@@ -77,7 +77,7 @@ func (b *Browser) Request(method, path string, form url.Values, fields ...string
 	}
 	if method == "POST" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("Origin", "http://"+r.Host) // as browsers do
+		r.Header.Set("Origin", "http://"+r.Host) // browsers send it, too
 	}
 	if b.Player.Token != "" {
 		r.Header.Set("Authorization", "Bearer "+b.Player.Token)
@@ -98,7 +98,7 @@ func (b *Browser) Request(method, path string, form url.Values, fields ...string
 	return &Page{&apitest.Answer{T: b.Player.T, Status: answer.StatusCode, Header: answer.Header, Body: text}, string(text)}
 }
 
-// Open opens a page, and what that leads to.
+// Open opens a page and follows one redirect.
 func (b *Browser) Open(path string) *Page {
 	b.Player.T.Helper()
 	p := b.Request("GET", path, nil)
@@ -112,7 +112,7 @@ func (b *Browser) Open(path string) *Page {
 	return p
 }
 
-// hold holds a page to the lines of a step.
+// hold checks a page against the lines of a step.
 func (b *Browser) hold(s apitest.Step, p *Page) {
 	b.Player.T.Helper()
 	var lines []string
@@ -154,7 +154,7 @@ var (
 	sentField = regexp.MustCompile(`^[A-Z][A-Za-z-]*: `)
 )
 
-// Words is what a person reads of the main part.
+// Words returns the visible text of the main element.
 func (p *Page) Words() string {
 	_, main, found := strings.Cut(p.HTML, "<main")
 	if !found {
@@ -167,7 +167,7 @@ func (p *Page) Words() string {
 // Form returns the hidden fields of the form that posts to an action.
 func (p *Page) Form(t testing.TB, action string) url.Values {
 	t.Helper()
-	if strings.HasPrefix(action, "/policy/") { // the editor has several buttons
+	if strings.HasPrefix(action, "/policy/") { // the editor's buttons share one form
 		action = "/policy/check"
 	}
 	_, form, found := strings.Cut(p.HTML, `method="post" action="`+action+`"`)
@@ -182,7 +182,7 @@ func (p *Page) Form(t testing.TB, action string) url.Values {
 	return f
 }
 
-// submit sends a form of a page, and opens what that leads to.
+// submit sends a form of a page and opens the page to which the answer redirects.
 func (b *Browser) submit(s apitest.Step, from *Page) {
 	b.Player.T.Helper()
 	action, values, _ := strings.Cut(s.Rest, " ")
@@ -198,7 +198,7 @@ func (b *Browser) submit(s apitest.Step, from *Page) {
 	b.post(s, action, form)
 }
 
-// post sends a form, and keeps the page that says what was done.
+// post sends a form and keeps the page that confirms it.
 func (b *Browser) post(s apitest.Step, action string, form url.Values) {
 	b.Player.T.Helper()
 	var sent []string
@@ -222,7 +222,7 @@ func (b *Browser) resubmit(s apitest.Step) {
 	b.submit(s, b.kept[name].Last)
 }
 
-// act opens the page of an act and does it.
+// act opens the page of an act and submits its form.
 func (b *Browser) act(s apitest.Step) {
 	b.Player.T.Helper()
 	path, values, _ := strings.Cut(s.Rest, " ")
@@ -251,7 +251,7 @@ func (b *Browser) undo(s apitest.Step) {
 	b.hold(apitest.Step{Where: s.Where, Verb: s.Verb, Want: "200 Undone"}, b.Open(p.Header.Get("Location")))
 }
 
-// effect holds what the last page says of a row before and after.
+// effect checks the values of a row before and after the act, as the last page shows them.
 func (b *Browser) effect(s apitest.Step) {
 	b.Player.T.Helper()
 	name, wants, _ := strings.Cut(s.Rest, " = ")
@@ -274,7 +274,7 @@ func (b *Browser) effect(s apitest.Step) {
 	b.Player.T.Errorf("%s: the page has no effect on %s: %s", s.Where, name, b.Last.Words())
 }
 
-// edit sends the editor of the policy with other texts.
+// edit sends the policy editor with a changed text.
 func (b *Browser) edit(s apitest.Step) {
 	b.Player.T.Helper()
 	form := b.editor.Form(b.Player.T, "/policy/check")
@@ -298,7 +298,7 @@ func (b *Browser) edit(s apitest.Step) {
 	b.post(s, s.Rest, form)
 }
 
-// policy holds the policy that the editor has to the lines of a text, in any order.
+// policy compares the lines of the policy in the editor with those of the step, in any order.
 func (b *Browser) policy(s apitest.Step) {
 	b.Player.T.Helper()
 	got, want := strings.Split(b.Open("/policy").Form(b.Player.T, "/policy/check").Get("base"), "\n"), strings.Split(s.Rest, "\n")
@@ -309,12 +309,12 @@ func (b *Browser) policy(s apitest.Step) {
 	}
 }
 
-// buttons holds that the last page has so many acts, and that each leads to a page.
+// buttons checks the number of links to acts on the last page, and opens each of them.
 func (b *Browser) buttons(s apitest.Step) {
 	b.Player.T.Helper()
 	links := actLinks.FindAllStringSubmatch(b.Last.HTML, -1)
 	if strconv.Itoa(len(links)) != s.Rest {
-		b.Player.T.Errorf("%s: the page has the acts %q, want %s", s.Where, links, s.Rest)
+		b.Player.T.Errorf("%s: the page links to the acts %q, want %s of them", s.Where, links, s.Rest)
 	}
 	for _, m := range links {
 		b.hold(apitest.Step{Where: s.Where, Verb: "page", Rest: m[1], Want: "200"}, b.Open(html.UnescapeString(m[1])))

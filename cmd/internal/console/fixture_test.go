@@ -33,7 +33,7 @@ var written = policy.Document{
 	},
 }
 
-// seen is telemetry that has a view.
+// seen is a Telemetry that returns a view.
 type seen func() *telemetry.View
 
 func (s seen) View() *telemetry.View { return s() }
@@ -56,14 +56,14 @@ func (s seen) FindRefusals(context.Context, string) (none telemetry.FoundRefusal
 	return none
 }
 
-// over is the Config of a console, and the engine behind it.
+// over is the Config of a console with the engine behind it.
 type over struct {
 	Config
 	Engine *policy.Engine
 }
 
-// fixture returns the Config of a console over a view, with the policy of the fixture. Tokens are "viewer",
-// "operator" and "admin".
+// fixture returns the Config of a console with the policy of the fixture and the telemetry of a view. Its tokens are
+// "viewer", "operator" and "admin".
 func fixture(t testing.TB, view func() *telemetry.View) over {
 	t.Helper()
 	engine := policy.NewEngine(memory.New(), nil)
@@ -74,7 +74,7 @@ func fixture(t testing.TB, view func() *telemetry.View) over {
 	return over{configOf(t, engine, &source.Stack{Swap: engine.Swap}, doc, seen(view)), engine}
 }
 
-// configOf returns the Config of a console over an engine, whose policy is written as a document.
+// configOf returns the Config of a console with an engine whose policy file is doc.
 func configOf(t testing.TB, engine *policy.Engine, stack *source.Stack, doc policy.Document, counts control.Telemetry) Config {
 	t.Helper()
 	_, err := stack.File(doc, nil)
@@ -92,7 +92,7 @@ func configOf(t testing.TB, engine *policy.Engine, stack *source.Stack, doc poli
 	}
 }
 
-// roleTokens are tokens each of which is the name of its role.
+// roleTokens returns a token for each role, which is the name of the role.
 func roleTokens() (all []source.TokenRow, err error) {
 	for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
 		all = append(all, source.TokenRow{Name: r.String(), Hash: source.HashToken(r.String()), Role: r})
@@ -100,8 +100,8 @@ func roleTokens() (all []source.TokenRow, err error) {
 	return all, nil
 }
 
-// attack is what two instances saw: an attack on a login for the last 14 minutes, and the traffic of
-// a day and a half before it.
+// attack returns the view of two instances: a day and a half of traffic, and an attack on a login in the last 14
+// minutes.
 func attack(now time.Time) *telemetry.View {
 	v := &telemetry.View{At: now, Since: now.Add(-36 * time.Hour)}
 	rates := []struct{ allow, delayed, degraded, deny, would float64 }{
@@ -145,7 +145,7 @@ func attack(now time.Time) *telemetry.View {
 	}
 	sumUp := func(of func(*telemetry.Rule) []telemetry.Counts) []telemetry.Counts {
 		all := make([]telemetry.Counts, len(of(&v.Rules[0])))
-		for i := range v.Rules[:5] { // the shadows see the same requests again
+		for i := range v.Rules[:5] { // the shadow rules count the same requests again
 			for j, c := range of(&v.Rules[i]) {
 				all[j].Add(&c)
 			}
@@ -214,7 +214,7 @@ func attack(now time.Time) *telemetry.View {
 	return v
 }
 
-// outage is attack while one instance does not reach a shard, and another says nothing.
+// outage is attack, but one instance cannot reach a shard, and a third has stopped reporting.
 func outage(now time.Time) *telemetry.View {
 	v := attack(now)
 	v.Instances[1].Store.Unavailable, v.Instances[1].Store.Local = 1, 340
@@ -222,7 +222,7 @@ func outage(now time.Time) *telemetry.View {
 	return v
 }
 
-// quiet is the view without the attack: nobody is refused.
+// quiet is the view of one instance without the attack and without denials.
 func quiet(now time.Time) *telemetry.View {
 	v := attack(now)
 	still := func(list []telemetry.Counts) {
@@ -244,7 +244,7 @@ func quiet(now time.Time) *telemetry.View {
 	return v
 }
 
-// spend has some of those that are refused use up what they have.
+// spend uses up some of the limit of three of the attack's subjects.
 func spend(t testing.TB, e *policy.Engine) {
 	t.Helper()
 	for i, address := range []string{"203.0.113.7", "198.51.100.20", "198.51.100.21"} {
@@ -254,7 +254,7 @@ func spend(t testing.TB, e *policy.Engine) {
 		}
 		for range 10 - 3*i {
 			if d := e.Decide(t.Context(), &policy.Request{Subject: s}); !d.Allowed {
-				t.Fatalf("%s is refused", s.Key())
+				t.Fatalf("%s is denied", s.Key())
 			}
 		}
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// Keys of requests are text wherever they are shown.
+// Pages show keys from requests as plain text.
 func TestConsoleHostileKeys(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
@@ -60,13 +60,13 @@ func TestConsoleHostileKeys(t *testing.T) {
 	}
 }
 
-// harmless fails if a page has an element, an attribute or a link that no template has.
+// harmless checks that a page has no element, attribute or link that could come only from a key.
 func harmless(t *testing.T, path, text string) {
 	t.Helper()
 	for z := xhtml.NewTokenizer(strings.NewReader(text)); z.Next() != xhtml.ErrorToken; {
 		token := z.Token()
 		if token.Type == xhtml.TextToken && strings.Contains(token.Data, "\u202E") {
-			t.Errorf("%s has a mark that turns the text around it", path)
+			t.Errorf("%s has a mark that reverses the text around it", path)
 		}
 		if token.Type != xhtml.StartTagToken && token.Type != xhtml.SelfClosingTagToken {
 			continue
@@ -81,13 +81,13 @@ func harmless(t *testing.T, path, text string) {
 			}
 		}
 		if token.Data == "script" && z.Next() == xhtml.TextToken && strings.TrimSpace(z.Token().Data) != "" {
-			t.Errorf("%s has a script within it", path)
+			t.Errorf("%s has an inline script", path)
 		}
 	}
 }
 
-// With many overrides every page reads and shows a few of them, and the filter finds each one by the key that it has,
-// not by the key that is shown.
+// With many overrides, each page shows only a few of them. The filter finds overrides by their keys, even though pages
+// show the keys in a shortened form.
 func TestConsoleManyOverrides(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
@@ -112,7 +112,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 		t.Fatal(err)
 	}
 	row, next := regexp.MustCompile(`data-override="([0-9a-f]+)"`), regexp.MustCompile(`href="([^"]*)" id="next"`)
-	// page opens one, holds it to a size, and returns what it has.
+	// page opens a page of overrides, checks its size, and returns it with the IDs of its overrides.
 	page := func(path string, most int) (p *Page, ids []string) {
 		t.Helper()
 		p = c.Open(path)
@@ -126,7 +126,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 	}
 	p, ids := page("/overrides", 100)
 	if want := source.OverrideName("per-key", doc.Overrides[3000].Key); len(ids) != 100 || ids[0] != want || !strings.Contains(p.Words(), "5,000 overrides") {
-		t.Errorf("the first of %d is %q, and %q ends first: %s", len(ids), ids[0], want, p.Words())
+		t.Errorf("the first of %d overrides is %q, want %q, which ends first: %s", len(ids), ids[0], want, p.Words())
 	}
 	all := map[string]bool{}
 	for range 3 {
@@ -139,7 +139,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 		p, ids = page(html.UnescapeString(next.FindStringSubmatch(p.HTML)[1]), 100)
 	}
 	if p, _ = page("/rules/per-key", 20); !strings.Contains(p.Words(), " more") {
-		t.Errorf("the page of the rule does not say how many overrides there are: %s", p.Words())
+		t.Errorf("the page of the rule does not show that there are more overrides: %s", p.Words())
 	}
 	only := func(query string, i int) {
 		t.Helper()
@@ -153,20 +153,20 @@ func TestConsoleManyOverrides(t *testing.T) {
 	only("state=blocks", 500)
 	only("state=today", 3000)
 	page("/overrides?q=plan+77", 100)
-	// 77 and 770 to 779, five times each.
+	// The reasons "plan 77" and "plan 770" to "plan 779" occur five times each.
 	body := c.Get("/v1/overrides?sort=until&limit=7&q=plan+77")
 	if !strings.Contains(body, `"total":55`) || strings.Count(body, `"plan 77`) != 7 || len(body) > 4_000 {
 		t.Errorf("%d bytes: %s", len(body), body)
 	}
-	// A caller that may not see keys cannot guess one letter by letter.
+	// A caller that may not see keys cannot guess a key letter by letter with the filter.
 	c.Token = c.Secrets["the viewer"]
 	only("q="+key(4321), 4321)
 	if p, ids := page("/overrides?q=004321_0302", 100); len(ids) != 0 || strings.Contains(p.HTML, key(4321)) {
-		t.Errorf("a viewer finds %q by a part of a key", ids)
+		t.Errorf("a viewer finds %q by a fragment of a key", ids)
 	}
 }
 
-// A viewer sees nowhere more of a key than its rule shows, neither on pages nor by the API.
+// Neither pages nor the API show a viewer more of a key than its rule allows.
 func TestViewersSeeNoKeys(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
@@ -182,13 +182,14 @@ POST /v1/overrides => 201
 	{"rule": "hashed", "key": {"header:X-User": "$key", "client_ip": "*"}, "limit": "50/hour", "until": "$until", "reason": "a launch"}
 POST /v1/subjects/reset {"rule": "paid", "key": {"api_key": "$key"}, "reason": "a test"} => 200
 `)
-	for range 4 { // nor do other rules of one request show what one hides
+	for range 4 { // the record of a denied request hides the address from viewers, too
 		r := apitest.Request("k-refused")
 		r.Peer, r.Door = netip.MustParseAddr("192.0.2.231"), "gateway"
 		r.Header.Set("X-Request-Id", "a-refusal")
 		c.Engine.Decide(t.Context(), r)
 	}
-	for _, role := range []string{"the operator", "the viewer"} { // what was cached for one is not for the other
+	// The viewer comes after the operator, to check that it gets no page from the operator's cache.
+	for _, role := range []string{"the operator", "the viewer"} {
 		c.Token = c.Secrets[role]
 		for _, path := range []string{"/", "/overrides", "/overrides?q=launch", "/rules/paid", "/rules/hashed", "/audit", "/subjects", "/shadow", "/policy"} {
 			if page := c.Open(path); page.Status != 200 || role == "the viewer" && strings.Contains(page.HTML, key) {
@@ -222,7 +223,7 @@ POST /v1/subjects/reset {"rule": "paid", "key": {"api_key": "$key"}, "reason": "
 	}
 }
 
-// A viewer sees no button, an operator not those of an admin, and what they may not do is refused.
+// A viewer sees no buttons, and an operator sees no buttons for admins. Acts beyond the role of the caller are refused.
 func TestConsoleRoles(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
@@ -246,7 +247,7 @@ func TestConsoleRoles(t *testing.T) {
 		p := c.Open(path)
 		for _, button := range []string{`href="/act/`, `id="apply"`, `method="post" action="/policy`} {
 			if strings.Contains(p.HTML, button) {
-				t.Errorf("a viewer is offered %s at %s", button, path)
+				t.Errorf("a viewer sees %s at %s", button, path)
 			}
 		}
 	}
@@ -264,10 +265,10 @@ func TestConsoleRoles(t *testing.T) {
 		}
 	}
 	if p := c.Open("/rules/own"); strings.Contains(p.HTML, "/act/enforce") {
-		t.Error("an operator is offered to enforce a rule")
+		t.Error("an operator sees the button to enforce a rule")
 	}
 	if p := c.Open("/subjects" + k1); !strings.Contains(p.HTML, "/act/block?") {
-		t.Error("an operator is not offered to block")
+		t.Error("an operator does not see the button to block")
 	}
 	c.Token = ""
 	if p := c.Request("GET", "/rules", nil, "Accept: text/html"); p.Status != http.StatusSeeOther {
@@ -278,7 +279,7 @@ func TestConsoleRoles(t *testing.T) {
 	}
 }
 
-// Lists in files that the policy file names are no part of the policy before.
+// The previous policy does not include lists that the policy file reads from other files.
 func TestConsoleListsAreNotKept(t *testing.T) {
 	t.Parallel()
 	c := fileConsole(t)

@@ -19,9 +19,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// incidentPage returns the first page of an operator as it is at the present time of the hour.
+// incidentPage returns the first page that an operator sees at the present time of the hour.
 func incidentPage(t *testing.T, h *incident.Hour, at time.Duration, query string) string {
-	stack := &source.Stack{Swap: func(*policy.Policy) {}} // the hour has a policy in force
+	stack := &source.Stack{Swap: func(*policy.Policy) {}} // h.Engine already has the policy
 	s := newServer(configOf(t, h.Engine, stack, incident.Document(at), h.Fleet))
 	blocked := source.Entry{At: h.Time(incident.ScraperBlocked), Actor: "maria", Action: "create", Kind: "override", After: `{"rule":"per-address"}`}
 	_, _ = s.known.audits.get(true, time.Second, func() ([]source.Entry, error) { return []source.Entry{blocked}, nil })
@@ -33,7 +33,7 @@ func incidentPage(t *testing.T, h *incident.Hour, at time.Duration, query string
 	return w.Body.String()
 }
 
-// rowsOf returns the texts of the rows of a table, or of the entries of a list, by its ID.
+// rowsOf returns the texts of the rows of a table, or of the entries of a list, by ID or class.
 func rowsOf(t *testing.T, page, id string) (rows []string) {
 	doc, err := html.Parse(strings.NewReader(page))
 	if err != nil {
@@ -59,37 +59,37 @@ func containing(rows []string, text string) string {
 	return ""
 }
 
-// During an hour with an attack, the page says what happened, by the books of the traffic.
+// During an hour with an attack, the first page agrees with the books of the traffic.
 func TestFirstPageOfIncident(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := incident.Start(t)
 
-		// Four accounts at a hundred times the limit are no few subjects just above it, whatever a few people
-		// mistype.
+		// Four accounts send a hundred times the limit. A few people who mistype their passwords do not change the
+		// verdict.
 		at := incident.LoginEnds
 		h.PlayTo(at)
 		page := incidentPage(t, h, at, "?rule=login")
 		if got := containing(rowsOf(t, page, "verdict"), "login"); got != "login Few subjects, far above the limit." {
 			t.Errorf("the verdict of login is %q", got)
 		}
-		who := rowsOf(t, page, "who-table")
+		subjects := rowsOf(t, page, "who-table")
 		for _, name := range incident.Attacked {
-			row := containing(who, name+" login")
+			row := containing(subjects, name+" login")
 			if times := number1(row, `([0-9.,]+)×`); times < 90 || times > 110 {
-				t.Errorf("%s asks for %v times the limit: %q of %q", name, times, row, who)
+				t.Errorf("%s sends %v times the limit: %q of %q", name, times, row, subjects)
 			}
 		}
-		for _, name := range incident.Mistyped { // eight times, in a minute in which six may pass
-			if row := containing(who, name+" login"); !strings.Contains(row, "login 2 ") || number1(row, `([0-9.,]+)×`) != 1.3 {
-				t.Errorf("%s, who mistyped a password, is %q", name, row)
+		for _, name := range incident.Mistyped { // eight attempts in a minute that allows six
+			if row := containing(subjects, name+" login"); !strings.Contains(row, "login 2 ") || number1(row, `([0-9.,]+)×`) != 1.3 {
+				t.Errorf("%s mistyped a password, and the row is %q", name, row)
 			}
 		}
 		if row := containing(rowsOf(t, page, "harmed-table"), "pro"); !strings.Contains(row, "pro 3 of") {
-			t.Errorf("the customers hurt are %q", row)
+			t.Errorf("the row of the harmed customers is %q", row)
 		}
 
-		// Limits that are raised later are not those that refused.
+		// Requests are compared with the limit at their time, not with a limit that was raised later.
 		at = incident.Raised + 2*time.Minute
 		h.PlayTo(at)
 		changes := rowsOf(t, incidentPage(t, h, at, ""), "changes-list")
@@ -99,11 +99,11 @@ func TestFirstPageOfIncident(t *testing.T) {
 		for _, name := range incident.Attacked {
 			row := containing(rowsOf(t, incidentPage(t, h, at, "?rule=login"), "who-table"), name+" login")
 			if times := number1(row, `([0-9.,]+)×`); times < 90 || times > 110 {
-				t.Errorf("after the limit was raised %s asked for %v times it: %q", name, times, row)
+				t.Errorf("after the limit was raised, %s sends %v times the limit: %q", name, times, row)
 			}
 		}
 
-		// The upstream that has slowed down comes first, beside what its slowness has rules refuse.
+		// The slow upstream comes first, and its row contains the requests that rules deny because of it.
 		at = incident.SlowBegins + 3*time.Minute
 		h.PlayTo(at)
 		page = incidentPage(t, h, at, "")
@@ -135,40 +135,40 @@ func TestFirstPageOfIncident(t *testing.T) {
 		row := containing(harmed, "pro")
 		lost := number1(row, `([0-9.,]+) % of its requests`) / 100
 		if !strings.HasPrefix(row, fmt.Sprintf("pro %d of ", hurt)) || !slices.ContainsFunc(incident.HurtKeys(), func(key string) bool { return math.Abs(truth[key].Share()-lost) < 0.02 }) {
-			t.Errorf("%q, and %d customers were refused", row, hurt)
+			t.Errorf("%q, and %d customers were denied requests", row, hurt)
 		}
 		if i, j := slices.Index(harmed, containing(harmed, "enterprise ")), slices.Index(harmed, containing(harmed, "free ")); i != 1 && i != -1 || j < 1 {
-			t.Errorf("those who may the most do not come first: %q", harmed)
+			t.Errorf("customers with higher limits do not come first: %q", harmed)
 		}
 		if row := containing(harmed, incident.Scraper); row != "" {
-			t.Errorf("the blocked scraper is hurt: %q", row)
+			t.Errorf("the blocked scraper is listed as harmed: %q", row)
 		}
 		changes = rowsOf(t, page, "changes-list")
 		if containing(changes, "created the override of per-address") == "" || containing(changes, "export is new") == "" || containing(changes, "it changed") == "" {
-			t.Errorf("what people did is not among the changes: %q", changes)
+			t.Errorf("the operators' changes are missing: %q", changes)
 		}
 
-		// Of what is refused, it says how much a block refuses.
-		told := h.Books.Rule("per-address", at-70*time.Second, at)
-		if note := containing(rowsOf(t, page, "tile-refused"), "by blocks"); math.Abs(number1(note, `; ([0-9.,]+)/s by blocks`)-float64(told.Blocked)/70) > 1 {
-			t.Errorf("of %d refusals a block made %d: %q", told.Refused, told.Blocked, note)
+		// The page shows how many of the denials are caused by blocks.
+		tally := h.Books.Rule("per-address", at-70*time.Second, at)
+		if note := containing(rowsOf(t, page, "tile-refused"), "by blocks"); math.Abs(number1(note, `; ([0-9.,]+)/s by blocks`)-float64(tally.Blocked)/70) > 1 {
+			t.Errorf("of %d denials, blocks caused %d: %q", tally.Refused, tally.Blocked, note)
 		}
 
-		// Nothing is said to be refused from when the whole policy is a shadow.
+		// While the whole policy is in shadow mode, the page reports no denials.
 		if !strings.Contains(page, " denies ") || !strings.Contains(page, "▲ more") || !strings.Contains(page, ">enforced<") {
-			t.Error("premise: nothing is refused")
+			t.Error("before shadow mode, the page reports no denials")
 		}
 		h.Engine.ShadowAll()
 		page = incidentPage(t, h, at, "")
 		for _, text := range []string{" refuses ", "▲ more", ">enforced<", `id="todo"`} {
 			if strings.Contains(page, text) {
-				t.Errorf("where nothing is refused, the page says %q", text)
+				t.Errorf("in shadow mode, the page contains %q", text)
 			}
 		}
 	})
 }
 
-// number1 returns the number that the first group of a pattern finds.
+// number1 returns the number in the first group of a pattern, or 0 if the pattern does not match.
 func number1(text, pattern string) float64 {
 	found := regexp.MustCompile(pattern).FindStringSubmatch(text)
 	if found == nil {

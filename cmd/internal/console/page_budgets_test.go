@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// When a limit is exhausted is said only if the pace is known and nothing renews the limit before.
+// The page predicts when a limit will be exhausted only if the pace is known and the limit is not renewed earlier.
 func TestExhausted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -19,8 +19,8 @@ func TestExhausted(t *testing.T) {
 			limit string
 			left  int64
 			spent uint64 // in 20 minutes
-			far   uint64 // error of the count
-			by    string // algorithm
+			far   uint64 // maximum error of the count
+			by    string // the limit's algorithm
 			want  time.Duration
 			least bool
 		}{
@@ -38,7 +38,7 @@ func TestExhausted(t *testing.T) {
 			s := &telemetry.Subject{Count: 20_000, Error: test.far}
 			s.Steps[telemetry.SubjectSteps-1] = test.spent / 2
 			s.Steps[telemetry.SubjectSteps-4] = test.spent - test.spent/2
-			s.Steps[telemetry.SubjectSteps-5] = 1_000_000 // earlier
+			s.Steps[telemetry.SubjectSteps-5] = 1_000_000 // before the last 20 minutes
 			state := control.LimitState{Limit: test.limit, Algorithm: test.by, Capacity: 100_000, Remaining: test.left, FullAt: &full}
 			got := budgetLimitOf(state, s, lasts)
 			want := time.Time{}
@@ -49,13 +49,13 @@ func TestExhausted(t *testing.T) {
 				t.Errorf("%s: exhausted at %v (at the earliest: %v), want %v", name, got.At, got.Least, want)
 			}
 			if budgetLimitOf(state, nil, lasts).At != (time.Time{}) || budgetLimitOf(state, s, 0).At != (time.Time{}) {
-				t.Errorf("%s: exhausted though the pace is unknown", name)
+				t.Errorf("%s: predicted although the pace is unknown", name)
 			}
 		}
 	})
 }
 
-// The pace is that of the steps that telemetry has, if they are long enough.
+// The pace is measured over the steps that telemetry has, if they cover at least two minutes.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
@@ -63,7 +63,7 @@ func TestPace(t *testing.T) {
 		time.Hour: 19 * time.Minute, 10 * time.Minute: 10 * time.Minute, 2 * time.Minute: 2 * time.Minute, 119 * time.Second: 0,
 	} {
 		if got := paceOf(&telemetry.View{At: at, Since: at.Add(-since)}); got != want {
-			t.Errorf("after %v the pace is of %v, want %v", since, got, want)
+			t.Errorf("%v after the start, the pace is measured over %v, want %v", since, got, want)
 		}
 	}
 }

@@ -25,15 +25,15 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// browser keeps cookies, and follows nothing.
+// browser is a client that keeps cookies and follows no redirects.
 type browser struct {
 	t       *testing.T
 	handler http.Handler
-	token   string // that it sends; empty: none
+	token   string // sent as the bearer token; empty: none
 	cookies map[string]string
 }
 
-// newBrowser returns a browser of a caller with a role, which may be nobody's.
+// newBrowser returns a browser with the token of a role. With source.Nobody it has no token.
 func newBrowser(t *testing.T, c over, role source.Role) *browser {
 	return &browser{t, Handler(c.Config), string(role), map[string]string{}}
 }
@@ -67,7 +67,7 @@ func (b *browser) post(path string, form url.Values, fields ...string) *httptest
 	b.t.Helper()
 	r := httptest.NewRequest("POST", path, strings.NewReader(form.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("Origin", "http://"+r.Host) // as browsers do
+	r.Header.Set("Origin", "http://"+r.Host) // browsers send it, too
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Set(fields[i], fields[i+1])
 	}
@@ -79,13 +79,13 @@ func (b *browser) signIn(token string) *httptest.ResponseRecorder {
 	return b.post("/sign-in", url.Values{"token": {token}, "next": {"/"}})
 }
 
-// hostile are values that clients may make up.
+// hostile has values that a malicious client may send.
 var hostile = []string{
 	`<img src=x onerror=alert(1)>`, `"><script>alert(1)</script>`, "\u202Eevil\u202C", "a\x00b\x1b[31m\n\xff", strings.Repeat("ж", 2500),
 	`javascript:alert(1)`, `{{.Caller}}`, `' onmouseover='alert(1)`, "",
 }
 
-// attacked is a view in which every text from outside is hostile.
+// attacked is the view of attack with a hostile text in place of every text from outside.
 func attacked(now time.Time, text string) *telemetry.View {
 	v := attack(now)
 	for i := range v.Rules {
@@ -113,8 +113,8 @@ func attacked(now time.Time, text string) *telemetry.View {
 	return v
 }
 
-// plainHTML fails the test if a page has what the Content-Security-Policy refuses, an element that no template has, or
-// a table with rows that do not fit its heading.
+// plainHTML checks that a page has nothing that the Content-Security-Policy blocks, no element that templates do not
+// use, and no table whose rows do not fit its heading.
 func plainHTML(t *testing.T, where, text string) {
 	t.Helper()
 	doc, err := html.Parse(strings.NewReader(text))
@@ -127,7 +127,7 @@ func plainHTML(t *testing.T, where, text string) {
 			continue
 		}
 		if n.Data == "style" || n.Data == "img" || n.Data == "iframe" || n.Data == "script" && n.FirstChild != nil {
-			t.Errorf("%s: there is <%s> in the page", where, n.Data)
+			t.Errorf("%s: the page has <%s>", where, n.Data)
 		}
 		if n.Data == "table" {
 			checkTable(t, where, n)
@@ -179,7 +179,7 @@ func TestFirstPageReadsWhateverThereIs(t *testing.T) {
 	}
 }
 
-// What the page says in each case is checked by words that only that case has.
+// The first page of each situation contains the texts for that situation, and none for others.
 func TestFirstPageAnswers(t *testing.T) {
 	now := time.Now()
 	page := func(v *telemetry.View, q string) string {
@@ -218,18 +218,18 @@ func TestFirstPageAnswers(t *testing.T) {
 	} {
 		for _, text := range c.want {
 			if !strings.Contains(c.text, text) {
-				t.Errorf("%s: the page does not say %q", name, text)
+				t.Errorf("%s: the page lacks %q", name, text)
 			}
 		}
 		for _, text := range c.lack {
 			if strings.Contains(c.text, text) {
-				t.Errorf("%s: the page says %q", name, text)
+				t.Errorf("%s: the page contains %q", name, text)
 			}
 		}
 	}
 }
 
-// quietSince is a view of a server that began ten minutes ago.
+// quietSince is the view of a server that was started ten minutes ago.
 func quietSince(now time.Time) *telemetry.View {
 	v := quiet(now)
 	v.Since = now.Add(-10 * time.Minute)
@@ -261,7 +261,7 @@ func TestVerdictTellsAttackFromLowLimit(t *testing.T) {
 		r.Refused[telemetry.Hour] = uint64(n)
 		return r
 	}
-	limit := mustLimit(t, "10/minute") // 600 in the hour
+	limit := mustLimit(t, "10/minute") // 600 an hour
 	for want, r := range map[string]*telemetry.Rule{
 		"One subject, far above the limit.":                       rule(1, 59400, 60000),
 		"One subject, not far above the limit.":                   rule(1, 100, 700),
@@ -299,7 +299,7 @@ func TestHeaders(t *testing.T) {
 	r := httptest.NewRequest("GET", assetURL("console.css"), nil)
 	r.Header.Set("If-None-Match", `"`+assets["console.css"].hash+`"`)
 	if w := b.send(r); w.Code != http.StatusNotModified || w.Body.Len() > 0 {
-		t.Errorf("an asset that the browser has: %d", w.Code)
+		t.Errorf("an asset in the browser's cache: %d", w.Code)
 	}
 }
 
@@ -388,7 +388,7 @@ func TestSessionsEndAndAreBounded(t *testing.T) {
 			s.begin(r, fmt.Sprint("other ", i%3))
 		}
 		if !with(first) || len(s.all) != 1+3*maxOfOne {
-			t.Errorf("other tokens' sessions: %d, and mine holds: %v", len(s.all), with(first))
+			t.Errorf("%d sessions after many by other tokens; mine is valid: %v", len(s.all), with(first))
 		}
 		for i := range 2 * maxSessions {
 			s.begin(r, fmt.Sprint("one of many ", i))
@@ -418,7 +418,7 @@ func TestCookieOverTLS(t *testing.T) {
 	}
 }
 
-// A token that is not looked at does not let in, and the page says how long to wait.
+// A token that is not checked grants no access, and the page shows how long to wait.
 func TestTooManyGuesses(t *testing.T) {
 	c := fixture(t, func() *telemetry.View { return &telemetry.View{} })
 	c.Access.Guess = func(from, token string, look func() (right, wrong bool)) error {
@@ -449,7 +449,7 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// A viewer has no buttons, and what they would do is refused.
+// A viewer sees no buttons, and the acts behind them are refused.
 func TestViewerOnlyReads(t *testing.T) {
 	b := newBrowser(t, fixture(t, func() *telemetry.View { return attack(time.Now()) }), source.Viewer)
 	text := b.get("/").Body.String()
@@ -497,18 +497,18 @@ func TestUndo(t *testing.T) {
 		}
 		id := actOf("maria")
 		if undo(id, "eve") == nil {
-			t.Error("somebody else undid it")
+			t.Error("another caller could undo it")
 		}
-		for range 600 { // of another caller
+		for range 600 { // many acts of another caller do not displace it
 			actOf("eve")
 		}
 		if fails = errors.New("the database is unavailable"); undo(id, "maria") != fails {
-			t.Error("what failed did not say so")
+			t.Error("a failed undo did not return its error")
 		}
 		fails = nil
 		var undone atomic.Int32
 		var both sync.WaitGroup
-		for range 2 { // clicks
+		for range 2 { // two clicks at once
 			both.Go(func() {
 				if undo(id, "maria") == nil {
 					undone.Add(1)
@@ -516,16 +516,16 @@ func TestUndo(t *testing.T) {
 			})
 		}
 		both.Wait()
-		if undone.Load() != 1 || len(by) != 1 || by[0] != "maria operator" { // the role that the caller has now
-			t.Errorf("it was undone %d times, by %q", undone.Load(), by)
+		if undone.Load() != 1 || len(by) != 1 || by[0] != "maria operator" { // the undo runs with the caller's current role
+			t.Errorf("the act was undone %d times, by %q", undone.Load(), by)
 		}
 		if undo(id, "maria") == nil {
-			t.Error("it was undone again")
+			t.Error("the act was undone again")
 		}
 		late := actOf("maria")
 		time.Sleep(undoTime + time.Second)
 		if undo(late, "maria") == nil {
-			t.Error("it was undone too late")
+			t.Error("the act was undone too late")
 		}
 		time.Sleep(noticeTime)
 		actOf("maria")
@@ -535,7 +535,7 @@ func TestUndo(t *testing.T) {
 	})
 }
 
-// A page that is open loses what its caller may no longer see, and ends with the session.
+// An open page loses what its caller may no longer see, and its stream ends with the session.
 func TestStreamFollowsTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := attack(time.Now())
@@ -554,25 +554,25 @@ func TestStreamFollowsTheCaller(t *testing.T) {
 			defer close(ended)
 			b.handler.ServeHTTP(w, r)
 		}()
-		told := func() string {
-			time.Sleep(streamTime) // of the bubble: until the next update has been written
+		update := func() string {
+			time.Sleep(streamTime) // until the next update
 			synctest.Wait()
 			text := w.Body.String()
 			w.Body.Reset()
 			return text
 		}
-		if text := told(); !strings.Contains(text, "/act/block") {
-			t.Errorf("an operator is told %.300q", text)
+		if text := update(); !strings.Contains(text, "/act/block") {
+			t.Errorf("an operator gets %.300q", text)
 		}
 		role.Store(source.Viewer)
-		if text := told(); !strings.Contains(text, "event: view") || !strings.Contains(text, "verdict") || strings.Contains(text, "/act/") {
-			t.Errorf("a viewer is told %.300q", text)
+		if text := update(); !strings.Contains(text, "event: view") || !strings.Contains(text, "verdict") || strings.Contains(text, "/act/") {
+			t.Errorf("a viewer gets %.300q", text)
 		}
 		if w := b.post("/sign-out", nil); w.Code != http.StatusSeeOther {
 			t.Fatal(w.Code)
 		}
-		if text := told(); text != "event: ended\ndata: {}\n\n" {
-			t.Errorf("who has signed out is told %.300q", text)
+		if text := update(); text != "event: ended\ndata: {}\n\n" {
+			t.Errorf("after signing out, the stream sends %.300q", text)
 		}
 		<-ended
 	})
@@ -617,7 +617,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("one stream too many: %d", answer.StatusCode)
 	}
 	close(done)
-	for err == nil { // until it ends
+	for err == nil { // until the stream ends
 		_, err = lines.ReadString('\n')
 	}
 }
@@ -639,13 +639,13 @@ func TestNumbers(t *testing.T) {
 		percent(0.0004): "<0.1\u00a0%", percent(0.034): "3.4\u00a0%", percent(0.94): "94\u00a0%", percent(0.9995): ">99.9\u00a0%", percent(1): "100\u00a0%",
 		last(640 * time.Microsecond): "640 µs", last(1300 * time.Microsecond): "1.3 ms", last(90 * time.Minute): "1 h 30 min",
 	} {
-		if want = strings.ReplaceAll(want, " ", "\u00a0"); got != want { // a line breaks nowhere in it
+		if want = strings.ReplaceAll(want, " ", "\u00a0"); got != want { // lines never break within a number and its unit
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
 
-// Many events leave a chart that can be read: those that come together are one mark, and many marks have no lines.
+// Many events leave the chart readable: events close together share a mark, and many marks have no lines.
 func TestChartOfManyEvents(t *testing.T) {
 	now := time.Now()
 	v := attack(now)
@@ -657,16 +657,16 @@ func TestChartOfManyEvents(t *testing.T) {
 	if len(c.Marks) > 21 || len(c.MarkLines()) > 0 {
 		t.Errorf("%d marks, %d lines", len(c.Marks), len(c.MarkLines()))
 	}
-	told := 0
+	shown := 0
 	for _, m := range c.Marks {
 		n := 0
 		if _, err := fmt.Sscanf(m.Kind, "%d", &n); err != nil {
 			n = 1
 		}
-		told += n
+		shown += n
 	}
-	if told != 200 {
-		t.Errorf("the marks tell of %d events", told)
+	if shown != 200 {
+		t.Errorf("the marks show %d events, want 200", shown)
 	}
 	v.Events = v.Events[:2]
 	v.Events[1].At = now.Add(-10 * time.Minute)
@@ -675,7 +675,7 @@ func TestChartOfManyEvents(t *testing.T) {
 	}
 }
 
-// A policy that six instances load is one line, and the acts before it stay in sight.
+// A policy that six instances load is shown as one line, so acts before it stay visible.
 func TestChangesOfManyInstances(t *testing.T) {
 	now := time.Now()
 	v := &telemetry.View{At: now}
@@ -702,7 +702,8 @@ func mustLimit(t *testing.T, text string) sluice.Limit {
 	return l
 }
 
-// A form that does not end holds the connection for a bounded time, refused or not, and a stranger's form is small.
+// A form that never ends occupies the connection for a limited time, whether the request is refused or not. Without a
+// session, a form may only be small.
 func TestSlowForm(t *testing.T) {
 	before := formTime
 	formTime = 50 * time.Millisecond
@@ -735,6 +736,6 @@ func TestSlowForm(t *testing.T) {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("a large form of a stranger: %s", answer.Status)
+		t.Errorf("a large form without a session: %s", answer.Status)
 	}
 }

@@ -15,7 +15,7 @@ func TestDiffFields(t *testing.T) {
 	if got := diffFields(nil, fieldsOf(`{"a":"<b>"}`)); !slices.Equal(got, []fieldChange{{"a", "", "<b>"}}) {
 		t.Errorf("%v", got)
 	}
-	// SQL may have written anything.
+	// A row may contain any text, because SQL may have written it.
 	if got := diffFields(nil, fieldsOf("no JSON")); !slices.Equal(got, []fieldChange{{"", "", "no JSON"}}) {
 		t.Errorf("%v", got)
 	}

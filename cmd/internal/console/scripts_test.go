@@ -25,14 +25,15 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// consolePages is a browser without JavaScript at the dashboard of an instance.
+// consolePages is a browser without JavaScript that opens the dashboard of an instance.
 type consolePages struct {
 	*apitest.Instance
 	*Browser
-	ends []policy.Decision // of requests in flight
+	ends []policy.Decision // decisions of requests in flight
 }
 
-// newConsole starts the dashboard over a database with a rule and a token of each role, as an admin.
+// newConsole starts the dashboard of an instance with a database, a rule, and a token of each role. It signs in as the
+// admin.
 func newConsole(t *testing.T) *consolePages {
 	t.Helper()
 	i := apitest.NewInstance(t, apitest.SQLite(t))
@@ -52,7 +53,7 @@ await GET /v1/policy => 200
 	return consoleOf(t, i)
 }
 
-// budgetFile is a policy with rules whose cost responses report.
+// budgetFile is a policy with rules whose cost is taken from responses.
 const budgetFile = `version: 1
 prices: {"*": {input: 1, output: 10}}
 rules:
@@ -61,7 +62,7 @@ rules:
   - {name: usd, limits: [50 USD/day, 0.10 USD/hour], algorithm: fixed_window, cost: {usd: prices, estimate: 20000}, shadow: true}
 `
 
-// budgetConsole starts the dashboard of an instance whose responses report costs.
+// budgetConsole starts the dashboard of an instance with the policy of budgetFile.
 func budgetConsole(t *testing.T) *consolePages {
 	t.Helper()
 	i := apitest.NewInstance(t, apitest.SQLite(t))
@@ -99,7 +100,7 @@ func consoleOf(t *testing.T, i *apitest.Instance) *consolePages {
 	return c
 }
 
-// Each section of testdata/scripts is a test of the dashboard, over a database or over a file alone.
+// Each section of testdata/scripts is a test of the dashboard. The sections of file.txt run without a database.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	for file, sections := range apitest.Sections(t, "testdata/scripts/*.txt") {
@@ -119,7 +120,7 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// addCommands adds the steps that testdata/scripts has besides those of cmd/internal/apitest.
+// addCommands adds the steps of testdata/scripts that cmd/internal/apitest does not have.
 func (c *consolePages) addCommands() {
 	passes := map[bool]string{true: "pass", false: "refuse"}
 	hold := func(s apitest.Step, what string, allowed bool, want string) {
@@ -176,7 +177,7 @@ func (c *consolePages) addCommands() {
 	}
 }
 
-// requestOf returns a request of a text "METHOD PATH KEY ADDRESS", where "-" is no key.
+// requestOf parses a request "METHOD PATH KEY ADDRESS". The KEY "-" means no key.
 func requestOf(text string) *policy.Request {
 	f := strings.Fields(text)
 	r := &policy.Request{Method: f[0], Path: f[1], Peer: netip.MustParseAddr(f[3]), Header: http.Header{}}
@@ -186,7 +187,8 @@ func requestOf(text string) *policy.Request {
 	return r
 }
 
-// outcomeOf returns the outcome of a response that reports "INPUT OUTPUT" tokens, or nothing.
+// outcomeOf returns the outcome of a response that reports "INPUT OUTPUT" tokens. If text is empty, the response
+// reports no tokens.
 func outcomeOf(text string) policy.Outcome {
 	o := policy.Outcome{Status: http.StatusOK}
 	if in, out, found := strings.Cut(text, " "); found {
@@ -197,16 +199,17 @@ func outcomeOf(text string) policy.Outcome {
 	return o
 }
 
-// leaves holds how much a key has left.
+// leaves checks the remaining units of a key.
 func (c *consolePages) leaves(s apitest.Step) {
 	key, want, _ := strings.Cut(s.Rest, " ")
 	results := c.Engine.Explain(c.T.Context(), apitest.Request(key)).Decision.Results
 	if n := slices.IndexFunc(results, apitest.IsPerKey); n < 0 || strconv.FormatInt(results[n].Remaining, 10) != want {
-		c.T.Errorf("%s: %s has left %+v, want %s", s.Where, key, results, want)
+		c.T.Errorf("%s: the results of %s are %+v, want %s remaining", s.Where, key, results, want)
 	}
 }
 
-// refuse has keys refused, and sets $p1 and $q1 to the pseudonym of the first, as a text and in a query.
+// refuse uses up the limits of keys. It sets $p1, $p2 and so on to the pseudonyms of the keys, and $q1, $q2 and so on
+// to their query-escaped forms.
 func (c *consolePages) refuse(s apitest.Step) {
 	for n, key := range strings.Fields(s.Rest) {
 		for range 4 {
@@ -221,7 +224,7 @@ func (c *consolePages) refuse(s apitest.Step) {
 	}
 }
 
-// paste does what the last page says of the policy file.
+// paste changes the policy file as the last page advises.
 func (c *consolePages) paste(s apitest.Step) {
 	c.T.Helper()
 	_, text, found := strings.Cut(c.Last.HTML, `policy file">`)
@@ -230,13 +233,13 @@ func (c *consolePages) paste(s apitest.Step) {
 	}
 	text, _, _ = strings.Cut(text, "</pre>")
 	text = html.UnescapeString(text)
-	if s.Rest != "all" { // below the overrides that the file has
+	if s.Rest != "all" { // append to the overrides of the file
 		text = apitest.FilePolicy + strings.TrimPrefix(text, "overrides:\n")
 	}
 	c.UseFile(text)
 }
 
-// together holds that the last transaction of the operator has so many entries in the audit log.
+// together checks the number of entries that the operator's last transaction has in the audit log.
 func (c *consolePages) together(s apitest.Step) {
 	c.T.Helper()
 	was := c.Token
@@ -255,7 +258,7 @@ func (c *consolePages) together(s apitest.Step) {
 	}
 }
 
-// elsewhere waits until the other apitest.Instance has a shadow of all, or none.
+// elsewhere waits until the whole policy of the other instance is, or is not, in shadow mode.
 func (c *consolePages) elsewhere(s apitest.Step) {
 	c.T.Helper()
 	c.Eventually(s.Where, func() bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// What is counted within two times is that of the steps that begin between them, by looking at each.
+// The method within sums up the steps that begin in a period, as a loop over all steps does.
 func TestStepsWithin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	now := time.Date(2026, 3, 1, 12, 0, 3, 0, time.UTC)
@@ -36,7 +36,7 @@ func TestStepsWithin(t *testing.T) {
 	}
 }
 
-// The script of the first page has the outcomes of the chart in the same order, with the same words.
+// The script of the first page has the outcomes of the chart in the same order and with the same names.
 func TestChartScript(t *testing.T) {
 	t.Parallel()
 	script, err := assetFiles.ReadFile("assets/first.js")

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// Each page has as many cells in the rows of a table as in its heading.
+// On each page, the rows of a table have as many cells as its heading.
 func TestTables(t *testing.T) {
 	b := newBrowser(t, fixture(t, func() *telemetry.View { return attack(time.Now()) }), source.Admin)
 	for _, path := range []string{"/", "/subjects", "/rules", "/rules/login-address", "/budgets", "/shadow", "/overrides", "/explain", "/audit", "/policy"} {
@@ -26,7 +26,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// checkTable complains about rows of a table with more or fewer cells than its heading has.
+// checkTable reports the rows of a table that have more or fewer cells than its heading.
 func checkTable(t *testing.T, where string, table *html.Node) {
 	t.Helper()
 	headings := -1
@@ -43,7 +43,7 @@ func checkTable(t *testing.T, where string, table *html.Node) {
 	}
 }
 
-// width returns the number of columns that the cells of a row take on a wide screen.
+// width returns the number of columns that the cells of a row span on a wide screen.
 func width(row *html.Node) (columns int) {
 	for cell := range row.ChildNodes() {
 		if cell.DataAtom != atom.Th && cell.DataAtom != atom.Td {

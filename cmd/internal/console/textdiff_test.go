@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A diff has the lines that differ and three around them, from the first line on or behind a mark.
+// A diff has the lines that differ, with three lines of context. A mark stands for omitted lines.
 func TestDiffLines(t *testing.T) {
 	for name, c := range map[string]struct{ before, after, want string }{
 		"the same":       {"a\nb\n", "a\nb\n", ""},
@@ -26,6 +26,6 @@ func TestDiffLines(t *testing.T) {
 	}
 	large := strings.Repeat("a\n", 5000)
 	if got := diffLines(large, strings.Repeat("b\n", 5000)); len(got) != 10000 {
-		t.Errorf("of large texts it shows %d lines", len(got))
+		t.Errorf("the diff of large texts has %d lines", len(got))
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 const onePolicy = `{version: 1, rules: [{name: per-key, key: [api_key], limit: 100/day}]}`
 
-// over returns what a Control is over, with a policy of a file.
+// over returns the Config of a Control with the policy in text as its file.
 func over(t *testing.T, text string) control.Config {
 	t.Helper()
 	doc, err := policyfile.Decode("test.yaml", []byte(text))
@@ -37,7 +37,7 @@ func over(t *testing.T, text string) control.Config {
 	return control.Config{Engine: e, Stack: stack, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// overDatabase returns the same over a database.
+// overDatabase returns the Config of a Control with a policy file and a database.
 func overDatabase(t *testing.T) control.Config {
 	t.Helper()
 	c := over(t, onePolicy)
@@ -53,7 +53,7 @@ func overDatabase(t *testing.T) control.Config {
 	return c
 }
 
-// needs are the roles that the operations need.
+// needs has the role that each operation requires.
 var needs = map[string]source.Role{
 	"InForce": source.Viewer, "Shadow": source.Viewer, "Audit": source.Viewer, "List": source.Viewer, "Read": source.Viewer,
 	"Subjects": source.Viewer, "SubjectByID": source.Viewer, "Check": source.Viewer, "Explain": source.Viewer,
@@ -61,7 +61,7 @@ var needs = map[string]source.Role{
 	"Stats": source.Viewer, "RuleStats": source.Viewer, "Top": source.Viewer, "Refusals": source.Viewer, "Alerts": source.Viewer,
 	"Reset": source.Operator, "Refund": source.Operator, "Block": source.Operator, "Unblock": source.Operator, "Silence": source.Operator, "Unsilence": source.Operator,
 	"Diff": source.Operator, "PutShadow": source.Admin, "ChangeRules": source.Admin, "Previous": source.Admin, "Restore": source.Admin,
-	"Create": source.Admin, "Put": source.Admin, "Delete": source.Admin, // of rules
+	"Create": source.Admin, "Put": source.Admin, "Delete": source.Admin, // for rules
 }
 
 // Every operation refuses callers without its role.
@@ -71,7 +71,7 @@ func TestEveryOperationNeedsARole(t *testing.T) {
 		name := c.Type().Method(i).Name
 		needed, known := needs[name]
 		if !known {
-			t.Errorf("%s: write here which role it needs", name)
+			t.Errorf("%s: add the role that it requires to needs", name)
 			continue
 		}
 		for _, role := range []source.Role{source.Nobody, source.Viewer, source.Operator, source.Admin} {
@@ -79,13 +79,14 @@ func TestEveryOperationNeedsARole(t *testing.T) {
 			err, _ := out[len(out)-1].Interface().(error)
 			p := control.AsProblem(err)
 			if refused := p != nil && p.Status == http.StatusForbidden; refused == role.May(needed) {
-				t.Errorf("%s as %s: %v, and it needs %s", name, role, err, needed)
+				t.Errorf("%s as %s: %v; it requires %s", name, role, err, needed)
 			}
 		}
 	}
 }
 
-// arguments returns empty ones, with a document of a rule and that kind.
+// arguments returns zero values for the parameters of a method, except a context, the caller, and the kind and document
+// of a rule.
 func arguments(t *testing.T, of reflect.Type, who control.Caller) (all []reflect.Value) {
 	for i := range of.NumIn() {
 		var v any
@@ -106,7 +107,7 @@ func arguments(t *testing.T, of reflect.Type, who control.Caller) (all []reflect
 	return all
 }
 
-// Operators change overrides and who is in which tier, and admins the rest.
+// Operators may change overrides and assign subjects to tiers. Rules and tiers need an admin.
 func TestRolesOfKinds(t *testing.T) {
 	c, who := control.New(over(t, onePolicy)), control.Caller{Name: "ann", Role: source.Operator}
 	for kind, document := range map[control.Kind]any{
@@ -124,8 +125,8 @@ func TestRolesOfKinds(t *testing.T) {
 	}
 }
 
-// The policy of a change is compiled once: what was checked before the commit is what comes into force. A dry run
-// compiles a second time, to say what it is about the rule alone.
+// A change compiles the policy once, also in a dry run. The policy that was checked before the commit is the one that
+// comes into force.
 func TestAChangeCompilesOnce(t *testing.T) {
 	config := overDatabase(t)
 	compiled := 0
@@ -133,7 +134,7 @@ func TestAChangeCompilesOnce(t *testing.T) {
 	c, who := control.New(config), control.Caller{Name: "ann", Role: source.Admin}
 	rule := &policy.Rule{Name: "own", Key: []string{"client_ip"}, Limit: "1/day"}
 	if _, err := c.Create(t.Context(), who, rule, false); err != nil || compiled != 1 {
-		t.Errorf("%v, and it was compiled %d times", err, compiled)
+		t.Errorf("%v, compiled %d times", err, compiled)
 	}
 	w, err := c.Read(who, control.Rules, "own")
 	if err != nil {
@@ -143,16 +144,16 @@ func TestAChangeCompilesOnce(t *testing.T) {
 	edits := []control.RuleEdit{{Name: "own", ETag: w.ETag, Rule: &policy.Rule{Limit: "2/day"}}}
 	for _, dry := range []bool{true, false} {
 		if _, err := c.ChangeRules(t.Context(), who, edits, dry); err != nil || compiled != 1 {
-			t.Errorf("dry %v: %v, and it was compiled %d times", dry, err, compiled)
+			t.Errorf("dry %v: %v, compiled %d times", dry, err, compiled)
 		}
 		compiled = 0
 	}
 	if config.Engine.Policy() != config.Stack.Policy() {
-		t.Error("the engine has another policy than what was checked")
+		t.Error("the policy in force is not the checked one")
 	}
 }
 
-// A change writes a copy of its document: that of the caller may be one in force.
+// A change modifies a copy of the document, because the caller's document may be part of the policy in force.
 func TestDocumentsAreCopied(t *testing.T) {
 	config := overDatabase(t)
 	c, who := control.New(config), control.Caller{Name: "ann", Role: source.Operator}
@@ -162,7 +163,7 @@ func TestDocumentsAreCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	if by := w.Document.(*policy.Override).By; by != "ann" || o.By != "bob" {
-		t.Errorf("written by %s, and the caller's document says %s", by, o.By)
+		t.Errorf("written by %s, and By in the caller's document is %s", by, o.By)
 	}
 	i, err := c.Read(who, control.Overrides, w.ID)
 	if err != nil || i.ETag != w.ETag || i.UpdatedBy != "ann" || i.Source != source.FromDatabase {
@@ -170,7 +171,7 @@ func TestDocumentsAreCopied(t *testing.T) {
 	}
 }
 
-// A dry run says what there is and would be, and changes nothing.
+// A dry run returns the item before and after the change, and changes nothing.
 func TestDryRun(t *testing.T) {
 	config := overDatabase(t)
 	c, who := control.New(config), control.Caller{Name: "ann", Role: source.Admin}
@@ -202,7 +203,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// A full disk is told as such, and not as a database that does not answer.
+// A full disk is reported as such, not as an unavailable database.
 func TestDatabaseFull(t *testing.T) {
 	t.Parallel()
 	if unconfirmed := control.AsProblem(fmt.Errorf("x: %w", source.ErrUnconfirmed)).Detail; !strings.Contains(unconfirmed, "may or may not") {

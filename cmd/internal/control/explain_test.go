@@ -14,9 +14,9 @@ import (
 	"github.com/sluicehq/sluice/httplimit"
 )
 
-// An explanation foresees the response that the gateway then sends.
+// An explanation predicts the response that the gateway then sends.
 func TestExplainForetells(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // so that nothing drains in between
+	synctest.Test(t, func(t *testing.T) { // between the explanation and the request, no time passes
 		config := over(t, `
 version: 1
 rules:
@@ -43,13 +43,13 @@ rules:
 			w := httptest.NewRecorder()
 			gateway.ServeHTTP(w, r)
 			if passed := w.Code == http.StatusNoContent; passed != got.Allowed || !passed && (got.Response.Status != w.Code || got.Response.Body != w.Body.String()) {
-				t.Fatalf("%s: %d %q, and what was said: %v %+v", path, w.Code, w.Body, got.Allowed, got.Response)
+				t.Fatalf("%s: %d %q, predicted: %v %+v", path, w.Code, w.Body, got.Allowed, got.Response)
 			}
 			if !maps.EqualFunc(w.Header(), got.Response.Header, slices.Equal) {
-				t.Fatalf("%s:\n%v, and what was said:\n%v", path, w.Header(), got.Response.Header)
+				t.Fatalf("%s:\n%v, predicted:\n%v", path, w.Header(), got.Response.Header)
 			}
 		}
-		for range 30 { // twenty at once pass, and five logins a minute
+		for range 30 { // more than the burst of 20 for the key and the five logins a day
 			try("GET", "/")
 			try("POST", "/login")
 			try("GET", "/health")

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/door/checkgrpc"
 )
 
-// checkResult is a member of "results" of an answer of the JSON API.
+// checkResult is an element of "results" in an answer of the JSON API.
 type checkResult struct {
 	Name      string
 	Shadow    bool
@@ -41,7 +41,7 @@ func openCheck(p *player) func(*ongoing) {
 	})
 }
 
-// openCheckRule asks the JSON API about the only rule.
+// openCheckRule asks the JSON API about the policy's only rule.
 func openCheckRule(p *player) func(*ongoing) {
 	return viaCheckAPI(p, func(o *ongoing) map[string]any {
 		rule, key := p.onlyRule(o)
@@ -50,17 +50,17 @@ func openCheckRule(p *player) func(*ongoing) {
 			about["cost"] = o.cost
 		}
 		if o.holds {
-			p.cannot("a rule alone has no requests under way")
+			p.cannot("checks of a rule have no requests in flight")
 		}
 		return about
 	})
 }
 
-// onlyRule returns the rule of a policy that has no other, and the parts of the key that a request has.
+// onlyRule returns the policy's only rule and a request's key parts.
 func (p *player) onlyRule(o *ongoing) (name string, key map[string]string) {
 	rules := p.document().Rules
 	if len(rules) != 1 || o.path != "/" || rules[0].Exempt {
-		p.cannot("it asks about one rule")
+		p.cannot("it can only ask about one rule")
 	}
 	key = make(map[string]string)
 	for _, part := range rules[0].Key {
@@ -73,7 +73,7 @@ func (p *player) onlyRule(o *ongoing) (name string, key map[string]string) {
 			key[part] = o.header.Get("X-Api-Key")
 		case "const":
 		default:
-			p.cannot("it sends no " + kind)
+			p.cannot("it cannot send the key part " + kind)
 		}
 	}
 	return rules[0].Name, key
@@ -151,7 +151,7 @@ func openCheckGRPC(p *player) func(*ongoing) {
 	}
 	return func(o *ongoing) {
 		if o.response != nil {
-			p.cannot("it is not told of responses")
+			p.cannot("it does not learn of responses")
 		}
 		about := &checkgrpc.HttpRequest{Method: o.method, Path: o.path, Client: o.client, Body: []byte(o.body)}
 		for name, values := range o.fields() {

@@ -9,10 +9,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// costField is the header that has the cost of a request.
+// costField is the header field with the cost of a request.
 const costField = "X-Cost"
 
-// fields returns the headers of a request, with its cost.
+// fields returns the headers of a request, including its cost.
 func (r *request) fields() http.Header {
 	h := r.header.Clone()
 	if r.cost > 0 {

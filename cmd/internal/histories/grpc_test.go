@@ -21,7 +21,7 @@ import (
 	"github.com/sluicehq/sluice/grpclimit"
 )
 
-// serveGRPC serves what register registers to clients on this machine.
+// serveGRPC serves the services that register adds, and returns a client on this machine.
 func (p *player) serveGRPC(register func(*grpc.Server), options ...grpc.ServerOption) *grpc.ClientConn {
 	p.Helper()
 	network := grpctest.Serve(p, register, options...)
@@ -29,7 +29,7 @@ func (p *player) serveGRPC(register func(*grpc.Server), options ...grpc.ServerOp
 	return grpctest.Dial(p, network)
 }
 
-// codesOf are the codes of handlers that answer as HTTP does.
+// codesOf has the gRPC code for each status of a handler.
 var codesOf = map[int]codes.Code{
 	200: codes.OK, 400: codes.InvalidArgument, 401: codes.Unauthenticated, 403: codes.PermissionDenied, 404: codes.NotFound,
 	409: codes.AlreadyExists, 429: codes.ResourceExhausted, 500: codes.Internal, 501: codes.Unimplemented, 503: codes.Unavailable,
@@ -48,7 +48,7 @@ func openInterceptor(p *player) func(*ongoing) {
 			return stream.SendMsg(&emptypb.Empty{})
 		}
 		if o.response.bytes > 0 {
-			p.cannot("messages are no bodies")
+			p.cannot("it does not count the bytes of messages")
 		}
 		header := metadata.MD{}
 		for name, values := range o.response.header {
@@ -57,7 +57,7 @@ func openInterceptor(p *player) func(*ongoing) {
 		_ = stream.SetHeader(header)
 		code, known := codesOf[o.response.status]
 		if !known {
-			p.cannot("no code stands for that status")
+			p.cannot("the status has no gRPC code")
 		}
 		if code != codes.OK {
 			return status.Error(code, "answered")
@@ -74,7 +74,7 @@ func openInterceptor(p *player) func(*ongoing) {
 			p.cannot("it takes no IDs")
 		case o.method != "POST" || strings.Count(o.path, "/") != 2:
 			if o.path != "/" {
-				p.cannot("calls have a POST and a path of two segments")
+				p.cannot("its requests are POSTs with a path of two segments")
 			}
 		}
 		path := o.path
@@ -109,7 +109,7 @@ func withoutWait(h http.Header) http.Header {
 	return h
 }
 
-// statusOfCode returns the status of a call that the limit has refused, and 200 for any other.
+// statusOfCode returns the status for a call that the limit has denied, and 200 for any other call.
 func statusOfCode(err error, answered *response) int {
 	code := status.Code(err)
 	if answered != nil && code == codesOf[answered.status] {

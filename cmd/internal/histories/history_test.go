@@ -17,19 +17,19 @@ import (
 // history is a file of testdata: see the package comment.
 type history struct {
 	name     string
-	without  map[string]string // by layer, why it cannot play the history
-	policies map[string]string // by name; the first has none
+	without  map[string]string // by layer, the reason why it cannot play the history
+	policies map[string]string // by name; the first one's name is ""
 	steps    []step
 }
 
 // step is a line of a history.
 type step struct {
 	line  string // "file.txt:12: the line"
-	verb  string // "request", or another first word
+	verb  string // "request", or the first word of another step
 	args  []string
 	times int
 	mode  string // "peek", "refund", "begin" or none
-	as    string // the name that "begin" gives a request
+	as    string // the request's name in "begin"
 	request
 	want verdict
 }
@@ -39,18 +39,18 @@ type request struct {
 	method, path, client, id string
 	body                     string // JSON
 	header                   http.Header
-	cost                     int64 // 0 if it is not mentioned
+	cost                     int64 // 0: not given
 	response                 *response
 }
 
-// response is that of the handler behind a limit.
+// response is the response of the handler behind a limit.
 type response struct {
 	status int
 	header http.Header
 	bytes  int
 }
 
-// verdict is the answer to a request, as a history expects it or as a layer has got it.
+// verdict is the answer to a request, as a history expects it or as a layer has returned it.
 type verdict struct {
 	status           int
 	left             []left
@@ -60,7 +60,7 @@ type verdict struct {
 	blocked, missing string
 }
 
-// left is what remains of a limit.
+// left has the remaining units of a limit.
 type left struct {
 	name   string
 	units  int64
@@ -136,7 +136,7 @@ func (h *history) parseHead(line string) error {
 	}
 	names, why, _ := strings.Cut(rest, ":")
 	if strings.TrimSpace(why) == "" {
-		return fmt.Errorf("say why, as in \"without resp: it asks one rule\"")
+		return fmt.Errorf("missing reason, as in \"without resp: it asks about one rule\"")
 	}
 	for name := range strings.SplitSeq(names, ",") {
 		if name = strings.TrimSpace(name); !slices.Contains(layerNames(), name) {
@@ -147,7 +147,7 @@ func (h *history) parseHead(line string) error {
 	return nil
 }
 
-// verbs are the steps that are no requests.
+// verbs are the first words of steps that are not requests.
 var verbs = []string{"wait", "end", "reset", "block", "unblock", "override", "subject", "policy"}
 
 func parseStep(line string) (s step, err error) {
@@ -193,7 +193,7 @@ func parseRequest(words []string) (r request, err error) {
 		name, value, found := strings.Cut(word, "=")
 		switch {
 		case !found:
-			return r, fmt.Errorf("%q is no header X-Name=value, and no client=, cost=, id=, body= or answers", word)
+			return r, fmt.Errorf("%q is neither a header X-Name=value nor client=, cost=, id=, body= or answers", word)
 		case name == "client":
 			r.client = value
 		case name == "id":
@@ -259,7 +259,7 @@ func parseVerdict(text string) (v verdict, err error) {
 		case len(words) == 1 && words[0] == "repeated":
 			v.repeated = true
 		default:
-			return v, fmt.Errorf("%q is no part of a verdict", strings.TrimSpace(clause))
+			return v, fmt.Errorf("%q is not a clause of a verdict", strings.TrimSpace(clause))
 		}
 		if err != nil {
 			return v, err

@@ -20,20 +20,20 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// stepField names a request to the handler behind a limit, and idField its ID.
+// stepField is the header field with the name of a request for the backend. idField is the field with a request's ID.
 const (
 	stepField = "X-Step"
 	idField   = "X-Request-Id"
 )
 
-// backend is what is behind a limit.
+// backend is the handler behind a limit.
 type backend struct {
 	mu   sync.Mutex
 	last int
 	sent map[string]*ongoing
 }
 
-// expect returns the name by which a request comes to the handler.
+// expect registers a request and returns its name.
 func (b *backend) expect(o *ongoing) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +76,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// viaHandler sends requests to a handler of HTTP, which passes them to the backend.
+// viaHandler sends requests to an HTTP handler, which passes them to the backend.
 func viaHandler(p *player, handler http.Handler, behind *backend, change func(*http.Request)) func(*ongoing) {
 	return func(o *ongoing) {
 		switch {
@@ -85,7 +85,7 @@ func viaHandler(p *player, handler http.Handler, behind *backend, change func(*h
 		case o.id != "" && p.layer.name == "gateway":
 			p.cannot("it takes no IDs")
 		}
-		var body io.Reader // nil is none
+		var body io.Reader // nil: no body
 		if o.body != "" {
 			body = strings.NewReader(o.body)
 		}
@@ -99,7 +99,7 @@ func viaHandler(p *player, handler http.Handler, behind *backend, change func(*h
 		change(r)
 		w := &answerWriter{header: make(http.Header), heads: func(status int, h http.Header) {
 			if o.response != nil && status == o.response.status && h.Get("Retry-After") == "" {
-				status = http.StatusOK // it passed
+				status = http.StatusOK // the response of the backend
 			}
 			o.got = p.readFields(status, h)
 		}}
@@ -136,7 +136,7 @@ var (
 	quotas  = regexp.MustCompile(`"([^"]+)";q=(\d+)`)
 )
 
-// readFields reads the fields that integrations of HTTP have in common.
+// readFields reads the header fields that all HTTP integrations set.
 func (p *player) readFields(status int, h http.Header) (v verdict) {
 	v = verdict{status: status}
 	fields := strings.Join(h["Ratelimit"], ", ")
@@ -178,7 +178,7 @@ func openMiddleware(p *player) func(*ongoing) {
 	return viaHandler(p, c.Policy(p.engine)(behind), behind, func(*http.Request) {})
 }
 
-// openGateway asks the gateway, which has a backend behind pipes.
+// openGateway asks the gateway, which reaches its backend through pipes.
 func openGateway(p *player) func(*ongoing) {
 	behind, network := new(backend), testkit.NewPipes()
 	server := &http.Server{Handler: behind}
@@ -193,7 +193,7 @@ func openGateway(p *player) func(*ongoing) {
 	return viaHandler(p, proxy.Clean(u, limit(httplimit.Keep(proxy.Handler(u)))), behind, func(*http.Request) {})
 }
 
-// openAuthRequest asks as Traefik does, whose answers keep their status.
+// openAuthRequest asks as Traefik does. Its answers have the statuses of the decisions.
 func openAuthRequest(p *player) func(*ongoing) {
 	asker, err := authrequest.ParseAsker("traefik+body")
 	if err != nil {

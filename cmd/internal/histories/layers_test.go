@@ -11,33 +11,33 @@ import (
 	"github.com/sluicehq/sluice/synced"
 )
 
-// layer is a way to ask.
+// layer is a way to get decisions.
 type layer struct {
 	name string
 	// store returns the store of the engine.
 	store func(p *player) sluice.Store
-	// consistency is set in every rule, if it is not empty.
+	// consistency, if not empty, is set in every rule.
 	consistency string
-	// attributes are all that the layer sends of headers: "header:" in policies reads "attr:".
+	// attributes means that the layer sends headers only as attributes, so "header:" in policies becomes "attr:".
 	attributes bool
-	// forwards is set where a proxy at 127.0.0.1 names the client.
+	// forwards means that a proxy at 127.0.0.1 forwards the client's address.
 	forwards bool
 	// open returns a function that sends a request and fills in its verdict.
 	open func(p *player) func(*ongoing)
 	sees sees
 }
 
-// sees says what of a verdict a layer has, beyond whether a request passes, its status, its wait,
-// and what remains of its limits.
+// sees lists what a layer returns of a verdict besides whether the request passes. By default it returns the status,
+// the wait in seconds, and the remaining units of its limits.
 type sees struct {
-	exact       bool // waits are not rounded up to seconds
-	blockWaits  bool // how long a block lasts
+	exact       bool // it returns exact waits, not rounded up to seconds
+	blockWaits  bool // it returns the time until a block ends
 	reasons     bool // "blocked by" and "missing"
 	repeats     bool // "repeated"
-	shadows     bool // limits of rules in shadow mode
-	tightest    bool // one limit only
-	allowedOnly bool // no status
-	noNever     bool // what never fits has no wait, as if that were unknown
+	shadows     bool // it returns limits of rules in shadow mode
+	tightest    bool // it returns only one limit
+	allowedOnly bool // it returns no status
+	noNever     bool // it returns no wait if a request never fits
 }
 
 var (
@@ -74,7 +74,8 @@ func layerNames() (names []string) {
 
 func inMemory(*player) sluice.Store { return memory.New() }
 
-// failingOver is a shared store that leases, or that each instance counts for, if a rule says so.
+// failingOver returns a failover store. Its shared store leases or counts locally if the layer's consistency requires
+// it.
 func failingOver(p *player) sluice.Store {
 	var asked failover.Shared = shared{memory.New()}
 	switch p.layer.consistency {
@@ -92,11 +93,11 @@ func failingOver(p *player) sluice.Store {
 	return store
 }
 
-// shared is a store in memory that is asked as a shared one is.
+// shared is an in-memory store with the methods of a shared store.
 type shared struct{ *memory.Store }
 
 func (s shared) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if wait == 0 { // what is remembered: nothing
+	if wait == 0 { // only decisions from memory, and it has none
 		return context.DeadlineExceeded
 	}
 	return s.Take(ctx, charges, receipts)

@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// Every layer gives the verdicts that a history has written down.
+// Every layer returns the verdicts that a history expects.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	for _, h := range loadHistories(t) {
@@ -39,27 +39,27 @@ type player struct {
 	history *history
 	layer   layer
 	engine  *policy.Engine
-	at      string // the step under way
+	at      string // the current step
 
-	policy              string // the name of the one in force
+	policy              string // the name of the policy in force
 	overrides, subjects []string
-	open                map[string]*ongoing // by the name of "begin"
-	waiting             []func()            // compare the verdicts of requests that wait for their turns
+	open                map[string]*ongoing // requests in flight by their names in "begin"
+	waiting             []func()            // functions that compare the verdicts of queued requests
 }
 
 // ongoing is a request that has been sent.
 type ongoing struct {
 	request
 	mode    string        // "peek", "refund" or none
-	holds   bool          // it is under way until it is released
+	holds   bool          // it stays in flight until it is released
 	release chan struct{} // closed by "end"
 	got     verdict
-	compare func()        // called by "end", if there was no verdict before
+	compare func()        // called by "end" if the verdict is still missing
 	took    time.Duration // from its start to its verdict
 }
 
 func play(t *testing.T, h *history, l layer) {
-	// Calendars and windows begin with an hour.
+	// The history starts at a full hour, at which windows begin.
 	time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
 	p := &player{T: t, history: h, layer: l, at: h.name, open: make(map[string]*ongoing)}
 	p.engine = policy.NewEngine(l.store(p), p.compile())
@@ -88,7 +88,7 @@ func play(t *testing.T, h *history, l layer) {
 		}
 	}
 	if len(p.waiting) > 0 {
-		time.Sleep(time.Hour) // until the last request of a queue has had its turn
+		time.Sleep(time.Hour) // long enough for every queued request
 		synctest.Wait()
 	}
 	for _, compare := range p.waiting {
@@ -113,7 +113,7 @@ func (o *ongoing) hold(hold func()) {
 	}()
 }
 
-// finally calls end when the request ends, for layers that are told of that.
+// finally calls end when the request ends, for layers that report the end.
 func (o *ongoing) finally(end func()) {
 	if !o.holds {
 		end()
@@ -161,7 +161,7 @@ func (p *player) end(args []string) {
 	p.Helper()
 	o := p.open[strings.Join(args, " ")]
 	if o == nil {
-		p.Fatalf("%s: nothing has begun under that name", p.at)
+		p.Fatalf("%s: no request in flight has this name", p.at)
 	}
 	delete(p.open, strings.Join(args, " "))
 	close(o.release)
@@ -171,7 +171,7 @@ func (p *player) end(args []string) {
 	}
 }
 
-// compare compares what the verdict of a step mentions and the layer can see.
+// compare compares the values that the verdict of a step contains and the layer returns.
 func (p *player) compare(s step, o *ongoing) {
 	p.Helper()
 	want, got, sees := s.want, o.got, p.layer.sees
@@ -209,7 +209,7 @@ func (p *player) compare(s step, o *ongoing) {
 		wrong("repeated", want.repeated, got.repeated)
 	}
 	if want.exempt && len(got.left) > 0 {
-		wrong("what counts an exempt request", "nothing", got.left)
+		wrong("limits of an exempt request", "nothing", got.left)
 	}
 	if len(want.left) > 0 {
 		p.compareLeft(want.left, got.left, wrong)
@@ -232,7 +232,7 @@ func (p *player) compareLeft(want, got []left, wrong func(what string, want, got
 		})
 	}
 	if !matches {
-		wrong("what is left", want, got)
+		wrong("remaining units", want, got)
 	}
 }
 
@@ -262,7 +262,7 @@ func (p *player) document() policy.Document {
 	return doc
 }
 
-// headerPart is a part of a key that a request has in a header.
+// headerPart matches key parts from headers.
 var headerPart = regexp.MustCompile(`header:(\S)`)
 
 func list(name string, entries []string) string {
@@ -281,7 +281,7 @@ func (p *player) compile() *policy.Policy {
 	return compiled
 }
 
-// administer does what an operator does.
+// administer executes a step of an operator.
 func (p *player) administer(s step) {
 	p.Helper()
 	switch rest := strings.Join(s.args, " "); s.verb {
@@ -312,7 +312,7 @@ func (p *player) administer(s step) {
 	}
 }
 
-// subject reads "RULE PART=VALUE …".
+// subject parses "RULE PART=VALUE …".
 func (p *player) subject(args []string) *policy.Subject {
 	p.Helper()
 	key := make(map[string]string)
@@ -339,16 +339,16 @@ func (p *player) duration(args []string) time.Duration {
 	return d
 }
 
-// cannot fails for a step that the layer has no way to express.
+// cannot fails the test because the layer cannot express the step.
 func (p *player) cannot(what string) {
 	p.Helper()
-	p.Fatalf("%s\nthis needs a line \"without %s: %s\"", p.at, p.layer.name, what)
+	p.Fatalf("%s\nthe history needs a line \"without %s: %s\"", p.at, p.layer.name, what)
 }
 
 // silent is the logger of the layers.
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// seconds is a number of whole seconds, negative if waiting does not help.
+// seconds returns a duration of n seconds, or Never if n is negative or too large.
 func seconds(n int64) time.Duration {
 	if n < 0 || n > math.MaxInt64/int64(time.Second) {
 		return sluice.Never

@@ -50,7 +50,7 @@ rules:
   - {name: seen, key: ["cookie:s"], limit: 2/minute, shadow: true}
 `
 
-// described is a request, once as it is sent and once as a check describes it.
+// described is a request that can be sent, and described to a check.
 type described struct {
 	method, target, host, client, body string
 	fields                             []string // "Name: value"
@@ -59,7 +59,7 @@ type described struct {
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
 func anyRequest(r *rand.Rand) described {
-	if r.IntN(2) == 0 { // one of the few whose counts fill up
+	if r.IntN(2) == 0 { // one of a few requests that use up their limits
 		return described{method: "POST", target: pick(r, "/login", "/guess", "/"), host: "a.example.com", client: "192.0.2.1",
 			fields: []string{pick(r, "X-API-Key: k-1", "X-Plan: pro")}, body: "username=alice"}
 	}
@@ -82,7 +82,7 @@ func anyRequest(r *rand.Rand) described {
 	return q
 }
 
-// parse reads the request as a server does. It is nil if a server answers it by itself.
+// parse returns the request as a server reads it, or nil if a server would refuse it.
 func (q *described) parse() *http.Request {
 	head := q.method + " " + q.target + " HTTP/1.1\r\nHost: " + q.host + "\r\n" + strings.Join(append(q.fields, ""), "\r\n")
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(q.body), q.body))))
@@ -104,18 +104,19 @@ func (q *described) describe() string {
 		}
 	}
 	request := map[string]any{"method": q.method, "path": q.target, "host": q.host, "client": q.client, "headers": headers}
-	if q.method == "POST" { // rules that need none are asked first where there is one
+	if q.method == "POST" { // with a body, rules that do not read it are decided first
 		request["body_base64"] = []byte(q.body)
 	}
 	text, _ := json.Marshal(request)
 	return string(text)
 }
 
-// same are the ways by which the same requests are decided about, each with counts of its own.
+// same has the interfaces that decide about the same requests. The middleware, the JSON API and gRPC count separately.
+// The handler besideGRPC settles the requests of gRPC.
 type same struct {
 	*player
 	random           *rand.Rand
-	passed           int // the status of the handler behind the middleware, if the request has reached it
+	passed           int // the status of the handler behind the middleware; 0 if the request has not reached it
 	middleware       http.Handler
 	json, besideGRPC http.Handler
 	calls            checkgrpc.ChecksClient
@@ -123,8 +124,8 @@ type same struct {
 	statuses         map[int]int
 }
 
-// The same requests through the middleware, the JSON API, and calls and batches of gRPC: the same decisions,
-// fields and bodies.
+// The middleware, the JSON API, and calls and batches of gRPC return the same decisions, fields and bodies for the same
+// requests.
 func TestSame(t *testing.T) {
 	t.Parallel()
 	seed := seed.Of(t)
@@ -152,13 +153,14 @@ func TestSame(t *testing.T) {
 		}
 		for _, status := range []int{200, 400, 403, 429} {
 			if s.statuses[status] < 30 {
-				t.Errorf("of 800 rounds, %v: too few to tell", s.statuses)
+				t.Errorf("statuses after 800 rounds: %v, want at least 30 of each", s.statuses)
 			}
 		}
 	})
 }
 
-// round sends n requests at one time, to gRPC as a batch unless a request is settled before the next.
+// round sends n requests at the same time. gRPC gets them as a batch, unless one of them goes to /guess: its outcome
+// has to be settled before the next request.
 func (s *same) round(n int) {
 	var all []described
 	batch := &checkgrpc.CheckBatch{}
@@ -181,15 +183,15 @@ func (s *same) round(n int) {
 	for i, q := range all {
 		want := s.ask(q)
 		s.statuses[want.Status]++
-		s.compare(q, want, "by JSON", s.check(q))
+		s.compare(q, want, "the JSON API returns", s.check(q))
 		if answers == nil {
 			one, err := s.calls.Check(s.Context(), batch.Checks[i])
 			if err != nil {
 				s.Fatal(err)
 			}
-			s.compare(q, want, "by a call", answerOf(one))
+			s.compare(q, want, "a call of gRPC returns", answerOf(one))
 		} else {
-			s.compare(q, want, "in a batch", answerOf(answers[i]))
+			s.compare(q, want, "a batch of gRPC returns", answerOf(answers[i]))
 		}
 		if want.Allowed {
 			settlement := fmt.Sprintf(`{"request": %s, "outcome": {"status": %d}}`, q.describe(), s.passed)
@@ -199,13 +201,13 @@ func (s *same) round(n int) {
 	}
 }
 
-// sameAnswer is what a door says.
+// sameAnswer is the answer of an integration.
 type sameAnswer struct {
 	Allowed bool
 	Status  int
 	Headers map[string]string
 	Body    string
-	unread  bool // a server refuses the request without deciding about it
+	unread  bool // the server refuses the request before a decision
 }
 
 // ask asks the middleware.
@@ -239,7 +241,7 @@ func (s *same) check(q described) (a sameAnswer) {
 	return a
 }
 
-// message describes a request to gRPC.
+// message describes a request for gRPC.
 func (q *described) message() *checkgrpc.CheckRequest {
 	r := &checkgrpc.HttpRequest{Method: q.method, Host: q.host, Path: q.target, Client: q.client}
 	for _, f := range q.fields {
@@ -267,10 +269,10 @@ func (s *same) compare(q described, want sameAnswer, how string, got sameAnswer)
 	s.Helper()
 	switch {
 	case got.Allowed != want.Allowed || got.Status != want.Status:
-		s.Fatalf("%+v: %s %d, and by the middleware %d %s", q, how, got.Status, want.Status, want.Body)
+		s.Fatalf("%+v: %s %d, and the middleware returns %d %s", q, how, got.Status, want.Status, want.Body)
 	case want.unread && got.Headers["Ratelimit"] != "":
-		s.Fatalf("%+v was counted, and a server refuses it unread: %s %+v", q, how, got)
+		s.Fatalf("%+v was counted, although a server refuses it before a decision: %s %+v", q, how, got)
 	case !want.unread && (!maps.Equal(got.Headers, want.Headers) || got.Body != want.Body):
-		s.Fatalf("%+v: %s\n%v\n%s\nand by the middleware\n%v\n%s", q, how, got.Headers, got.Body, want.Headers, want.Body)
+		s.Fatalf("%+v: %s\n%v\n%s\nand the middleware\n%v\n%s", q, how, got.Headers, got.Body, want.Headers, want.Body)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// openRESP asks in the protocol of Redis about the only rule.
+// openRESP asks about the policy's only rule in the protocol of Redis.
 func openRESP(p *player) func(*ongoing) {
 	network := testkit.NewPipes()
 	server := resp.New(resp.Config{Config: door.Config{Engine: p.engine, Logger: silent()}, Patience: time.Hour, Idle: 1000 * time.Hour})
@@ -62,7 +62,7 @@ func openRESP(p *player) func(*ongoing) {
 	}
 }
 
-// readReply returns a reply of RESP2: a string, a number or a list of them.
+// readReply returns a reply of RESP2 as a string, a number or a list.
 func readReply(r *bufio.Reader) (any, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {
@@ -96,7 +96,7 @@ func readReply(r *bufio.Reader) (any, error) {
 	return line, nil
 }
 
-// readCheckReply reads the pairs of a reply to SLUICE.CHECK.
+// readCheckReply parses a reply to SLUICE.CHECK, which is a list of names and values.
 func readCheckReply(pairs []any) (v verdict) {
 	fields := make(map[string]any)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -112,7 +112,7 @@ func readCheckReply(pairs []any) (v verdict) {
 	return v
 }
 
-// openSPOE asks as HAProxy does. The frames are those that the description of the protocol shows.
+// openSPOE asks as HAProxy does, with frames made according to the description of the protocol.
 func openSPOE(p *player) func(*ongoing) {
 	network := testkit.NewPipes()
 	agent := spoe.New(door.Config{Engine: p.engine, Logger: silent()})
@@ -172,12 +172,13 @@ func openSPOE(p *player) func(*ongoing) {
 	}
 }
 
-// readSPOE reads the variables that an answer sets, of which those that are fields have their names.
+// readSPOE reads the variables that an answer sets. A variable for a header field has the field's name with
+// underscores.
 func (p *player) readSPOE(answer string) verdict {
 	answer = answer[7:] // kind, flags, stream and frame
 	h, status := make(http.Header), 0
 	for answer != "" {
-		answer = answer[3:] // set-var, three arguments, of the transaction
+		answer = answer[3:] // the action set-var with three arguments, in the scope of the transaction
 		var name, value string
 		name, answer = cutSPOEText(answer)
 		kind := answer[0]
@@ -197,7 +198,7 @@ func (p *player) readSPOE(answer string) verdict {
 	return p.readFields(status, h)
 }
 
-// spoeNumber writes a number as SPOE has it: from 240 on, the rest in groups of seven bits.
+// spoeNumber encodes a number for SPOE: from 240 on, the rest is in groups of seven bits.
 func spoeNumber(n uint64) []byte {
 	if n < 240 {
 		return []byte{byte(n)}

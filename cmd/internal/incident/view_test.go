@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// During an hour with an attack, what a View says is what happened, by the books of the traffic.
+// During an hour with an attack, a View agrees with the books of the traffic.
 func TestIncident(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -26,8 +26,8 @@ func TestIncident(t *testing.T) {
 			level  string
 			about  string // the rule of the headline
 			since  time.Duration
-			who    string // whose refusals are most of them
-			alerts string // what is wrong, in order
+			who    string // the subject with the most denials
+			alerts string // the alerts, in order
 		}{
 			{-2, "good", "", 0, "", ""},
 			{1, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address"},
@@ -60,9 +60,9 @@ func TestIncident(t *testing.T) {
 			if got := strings.Join(alerts, " "); got != at.alerts {
 				t.Errorf("%s: the alerts are %q, want %q", name, got, at.alerts)
 			}
-			// A bucket that is full takes a while before it refuses.
+			// A full bucket allows a burst, so the denials start somewhat later.
 			if begins := h.Time(at.since); at.level == "bad" && (head.Since.Before(begins) || head.Since.After(begins.Add(100*time.Second))) {
-				t.Errorf("%s: it is said to be so since %v, and is since %v", name, head.Since, begins)
+				t.Errorf("%s: the headline has the start %v, want %v or up to 100 s later", name, head.Since, begins)
 			}
 			holdHeadline(t, name, h, now, v, &head, at.who)
 			holdCounts(t, name, h, now, v)
@@ -73,7 +73,7 @@ func TestIncident(t *testing.T) {
 	})
 }
 
-// upstreamsEvery returns how long a look at the upstreams is enough.
+// upstreamsEvery returns the time between checks of the upstreams.
 func upstreamsEvery(at time.Duration) time.Duration {
 	if at >= incident.SlowBegins-time.Minute && at < incident.SlowEnds+3*time.Minute {
 		return 10 * time.Second
@@ -81,8 +81,7 @@ func upstreamsEvery(at time.Duration) time.Duration {
 	return 4 * time.Minute
 }
 
-// holdUpstreams checks that the one upstream that slows down is slow while it is, and that nothing else is said of
-// upstreams.
+// holdUpstreams checks that the View reports the slow upstream while it is slow, and no other problem of upstreams.
 func holdUpstreams(t *testing.T, now time.Duration, v *telemetry.View) {
 	if now < incident.SlowBegins && v.At.Sub(v.Since) > 20*time.Minute {
 		for i, usual := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {
@@ -98,30 +97,30 @@ func holdUpstreams(t *testing.T, now time.Duration, v *telemetry.View) {
 			t.Errorf("%v: %s", now, a.Text)
 		}
 	}
-	// Reports that are sent before the end of the slow time end SlowFor after it, and those of a minute decide.
+	// The last slow requests are answered SlowFor after SlowEnds, and the alert covers the last minute.
 	switch {
 	case slow && (now < incident.SlowBegins+incident.SlowFor || now > incident.SlowEnds+incident.SlowFor+70*time.Second),
 		!slow && now > incident.SlowBegins+80*time.Second && now < incident.SlowEnds:
-		t.Errorf("%v: the upstream is slow: %v", now, slow)
+		t.Errorf("%v: the upstream is reported as slow: %v", now, slow)
 	}
 }
 
-// holdHeadline holds what a headline says of numbers to the books.
+// holdHeadline compares the numbers in a headline with the books.
 func holdHeadline(t *testing.T, name string, h *incident.Hour, now time.Duration, v *telemetry.View, head *telemetry.Headline, who string) {
 	if head.Rule == "" || head.Level != "bad" {
 		return
 	}
 	from := now - time.Minute - 10*time.Second
-	told := h.Books.Rule(head.Rule, from, now)
-	rate := float64(told.Refused-told.Blocked) / 70
-	said := 0.0
+	truth := h.Books.Rule(head.Rule, from, now)
+	rate := float64(truth.Refused-truth.Blocked) / 70
+	shown := 0.0
 	if _, text, found := strings.Cut(head.Text, " denies "); !found {
 		t.Errorf("%s: %s", name, head.Text)
-	} else if _, err := fmt.Sscanf(text, "%f/s", &said); err != nil || math.Abs(said-rate) > 0.1*rate+0.1 {
-		t.Errorf("%s: %v are refused a second: %s", name, rate, head.Text)
+	} else if _, err := fmt.Sscanf(text, "%f/s", &shown); err != nil || math.Abs(shown-rate) > 0.1*rate+0.1 {
+		t.Errorf("%s: %v requests a second are denied: %s", name, rate, head.Text)
 	}
 	if r := v.Rule(head.Rule); r.Usual > 0.05 {
-		t.Errorf("%s: %v refusals of %s are usual", name, r.Usual, head.Rule)
+		t.Errorf("%s: the usual rate is %v denials of %s", name, r.Usual, head.Rule)
 	}
 	subjects := h.Books.Subjects(head.Rule, now-time.Minute, now)
 	most := slices.MaxFunc(slices.Collect(maps.Keys(subjects)), func(a, b string) int {
@@ -129,17 +128,17 @@ func holdHeadline(t *testing.T, name string, h *incident.Hour, now time.Duration
 	})
 	if who == "" {
 		if head.Rule == "login" && !slices.Contains(incident.Attacked, head.Subject.Shown) {
-			t.Errorf("%s: it is about %s", name, head.Subject.Shown)
+			t.Errorf("%s: the headline is about %s", name, head.Subject.Shown)
 		}
 		return
 	}
 	if most != who || head.Subject == nil || head.Subject.Shown != who || !strings.Contains(head.Text, who) {
-		t.Errorf("%s: %s is refused most: %s", name, most, head.Text)
+		t.Errorf("%s: %s has the most denials: %s", name, most, head.Text)
 	}
 }
 
-// holdCounts holds the counts of a view to the books. A count may be a second late, and so in the hour all the
-// same.
+// holdCounts compares the counts of a view with the books. A request may be counted a second late, so the last hour may
+// include requests from the second before it.
 func holdCounts(t *testing.T, name string, h *incident.Hour, now time.Duration, v *telemetry.View) {
 	from := max(now-time.Hour, -incident.Lead)
 	hold := func(what string, s *telemetry.Series, least, most incident.Tally) {
@@ -149,7 +148,7 @@ func holdCounts(t *testing.T, name string, h *incident.Hour, now time.Duration, 
 			refused += s.Recent[i][telemetry.Deny]
 		}
 		if asked < least.Asked || asked > most.Asked || refused < least.Refused || refused > most.Refused {
-			t.Errorf("%s: of %s %d are counted and %d refused, and were %+v", name, what, asked, refused, least)
+			t.Errorf("%s: for %s, the view has %d requests and %d denials, and the books have %+v", name, what, asked, refused, least)
 		}
 	}
 	hold("all", &v.All, h.Books.Requests(from, now), h.Books.Requests(from-time.Second, now))
@@ -159,7 +158,7 @@ func holdCounts(t *testing.T, name string, h *incident.Hour, now time.Duration, 
 	}
 }
 
-// holdSubjects holds what a view says of subjects in the last hour to the books.
+// holdSubjects compares the subjects of the last hour in a view with the books.
 func holdSubjects(t *testing.T, h *incident.Hour, v *telemetry.View) {
 	for i := range v.Rules {
 		r := &v.Rules[i]
@@ -172,35 +171,34 @@ func holdSubjects(t *testing.T, h *incident.Hour, v *telemetry.View) {
 		}
 		top := &r.Refusals[telemetry.Hour]
 		if len(top.Items) == 0 && refused > 0 || top.Total != h.Books.Rule(r.Name, 0, time.Hour).Refused {
-			t.Errorf("%s: %d of %d refusals are told", r.Name, top.Total, h.Books.Rule(r.Name, 0, time.Hour).Refused)
+			t.Errorf("%s: the view has %d of %d denials", r.Name, top.Total, h.Books.Rule(r.Name, 0, time.Hour).Refused)
 		}
 		if got := float64(r.Refused[telemetry.Hour]); math.Abs(got-float64(refused)) > 0.1*float64(refused) {
-			t.Errorf("%s: %v subjects are said to be refused, and %d were", r.Name, got, refused)
+			t.Errorf("%s: the view has %v denied subjects, and the books have %d", r.Name, got, refused)
 		}
 		for _, s := range top.Items {
 			if r.Name == "api" || r.Name == "export" {
-				break // which are shortened
+				break // the keys of these rules are shortened
 			}
 			is, known := truth[s.Shown]
 			if !known || s.Count < is.Refused || s.Count-s.Error > is.Refused || s.Blocked != is.Blocked {
-				t.Errorf("%s: %s is said to be refused %d-%d times, %d by a block, and was %+v", r.Name, s.Shown, s.Count, s.Error, s.Blocked, is)
+				t.Errorf("%s: %s has %d denials with an error of %d, %d of them by a block; the books have %+v", r.Name, s.Shown, s.Count, s.Error, s.Blocked, is)
 			}
 		}
 	}
-	// Those who were refused by an older limit are measured by that.
+	// Subjects that an older limit denied are compared with that limit.
 	for i, s := range v.Rule("login").Refusals[telemetry.Hour].Items {
 		if attacked := slices.Contains(incident.Attacked, s.Shown); attacked != (i < len(incident.Attacked)) || attacked && s.Limit.Count != incident.LoginLimit {
-			t.Errorf("number %d of login is %s, refused by %v", i, s.Shown, s.Limit)
+			t.Errorf("number %d of login is %s, denied by %v", i, s.Shown, s.Limit)
 		}
 	}
 	open, _ := v.Rule("per-address").Unblocked(telemetry.Minute)
 	if len(open.Items) == 0 || open.Items[0].Shown != incident.Second {
-		t.Errorf("the first that no block refuses is %+v", open.Items)
+		t.Errorf("the first subject without a block is %+v", open.Items)
 	}
 }
 
-// holdTiers holds what a view says of customers to the books: those who share an address are refused by a
-// rule that knows no tiers.
+// holdTiers compares the customers of each tier in a view with the books.
 func holdTiers(t *testing.T, h *incident.Hour, v *telemetry.View) {
 	seen := map[string]bool{}
 	for _, tier := range v.Tiers {
@@ -218,13 +216,13 @@ func holdTiers(t *testing.T, h *incident.Hour, v *telemetry.View) {
 		}
 		top := &tier.Refusals[telemetry.Hour]
 		if top.Total != all || math.Abs(float64(tier.Refused[telemetry.Hour])-float64(refused)) > 0.1*float64(refused) {
-			t.Errorf("%s: %d of %d refusals, of %d customers, who are %d", tier.Name, top.Total, all, tier.Refused[telemetry.Hour], refused)
+			t.Errorf("%s: the view has %d of %d denials, and %d of %d denied customers", tier.Name, top.Total, all, tier.Refused[telemetry.Hour], refused)
 		}
 		for _, s := range top.Items {
 			key := strings.TrimPrefix(s.Key, "api/")
 			is, known := truth[key]
 			if !known || s.Count < is.Refused || s.Count-s.Error > is.Refused {
-				t.Errorf("%s: %s is said to be refused %d-%d times, and was %+v", tier.Name, key, s.Count, s.Error, is)
+				t.Errorf("%s: %s has %d denials with an error of %d; the books have %+v", tier.Name, key, s.Count, s.Error, is)
 			}
 		}
 		if tier.Name != "pro" {
@@ -235,19 +233,19 @@ func holdTiers(t *testing.T, h *incident.Hour, v *telemetry.View) {
 			key := strings.TrimPrefix(s.Key, "api/")
 			asked := slices.IndexFunc(tier.Traffic[telemetry.Hour].Items, func(a telemetry.Subject) bool { return a.Key == s.Key })
 			if incident.Hurt[key] == 0 || asked < 0 {
-				t.Errorf("the customers hurt are %v", top.Items)
+				t.Errorf("the customers with the most denials are %v", top.Items)
 				continue
 			}
 			share := float64(s.Count) / float64(tier.Traffic[telemetry.Hour].Items[asked].Count)
 			if is := truth[key].Share(); math.Abs(share-is) > 0.02 || is < 0.15 {
-				t.Errorf("%s is said to lose %v of its requests, and loses %v", key, share, is)
+				t.Errorf("%s: the view has a fraction of %v denied requests, and the books have %v", key, share, is)
 			}
 			if found, known := h.Fleet.Find(s.ID); !known || found != s.Key {
-				t.Errorf("the customer %s is not found: %q", s.Key, found)
+				t.Errorf("Find does not find the customer %s: %q", s.Key, found)
 			}
 		}
 	}
 	if !seen["pro"] || !seen["free"] || !seen["enterprise"] {
-		t.Errorf("there are tiers %v", seen)
+		t.Errorf("the view has the tiers %v", seen)
 	}
 }

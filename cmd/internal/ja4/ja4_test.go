@@ -17,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// seen returns the fingerprint of a ClientHello as a server of the standard library sees it.
+// seen returns the fingerprint of a ClientHello that a server of the standard library receives.
 func seen(t *testing.T, hello []byte) (fingerprint string) {
 	t.Helper()
 	client, server := net.Pipe()
@@ -56,7 +56,7 @@ func sent(t *testing.T, c *tls.Config) []byte {
 	return append(head, body...)
 }
 
-// byHand makes the fingerprint of a record from its bytes, as the specification has it.
+// byHand computes the fingerprint of a record from its bytes, according to the specification.
 func byHand(record []byte) string {
 	at := 5 + 4 // the heads of the record and of the message
 	u8 := func() int { at++; return int(record[at-1]) }
@@ -116,14 +116,14 @@ func byHand(record []byte) string {
 	}
 	short := func(s string) string {
 		if s == "" {
-			return "000000000000" // as JA4 has it, where there is nothing to hash
+			return "000000000000" // JA4's hash of an empty list
 		}
 		return fmt.Sprintf("%x", sha256.Sum256([]byte(s)))[:12]
 	}
 	return fmt.Sprintf("t%s%s%02d%02d%s_%s_%s", map[int]string{0x304: "13", 0x303: "12"}[version], sni, len(ciphers), count, alpn, short(strings.Join(ciphers, ",")), short(c))
 }
 
-// hello makes a record with a ClientHello of ciphers and extensions, in hex each.
+// hello returns a record with a ClientHello that has the given ciphers and extensions, in hex.
 func hello(t *testing.T, ciphers string, extensions ...string) []byte {
 	t.Helper()
 	raw, err := hex.DecodeString(strings.ReplaceAll(ciphers, ",", ""))
@@ -153,8 +153,8 @@ func hello(t *testing.T, ciphers string, extensions ...string) []byte {
 
 const chromeCiphers = "1301,1302,1303,c02b,c02f,c02c,c030,cca9,cca8,c013,c014,009c,009d,002f,0035"
 
-// The extensions of the example in the specification, in its order, with bodies that a server
-// can read, and among them the values of GREASE that Chrome sends.
+// chrome returns the extensions of the specification's example, in its order, except the given one. A server can parse
+// them. They include GREASE values as Chrome sends them.
 func chrome(without string) (all []string) {
 	for _, e := range []string{
 		"4a4a:", "001b:020002", "0000:000c0000096c6f63616c686f7374", "0033:0005fafa000100", "0010:000c02683208687474702f312e31",
@@ -168,7 +168,7 @@ func chrome(without string) (all []string) {
 	return all
 }
 
-// The example of the specification, which is how many versions of Chrome look.
+// The specification's example, which equals the ClientHello of many versions of Chrome, has the published fingerprint.
 func TestPublished(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -202,7 +202,7 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
-// What clients of the standard library send is what is read by hand from the bytes.
+// The fingerprints of clients of the standard library equal those computed from the bytes.
 func TestAgainstBytes(t *testing.T) {
 	t.Parallel()
 	seed := seed.Of(t)
@@ -235,7 +235,7 @@ func TestAgainstBytes(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, the fingerprint has 36 bytes that can be shown.
+// Every fingerprint has 36 characters: letters, digits and underscores.
 func FuzzOf(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3}, []byte{10, 10, 0, 16}, []byte("h2"))
 	f.Fuzz(func(t *testing.T, ciphers, extensions, protocol []byte) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// A licence that is not allowed stops the list from being made, and so does what is none.
+// A licence that is not allowed is an error, and so is a text that is not a known licence.
 func TestIdentify(t *testing.T) {
 	ours, err := os.ReadFile(filepath.Join(testkit.Root(), "LICENSE"))
 	if err != nil {

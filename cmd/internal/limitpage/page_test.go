@@ -26,7 +26,7 @@ func pageOf(t *testing.T, doc policy.Document) *Page {
 	return page
 }
 
-// What is no caller's business is nowhere on the page.
+// The page contains nothing that only the operator may know.
 func TestLeftOut(t *testing.T) {
 	page := pageOf(t, policy.Document{
 		TrustedProxies: []string{"10.99.0.0/16"},
@@ -47,18 +47,18 @@ func TestLeftOut(t *testing.T) {
 	for name, text := range written(t, page) {
 		for _, word := range []string{"secret", "Secret", "192.0.2", "10.99", "11 per", "12 per", "13 per", "14 per", "15 per", "99 per"} {
 			if strings.Contains(text, word) {
-				t.Errorf("%s has %q:\n%s", name, word, text)
+				t.Errorf("%s contains %q:\n%s", name, word, text)
 			}
 		}
 		for _, word := range []string{"told", "X-Told", "10 per minute", "have further limits against guessing"} {
 			if !strings.Contains(text, word) {
-				t.Errorf("%s does not have %q:\n%s", name, word, text)
+				t.Errorf("%s lacks %q:\n%s", name, word, text)
 			}
 		}
 	}
 }
 
-// The page describes every key part, also those by which only budgets are listed.
+// The page describes every key part, including those that only budgets may have.
 func TestKeyParts(t *testing.T) {
 	_, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "r", Key: []string{"?"}, Limit: "1/hour"}}})
 	_, list, found := strings.Cut(fmt.Sprint(err), "use one of ")
@@ -85,7 +85,7 @@ func TestKeyParts(t *testing.T) {
 	}
 }
 
-// The refusal of each kind of limit comes about.
+// The page has an example of a denial for each kind of limit.
 func TestExamples(t *testing.T) {
 	for _, r := range []policy.Rule{
 		{Limit: "1000000000/second"},
@@ -111,7 +111,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// written returns the page in each of its forms.
+// written returns the page in each of its formats.
 func written(t *testing.T, p *Page) map[string]string {
 	t.Helper()
 	var markdown, page strings.Builder
@@ -124,7 +124,7 @@ func written(t *testing.T, p *Page) map[string]string {
 	return map[string]string{"Markdown": markdown.String(), "HTML": page.String()}
 }
 
-// wherever is a page that has a text wherever a policy can have one.
+// wherever returns a page that has a text in every position where a policy may have one.
 func wherever(text string) *Page {
 	doc := &policy.Document{}
 	r := &policy.Rule{
@@ -137,10 +137,10 @@ func wherever(text string) *Page {
 	}
 }
 
-// harmless is shown as it is.
+// harmless is a text that needs no escaping.
 const harmless = "name"
 
-// No text of a policy gets out of where it stands.
+// No text of a policy changes the structure of the page.
 func FuzzEscape(f *testing.F) {
 	for _, text := range []string{
 		"a|b", "`", "``|``", `\`, `\|`, "a`|`b", "<script>alert(1)</script>", "</code></pre>", "\n\n# title", "\r\n| a |", "```\n# out\n```", "````", "~~~", "[a](javascript:b)", "![a](b)", "*a*", "__a__",
@@ -150,14 +150,14 @@ func FuzzEscape(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if text == "" {
-			return // there is then one thing less
+			return // the page omits empty texts
 		}
 		hostile, plain := written(t, wherever(text)), written(t, wherever(harmless))
 		if got, want := skeleton(t, hostile["Markdown"]), skeleton(t, plain["Markdown"]); !slices.Equal(got, want) {
-			t.Errorf("%q gets out of Markdown:\n%s\n%q\n%q", text, hostile["Markdown"], got, want)
+			t.Errorf("%q changes the structure of the Markdown:\n%s\n%q\n%q", text, hostile["Markdown"], got, want)
 		}
 		if got, want := tags(hostile["HTML"]), tags(plain["HTML"]); !slices.Equal(got, want) {
-			t.Errorf("%q gets out of HTML:\n%s", text, hostile["HTML"])
+			t.Errorf("%q changes the structure of the HTML:\n%s", text, hostile["HTML"])
 		}
 	})
 }
@@ -168,7 +168,8 @@ var (
 	mark   = regexp.MustCompile("[`*_~<>\\[\\]{}!&\\\\$^#@]|://|www\\.")
 )
 
-// skeleton returns the lines of a page, each by its cells, without what is in the block of code.
+// skeleton returns the lines of a page, each reduced to the marks of its cells and titles, without the contents of the
+// code block.
 func skeleton(t *testing.T, page string) (lines []string) {
 	t.Helper()
 	fence := ""
@@ -187,7 +188,7 @@ func skeleton(t *testing.T, page string) (lines []string) {
 		}
 		bare := entity.ReplaceAllString(span.ReplaceAllString(line, "x"), "x")
 		if rest := strings.TrimLeft(bare, "#"); mark.MatchString(rest) {
-			t.Errorf("%q means something to Markdown", rest)
+			t.Errorf("%q contains Markdown syntax", rest)
 		}
 		lines = append(lines, strings.Repeat("|", strings.Count(bare, "|"))+strings.Repeat("#", strings.Count(bare, "#")))
 	}

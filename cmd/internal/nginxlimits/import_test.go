@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// importText returns the policy of a configuration as YAML, or the error.
+// importText imports a configuration and returns the policy as YAML.
 func importText(text string) (string, error) {
 	var files conf.Files
 	if err := files.AddText("a.conf", text); err != nil {
@@ -30,8 +30,8 @@ func importText(text string) (string, error) {
 	return string(out), err
 }
 
-// The setup of a case is a configuration. A step is a text that the policy, written on one line, must or must not
-// contain.
+// The setup of a case is a configuration. A step is a text, and its result is whether the policy, written on one line,
+// contains it.
 func TestImport(t *testing.T) {
 	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/import.txt") {
@@ -58,7 +58,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// The page about migration shows the policy of its configuration.
+// The policy in docs/migrating.md is the one that its configuration is imported as.
 func TestImportPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "migrating.md"))
@@ -96,7 +96,7 @@ func TestImportMistakes(t *testing.T) {
 	}
 }
 
-// Files that never end, or have not ended yet, are errors.
+// Includes of devices, pipes and directories are errors. A file that never ends is an error, too.
 func TestIncludeEndless(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")

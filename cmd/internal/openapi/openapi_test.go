@@ -242,7 +242,7 @@ func TestComments(t *testing.T) {
 	}
 }
 
-// In a large document, the rule of its name applies to each operation, whatever the values of its parameters.
+// In a large document, each operation is counted by the rule with its name, for any values of its parameters.
 func TestManyOperations(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(31, 4))
@@ -432,7 +432,7 @@ func weakPaths(t *testing.T, rules *policy.Document, d *Document) (all string) {
 	return all
 }
 
-// Limits are read in the various forms that people write.
+// Limits are read in the various forms in which people write them.
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -503,7 +503,7 @@ func TestChainedReferences(t *testing.T) {
 	}
 }
 
-// The text written for any document is a policy.
+// For any document, the written text is a valid policy, and rules apply to all operations but those that are reported.
 func FuzzRead(f *testing.F) {
 	for _, name := range []string{"petstore.yaml", "kong.yaml", "kuadrant.yaml", "endpoints.yaml", "fastapi.json", "apigateway.json", "products.yaml", "odd.yaml"} {
 		data, err := os.ReadFile("testdata/" + name)
@@ -531,7 +531,7 @@ func FuzzRead(f *testing.F) {
 		}
 		c, err := Cover(&p.Document, d)
 		if err != nil || len(c.Unmet) > len(p.Left)+len(p.unlimited) {
-			t.Fatalf("%v: %v is met by no rule of\n%s", err, c.Unmet, &text)
+			t.Fatalf("%v: no rule applies to %v in\n%s", err, c.Unmet, &text)
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A ring takes no more memory than it is given, however many requests come, and keeps many of them.
+// A ring stays within its memory limit, however many requests it records, and still keeps many of them.
 func TestMemory(t *testing.T) {
 	const size = 16 << 20
 	engine := engineOf(t, decode(t, typical))
@@ -28,12 +28,12 @@ func TestMemory(t *testing.T) {
 		kept++
 	}
 	after := heap()
-	t.Logf("%d requests of %d are kept, %d bytes each", kept, requests, size/kept)
+	t.Logf("the ring keeps %d requests of %d, in %d bytes each", kept, requests, size/kept)
 	if took := after - before; took > size+counters {
 		t.Errorf("the ring takes %d bytes", took)
 	}
 	if kept < 400_000 {
-		t.Errorf("%d requests are kept", kept)
+		t.Errorf("the ring keeps only %d requests", kept)
 	}
 	runtime.KeepAlive(ring)
 }

@@ -68,7 +68,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A trial of a full ring.
+// BenchmarkTry measures a trial of a full ring.
 func BenchmarkTry(b *testing.B) {
 	now := decode(b, typical)
 	engine := engineOf(b, now)

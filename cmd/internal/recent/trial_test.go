@@ -39,7 +39,7 @@ func engineOf(t testing.TB, doc *policy.Document) *policy.Engine {
 	return policy.NewEngine(memory.New(), p)
 }
 
-// live is an engine that decides the same requests as the recorded one, and its decisions.
+// live is an engine that decides the same requests as the recorded one, with its decisions.
 type live struct {
 	name    string
 	doc     *policy.Document
@@ -113,12 +113,12 @@ func (l *live) compare(t *testing.T, ring *Ring, now *live) error {
 			p.step(t.Context())
 		}
 		if p.reader == nil {
-			return fmt.Errorf("%d of %d requests are kept", i, len(l.allowed))
+			return fmt.Errorf("the ring keeps %d of %d requests", i, len(l.allowed))
 		}
 		p.step(t.Context())
 		before, after := now.allowed[i], l.allowed[i]
 		if was, is := p.sides[emptyBefore].decision.Allowed, p.sides[emptyAfter].decision.Allowed; was != before || is != after {
-			return fmt.Errorf("request %d: tried %v and %v, and decided %v and %v", i, was, is, before, after)
+			return fmt.Errorf("request %d: in the trial, allowed %v before and %v after the change; by the engines %v and %v", i, was, is, before, after)
 		}
 		switch {
 		case before && !after:
@@ -133,7 +133,7 @@ func (l *live) compare(t *testing.T, ring *Ring, now *live) error {
 		return fmt.Errorf("want %+v of %d requests: %s", want, len(l.allowed), encoded(t, got))
 	}
 	if got.Most.Newly < want.Newly || got.Most.Freed < want.Freed {
-		return fmt.Errorf("the bounds do not hold: %s", encoded(t, got))
+		return fmt.Errorf("the bounds exclude the true numbers: %s", encoded(t, got))
 	}
 	return nil
 }
@@ -255,7 +255,8 @@ func TestHiddenKeys(t *testing.T) {
 	}
 }
 
-// A text can be in the open and hidden in one record, such as a key that is also the path, and a value has any bytes.
+// A record may contain a text both hidden and in the open, such as a key that is also the path. Values may have any
+// bytes.
 func TestTextsOfRecords(t *testing.T) {
 	t.Parallel()
 	const text = "rules: [{name: key, key: [api_key], limit: %[1]s/day, show_key: hash}, {name: path, match: /v, limit: 9/day}, {name: user, key: [attr:user], limit: %[1]s/day, show_key: whole}]"
@@ -341,12 +342,13 @@ rules:
 		if err != nil || len(got.NotJudged) != 1 || got.NotJudged[0].Rule != "x" || got.NotJudged[0].Needs != needs {
 			t.Errorf("%s: %v, %s", rule, err, encoded(t, got))
 		} else if got.Newly != 0 || got.Freed != 0 || got.Before != 2 || got.After != 2 {
-			t.Errorf("%s: it changes something: %s", rule, encoded(t, got))
+			t.Errorf("%s: the rule changes the result: %s", rule, encoded(t, got))
 		}
 	}
 }
 
-// If a policy reads further parts, earlier requests are useless for the rules that read them, and only for these.
+// If a new policy reads more parts of requests, earlier requests are useless for the rules that read these parts, and
+// only for them.
 func TestOlderRecords(t *testing.T) {
 	t.Parallel()
 	text := "rules:\n  - {name: a, key: [client_ip], limit: %s/day}\n"
@@ -405,7 +407,8 @@ func (w *wall) Posted(_ context.Context, part string) (map[string][]byte, error)
 	return maps.Clone(w.parts[part]), nil
 }
 
-// Instances add the requests that each has recorded. One that has stopped is left out, and one that was killed is missing.
+// A trial covers the requests that all instances have recorded. An instance that has stopped is left out, and one that
+// was killed is reported as missing.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -446,7 +449,7 @@ func TestFleet(t *testing.T) {
 	})
 }
 
-// Different texts that are too long to be kept whole stay different.
+// Long texts that are not kept whole stay distinct.
 func TestLongValues(t *testing.T) {
 	t.Parallel()
 	base := "rules:\n  - {name: now, key: [client_ip, \"header:X-Tenant\"], limit: 100/day, show_key: whole}\n"
@@ -464,7 +467,8 @@ func TestLongValues(t *testing.T) {
 	}
 }
 
-// Rules are not judged if the addresses of clients, or the requests of outcomes, are unknown.
+// A rule is not judged if it depends on the clients' addresses or on outcomes, and the address of a client or the
+// request of an outcome is unknown.
 func TestUnknownClientsAndOutcomes(t *testing.T) {
 	t.Parallel()
 	rules := "rules:\n  - {name: r, key: [client_ip], limit: 9/day}\n  - {name: all, limit: 9/day}\n  - {name: failed, limit: 9/day, count: {status: [401]}}\n"

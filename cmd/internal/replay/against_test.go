@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay/logtest"
 )
 
-// The difference is that of two reports, and of two lists of who was refused.
+// The difference agrees with two separate replays: with their reports and their lists of denied requests.
 func TestAgainst(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
@@ -63,7 +63,7 @@ func TestAgainst(t *testing.T) {
 		}
 		d := report.Against
 		if d.Both != want.Both || d.Only != want.Only || d.Newly != want.Newly || d.ClientsNewly != want.ClientsNewly || d.ClientsFreed != want.ClientsFreed || len(d.Suffer) != suffer {
-			t.Errorf("seed %d: got %+v, want %+v and %d who suffer", seed, d, want, suffer)
+			t.Errorf("seed %d: got %+v, want %+v and %d clients with more denials", seed, d, want, suffer)
 		}
 		for _, c := range slices.Concat(d.Suffer, d.Relieved) {
 			if p := clients[c.Client]; p.before != c.Before || p.after != c.After {
@@ -80,7 +80,7 @@ func TestAgainst(t *testing.T) {
 	}
 }
 
-// Clients are counted up to MaxSubjects, also if a rule counts all of them together.
+// Clients are counted up to MaxSubjects, even under a rule with one key for all of them.
 func TestManyClientsDenied(t *testing.T) {
 	t.Parallel()
 	const clients = MaxSubjects/maxParts + 100
@@ -91,6 +91,6 @@ func TestManyClientsDenied(t *testing.T) {
 	}
 	report, _ := replayed(t, Config{Files: []string{logtest.Write(t, logtest.Combined(lines))}, Document: first, Against: &other, Workers: 1})
 	if d := report.Against; d.ClientsNewly != clients-1 || d.Newly != clients-1 {
-		t.Errorf("%d clients and %d requests would newly be denied, want %d", d.ClientsNewly, d.Newly, clients-1)
+		t.Errorf("newly denied: %d clients and %d requests, want %d", d.ClientsNewly, d.Newly, clients-1)
 	}
 }

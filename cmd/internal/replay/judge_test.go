@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// A rule is left out if it goes by anything that one of the logs does not tell, and so are its overrides.
+// A rule is left out, with its overrides, if it depends on a value that one of the logs lacks.
 func TestNotJudged(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/everything.yaml")
@@ -53,13 +53,13 @@ func TestNotJudged(t *testing.T) {
 		slices.Sort(want)
 		slices.Sort(names)
 		if !slices.Equal(names, want) {
-			t.Errorf("%s: judged are %q, want %q", test.name, names, want)
+			t.Errorf("%s: the judged rules are %q, want %q", test.name, names, want)
 		}
 		if len(names)+len(left) != len(doc.Rules) {
 			t.Errorf("%s: %d rules are judged and %d are not, of %d", test.name, len(names), len(left), len(doc.Rules))
 		}
 		if _, err := policy.Compile(kept); err != nil {
-			t.Errorf("%s: what is left is no policy: %v", test.name, err)
+			t.Errorf("%s: the remaining rules are not a valid policy: %v", test.name, err)
 		}
 	}
 	if len(doc.Overrides) != 2 || len(doc.Rules) != 22 {
@@ -92,7 +92,7 @@ rules: [{name: r, key: ["header:User-Agent", "header:X-Id", "attr:user"], limit:
 	}
 	r := q.build(&accesslog.Entry{Method: []byte("GET"), Target: []byte("/")}, netip.Addr{})
 	if len(r.Header)+len(r.Attributes) != 0 {
-		t.Errorf("what an entry had is still there: %v, %v", r.Header, r.Attributes)
+		t.Errorf("values of the previous entry remain: %v, %v", r.Header, r.Attributes)
 	}
 	e := &accesslog.Entry{Client: []byte("10.0.0.1"), Method: []byte("GET"), Target: []byte("/a/b?c=d"), UserAgent: []byte("an agent"), Forwarded: []byte("192.0.2.7")}
 	if n := testing.AllocsPerRun(100, func() {
@@ -107,14 +107,14 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	a, b := addressOf([]byte("dsl-7.example.net")), addressOf([]byte("DSL-7.Example.net"))
 	if a != b || a == addressOf([]byte("dsl-8.example.net")) {
-		t.Errorf("names are not told apart: %v %v", a, b)
+		t.Errorf("names are not distinguished, or depend on case: %v %v", a, b)
 	}
 	if p, _ := a.Prefix(64); !netip.MustParsePrefix("fd00::/8").Contains(a) || p.Addr() == netip.MustParseAddr("fd00::") {
 		t.Errorf("%v", a)
 	}
 	for text, want := range map[string]bool{"192.0.2.1": false, "2001:db8::1": false, "fe80::1%4": false, "192.0.2.1:80": false, "[2001:db8::1]:80": false, "host": true, "1.2.3": true} {
 		if _, named := peerOf(&accesslog.Entry{Client: []byte(text)}); named != want {
-			t.Errorf("%q: a name is %v", text, named)
+			t.Errorf("%q: is a name: %v", text, named)
 		}
 	}
 	if p, _ := peerOf(&accesslog.Entry{Forwarded: []byte("192.0.2.1, 198.51.100.2")}); p != netip.MustParseAddr("198.51.100.2") {
@@ -122,7 +122,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A file without a line, such as a log that has just been rotated, takes no rule from the others.
+// A file without lines, such as a log that has just been rotated, does not affect which rules are judged.
 func TestEmptyFileBesideOthers(t *testing.T) {
 	t.Parallel()
 	full := logtest.Write(t, logtest.Combined(every("192.0.2.1", "/", 3, 0)))
@@ -134,7 +134,8 @@ func TestEmptyFileBesideOthers(t *testing.T) {
 	}
 }
 
-// In whole seconds a log of few units is exact, and one of many is judged as it is.
+// For logs in whole seconds, a sliding window log with few units is made exact, and one with many units is used as it
+// is.
 func TestLogsInWholeSeconds(t *testing.T) {
 	t.Parallel()
 	for limit, exact := range map[string]bool{

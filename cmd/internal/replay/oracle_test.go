@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/plantest"
 )
 
-// The report counts what a count without Sluice's code counts, and refuses the same requests.
+// The report has the same counts and denials as a count without Sluice's code.
 func TestCountsOfARealLog(t *testing.T) {
 	t.Parallel()
 	requests := logtest.Real(t)
@@ -19,7 +19,8 @@ func TestCountsOfARealLog(t *testing.T) {
 	for algorithm, oracle := range map[string]func(count, period int64) logtest.Oracle{
 		"token_bucket": bucket, "gcra": bucket, "fixed_window": fixedWindow, "sliding_window_counter": slidingCounter,
 		"sliding_window_log": exactly, "sliding_window_log_exact": exactly,
-		"leaky_bucket": func(count, period int64) logtest.Oracle { // the queue has what drains in ten seconds, at least one
+		// The queue has room for the requests that drain in ten seconds, at least one.
+		"leaky_bucket": func(count, period int64) logtest.Oracle {
 			return logtest.Bucket(count, period, max(1, min(count, 10*count/period)))
 		},
 	} {
@@ -56,7 +57,7 @@ func TestCountsOfARealLog(t *testing.T) {
 			}
 			for _, s := range report.Top {
 				if s.Refused != refusedOf[s.Key] {
-					t.Errorf("%s %s: %s was refused %d times, want %d", algorithm, limit, s.Key, s.Refused, refusedOf[s.Key])
+					t.Errorf("%s %s: %s was denied %d times, want %d", algorithm, limit, s.Key, s.Refused, refusedOf[s.Key])
 				}
 			}
 		}
@@ -70,7 +71,7 @@ func sum(counts []int64) (n int64) {
 	return n
 }
 
-// N instances that count each for itself let N times the limit pass.
+// N instances that count separately allow N times the limit.
 func TestAlone(t *testing.T) {
 	t.Parallel()
 	plan := plantest.Plan(t, "100/day as fixed_window")
@@ -86,7 +87,7 @@ func TestAlone(t *testing.T) {
 			}
 		}
 		if passed != 100*nodes {
-			t.Errorf("%d instances let %d pass, want %d", nodes, passed, 100*nodes)
+			t.Errorf("%d instances allow %d requests, want %d", nodes, passed, 100*nodes)
 		}
 	}
 }
@@ -103,7 +104,7 @@ func fixedWindow(count, period int64) logtest.Oracle {
 	}
 }
 
-// slidingCounter allows count in a window that slides over the last two, as if each were even.
+// slidingCounter allows count in a sliding window, which it estimates from the counts of the last two fixed windows.
 func slidingCounter(count, period int64) logtest.Oracle {
 	used := map[int64]int64{}
 	return func(at int64) bool {

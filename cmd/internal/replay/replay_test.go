@@ -31,7 +31,7 @@ func decode(t *testing.T, text string) policy.Document {
 	return doc
 }
 
-// replayed returns the report and, by the number of the request, which were refused.
+// replayed returns the report and, by the number of the request, whether the request was denied.
 func replayed(t *testing.T, c Config) (*Report, []bool) {
 	t.Helper()
 	c.Compile, c.NewStore = policy.Compile, newStore
@@ -47,7 +47,7 @@ func replayed(t *testing.T, c Config) (*Report, []bool) {
 	return r, refused[:r.Requests]
 }
 
-// reportOf replays requests by a policy.
+// reportOf replays requests with a policy.
 func reportOf(t *testing.T, log []logtest.Request, policy string) *Report {
 	t.Helper()
 	report, _ := replayed(t, Config{Files: []string{logtest.Write(t, logtest.Combined(log))}, Document: decode(t, policy)})
@@ -124,7 +124,7 @@ func randomLog(r *rand.Rand, n int) string {
 	return logtest.Combined(all)
 }
 
-// However many decide at once, the same requests are refused, and the report is the same.
+// With any number of workers, the same requests are denied, and the report is the same.
 func TestWorkers(t *testing.T) {
 	t.Parallel()
 	telling := 0
@@ -132,7 +132,7 @@ func TestWorkers(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 14))
 		n := 3000
 		if seed == 0 {
-			n = 20_000 // several batches, so that parts are handed from one worker to another
+			n = 20_000 // several batches, so the workers pass shards to each other
 		}
 		text, log := randomPolicy(r), logtest.Write(t, randomLog(r, n))
 		c := Config{Files: []string{log}, Document: decode(t, text), Workers: 1}
@@ -144,22 +144,23 @@ func TestWorkers(t *testing.T) {
 		c.Workers = 4
 		four, also := replayed(t, c)
 		if i := firstDifference(refused, also); i >= 0 {
-			t.Fatalf("seed %d: request %d is refused: %v by one worker, %v by four\n%s", seed, i, refused[i], also[i], text)
+			t.Fatalf("seed %d: request %d is denied: %v by one worker, %v by four\n%s", seed, i, refused[i], also[i], text)
 		}
 		if a, b := encoded(t, one), encoded(t, four); a != b {
 			t.Fatalf("seed %d: the reports of one and of four workers differ:\n%s\n%s", seed, a, b)
 		}
-		// A rule for all clients together, that never refuses, leaves one store for all.
+		// With a rule whose key is the same for all clients, the workers cannot divide the clients, and all use one
+		// store. This rule never denies a request.
 		c.Document.Rules = append(slices.Clone(c.Document.Rules), policy.Rule{Name: "all", Limit: "1000000/second"})
 		if _, together := replayed(t, c); firstDifference(refused, together) >= 0 {
-			t.Fatalf("seed %d: request %d differs where clients are not divided\n%s", seed, firstDifference(refused, together), text)
+			t.Fatalf("seed %d: request %d differs if the clients are not divided\n%s", seed, firstDifference(refused, together), text)
 		}
 		if n := count(refused); n > 0 && n < len(refused) {
 			telling++
 		}
 	}
 	if telling < 6 {
-		t.Errorf("only %d policies have refused anybody: that shows nothing", telling)
+		t.Errorf("only %d policies have denied some of the requests, want at least 6", telling)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// every returns so many requests of a client, one in each step.
+// every returns n requests of a client, one in each step.
 func every(client, target string, n int, step time.Duration) (all []logtest.Request) {
 	for i := range n {
 		all = append(all, logtest.Request{At: noon.Add(time.Duration(i) * step), Client: client, Method: "GET", Target: target})
@@ -27,7 +27,7 @@ func every(client, target string, n int, step time.Duration) (all []logtest.Requ
 	return all
 }
 
-// Logs of a few clients, by policies, make reports that have what testdata/reports.txt says.
+// The reports of small logs have the values that testdata/reports.txt lists.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/reports.txt") {
@@ -47,7 +47,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// loggedOf reads "CLIENT TARGET N STEP [BEGIN [STATUS]]": so many requests, a step of time apart, from a time after noon on.
+// loggedOf parses "CLIENT TARGET N STEP [BEGIN [STATUS]]". It returns N requests, each STEP after the previous one, the
+// first at BEGIN after noon.
 func loggedOf(t *testing.T, line string) []logtest.Request {
 	t.Helper()
 	var client, target, step, begin string
@@ -71,7 +72,8 @@ func duration(t *testing.T, text string) time.Duration {
 	return d
 }
 
-// partOf returns parts of JSON: "rules.r" is what is at that path, "top.0 key path" two fields of it.
+// partOf returns values in JSON. The step "rules.r" means the value at this path, and "top.0 key path" two fields of
+// the value at "top.0".
 func partOf(of any, step string) string {
 	path, fields, _ := strings.Cut(step, " ")
 	paths := []string{path}
@@ -96,7 +98,7 @@ func partOf(of any, step string) string {
 	return strings.Join(texts, " ")
 }
 
-// Steps become longer as the log goes on, and no count is lost.
+// The steps of a series become longer as the log goes on, and no count is lost.
 func TestSeries(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -116,7 +118,7 @@ func TestSeries(t *testing.T) {
 		for i := range 1000 {
 			at += int64(r.IntN(1<<r.IntN(20))) * 1e6
 			part := r.IntN(3)
-			if seed%2 == 0 { // parts of the log, of different lengths
+			if seed%2 == 0 { // consecutive sections of the log, of different lengths
 				part = min(2, i/50)
 			}
 			for _, to := range []*tally{&whole, &parts[part]} {
@@ -143,7 +145,7 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// Beyond the room, subjects are estimated.
+// Subjects beyond the maximum are estimated.
 func TestManySubjects(t *testing.T) {
 	t.Parallel()
 	s := newSubjects(maphash.MakeSeed(), 1000, 1)
@@ -168,7 +170,7 @@ func TestManySubjects(t *testing.T) {
 	}
 }
 
-// A log that tells of no request is noted.
+// The report of a log without requests has a note.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	skipped, _ := replayed(t, Config{Document: decode(t, "rules: []"), Files: []string{logtest.Write(t, `{"msg": "hello"}`)}, Feed: feed.Options{Format: format(t, "json", accesslog.Options{})}})

@@ -10,17 +10,17 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// A log is shared out by its own clock, however many work at it: never more passes than a bucket lets pass, a
-// tenant that asks for little gets it, and the rest goes to the others by their weights.
+// A replay divides a shared limit by the clock of the log, with any number of workers. No more requests pass than
+// through a bucket, a tenant with few requests gets all of them, and the rest is divided by weight.
 func TestShareOfALog(t *testing.T) {
 	t.Parallel()
 	const limit, seconds = 100, 40
-	// Of 100 a second tenant 0 asks for 300 and tenant 2, with a weight of 4, for 200; tenants 1 and 3 ask for
-	// little, and tenant 4, with a weight of 4, asks for 200 in the middle.
+	// The limit is 100 a second. Tenant 0 sends 300 a second, and tenant 2, with a weight of 4, sends 200. Tenants 1
+	// and 3 send few requests. Tenant 4, with a weight of 4, sends 200 a second in the middle.
 	tenants := []struct {
 		plan                    string
 		asks                    int
-		calm, crowded           int // of each second, by max-min fairness: 5 and 4 first, the rest by 1 to 4, and by 1 to 4 to 4
+		calm, crowded           int // per second by max-min fairness: first 5 and 4, then the rest as 1:4, or as 1:4:4
 		calmPassed, crowdPassed int
 	}{
 		{plan: "free", asks: 300, calm: 18, crowded: 10}, {plan: "free", asks: 5, calm: 5, crowded: 5},
@@ -29,7 +29,7 @@ func TestShareOfALog(t *testing.T) {
 	}
 	var log strings.Builder
 	var at []int64 // microseconds of each request
-	var of []int   // its tenant
+	var of []int   // the tenant of each request
 	for tick := range int64(seconds * 600) {
 		for i, tenant := range tenants {
 			absent := i == 4 && (tick < 10*600 || tick >= 30*600)
@@ -52,10 +52,10 @@ rules: [{name: api, share: {of: 100/second, by: [header:X-Tenant], weights: {pro
 	}
 	for _, s := range report.Top {
 		if !strings.HasPrefix(s.Key, "tenant-") {
-			t.Errorf("a subject is called %q", s.Key)
+			t.Errorf("a subject has the key %q", s.Key)
 		}
 	}
-	level, last := int64(0), int64(0) // of a bucket of 100 that drains 100 a second, in millionths
+	level, last := int64(0), int64(0) // the level of a bucket of 100 that drains 100 a second, in millionths
 	for i, us := range at {
 		level = max(0, level-(us-last)*limit)
 		last = us
@@ -65,7 +65,7 @@ rules: [{name: api, share: {of: 100/second, by: [header:X-Tenant], weights: {pro
 		if level += 1e6; level > limit*1e6 {
 			t.Fatalf("request %d at %d µs passes above the limit", i, us)
 		}
-		switch second := us / 1e6; { // shares settle within five seconds
+		switch second := us / 1e6; { // allocations settle within five seconds
 		case second >= 5 && second < 10 || second >= 35:
 			tenants[of[i]].calmPassed++
 		case second >= 15 && second < 30:
@@ -75,11 +75,11 @@ rules: [{name: api, share: {of: 100/second, by: [header:X-Tenant], weights: {pro
 	for i, tenant := range tenants {
 		for _, c := range []struct{ passed, want int }{{tenant.calmPassed, 10 * tenant.calm}, {tenant.crowdPassed, 15 * tenant.crowded}} {
 			if 100*c.passed < 93*c.want || 100*c.passed > 107*c.want {
-				t.Errorf("of tenant %d %d pass, and %d by definition", i, c.passed, c.want)
+				t.Errorf("tenant %d: %d requests pass, want about %d", i, c.passed, c.want)
 			}
 		}
 	}
-	// Where each client has a limit to share, what tenants ask for is known by all workers.
+	// If each client has a limit of its own to share, all workers know the demand of the tenants.
 	byClient := decode(t, `rules: [{name: api, key: [client_ip], share: {of: 60/second, by: [header:X-Tenant]}}]`)
 	for _, doc := range []policy.Document{c.Document, byClient} {
 		c.Document, c.Workers = doc, 1

@@ -12,8 +12,9 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay/logtest"
 )
 
-// most is how many requests a bucket lets pass at most whose times are known to the second: in a second, what it has
-// at the beginning and what comes back until its end. Its level is in units of 1/period of a request.
+// most returns the maximum number of requests that a bucket may allow if their times are known only to the second: in
+// each second, its level at the beginning and the units that return until its end. The level is in units of 1/period of
+// a request.
 func most(perSecond map[int64]int64, count, period, burst int64) (passed int64) {
 	has, first, last := burst*period, int64(1<<62), int64(0)
 	for at := range perSecond {
@@ -27,7 +28,8 @@ func most(perSecond map[int64]int64, count, period, burst int64) (passed int64) 
 	return passed
 }
 
-// Of refusals in whole seconds, those are unsure that could be missing at the true times, and no more.
+// For a log in whole seconds, the report counts denials as uncertain that may not occur at the true times. The count is
+// not too small, and at most a quarter too large.
 func TestUnsureRefusals(t *testing.T) {
 	t.Parallel()
 	const count, period, burst = 200, 60, 20
@@ -81,11 +83,11 @@ func TestUnsureRefusals(t *testing.T) {
 		t.Fatalf("%d refusals, want %d", all, refused)
 	}
 	if could := refused - least; got < could || got > could+could/4 || 20*could > refused {
-		t.Errorf("%d of %d refusals are called unsure, and %d could be missing", got, refused, could)
+		t.Errorf("%d of %d denials are reported as uncertain, and %d may not occur", got, refused, could)
 	}
 	for _, windows := range []string{"fixed_window", "sliding_window_log"} {
 		if got, all := unsure("limit: 200/minute, algorithm: " + windows); got != 0 || all == 0 {
-			t.Errorf("%s: %d of %d refusals are called unsure, and none could be missing", windows, got, all)
+			t.Errorf("%s: %d of %d denials are reported as uncertain, want none", windows, got, all)
 		}
 	}
 }

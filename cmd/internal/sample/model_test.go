@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// post has a request answered, and returns the response and its body.
+// post sends a request to the handler and returns the response and its body.
 func post(t *testing.T, path, body string, fields ...string) (*http.Response, string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), "POST", path, strings.NewReader(body))
@@ -26,10 +26,10 @@ func post(t *testing.T, path, body string, fields ...string) (*http.Response, st
 	return w.Result(), w.Body.String()
 }
 
-// size pads a body to 200 bytes, which are 50 tokens.
+// size pads a body to 200 bytes, which count as 50 tokens.
 func size(body string) string { return body + strings.Repeat(" ", 200-len(body)) }
 
-// Each API has the text or the call, why it ended, and the tokens.
+// Each API returns the text or the tool call, the reason for its end, and the numbers of tokens.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	const (
@@ -39,7 +39,7 @@ func TestModel(t *testing.T) {
 	)
 	for _, test := range []struct {
 		path, body string
-		want       []string // in this order
+		want       []string // texts in the response, in this order
 	}{
 		{"/v1/chat/completions", words, []string{`"finish_reason":"stop"`, `"content":"Every request has "`, `"completion_tokens":3`, `"prompt_tokens":50,"prompt_tokens_details":{"cached_tokens":25},"total_tokens":53}`}},
 		{"/v1/chat/completions", words + `,"max_tokens":2`, []string{`"finish_reason":"length"`, `"content":"Every request "`, `"completion_tokens":2`}},
@@ -65,7 +65,7 @@ func TestModel(t *testing.T) {
 			for _, want := range test.want {
 				_, after, found := strings.Cut(rest, want)
 				if !found {
-					t.Fatalf("no %s behind the others in\n%s", want, body)
+					t.Fatalf("%s is missing after the previous texts in\n%s", want, body)
 				}
 				rest = after
 			}
@@ -73,7 +73,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// A chat stream has its usage in a chunk of its own, without choices, and only if it was asked for.
+// A chat stream reports its usage in a separate chunk without choices, and only on request.
 func TestModelAskedUsage(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[string]int{`{"include_usage":true}`: 1, `{}`: 0} {
@@ -97,12 +97,12 @@ func TestModelAskedUsage(t *testing.T) {
 			}
 		}
 		if usages != want || strings.Contains(body, `"usage":null`) != (want == 1) {
-			t.Errorf("stream_options %s: %d chunks have a usage in\n%s", asked, usages, body)
+			t.Errorf("stream_options %s: %d chunks report usage in\n%s", asked, usages, body)
 		}
 	}
 }
 
-// What was not asked for compressed is not, and what was reads the same.
+// A response is compressed only on request, and its contents stay the same.
 func TestModelGzip(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []string{"true", "false"} {
@@ -119,14 +119,14 @@ func TestModelGzip(t *testing.T) {
 	}
 }
 
-// An answer of 20 words takes 0.1 s, and ends when the client leaves.
+// An answer of 20 words takes 0.1 s. An answer ends when the client leaves.
 func TestModelPace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		post(t, "/v1/responses", `{"model":"any"}`)
 		if took := time.Since(began); took != 100*time.Millisecond {
-			t.Errorf("it took %v", took)
+			t.Errorf("the answer took %v", took)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 450*time.Millisecond)
 		defer cancel()
@@ -140,7 +140,7 @@ func TestModelPace(t *testing.T) {
 	})
 }
 
-// A stream that fails breaks off halfway, compressed or not.
+// A stream of a model that fails is cut off halfway, compressed or not.
 func TestModelFails(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(Handler())

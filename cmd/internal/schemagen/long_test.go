@@ -13,11 +13,11 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// replacements are what any value of a policy is replaced by.
+// replacements has the values that replace each value of a policy.
 var replacements = []string{"~", `""`, "{zzz: {zzz: zzz}}", "[[1]]", "[]", "{}"}
 
-// A policy with a key too much, one that is missing, or a value of another kind in some place, is refused by
-// the schema if it cannot be read, and what the schema refuses is no policy.
+// The schema refuses every policy that cannot be read because of an unknown key, a missing key, or a value of the wrong
+// kind. Every policy that the schema refuses is invalid.
 func TestLongRefusesTheSame(t *testing.T) {
 	s := schema(t)
 	refused, accepted := 0, 0
@@ -30,9 +30,9 @@ func TestLongRefusesTheSame(t *testing.T) {
 		_, wrong := policyfile.Parse("policy.yaml", text)
 		switch invalid := s.Validate(value(t, root)); {
 		case invalid == nil && unread != nil:
-			t.Errorf("%s is valid by the schema: %v", what, unread)
+			t.Errorf("%s is valid according to the schema: %v", what, unread)
 		case invalid != nil && wrong == nil:
-			t.Errorf("%s is a policy: %v", what, invalid)
+			t.Errorf("%s is a valid policy, but not according to the schema: %v", what, invalid)
 		case invalid == nil:
 			accepted++
 		default:
@@ -42,7 +42,7 @@ func TestLongRefusesTheSame(t *testing.T) {
 	all := policies(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if strings.Contains(name, ".md") {
-			continue // they say little that the others do not
+			continue // the examples in documents add little
 		}
 		root := parse(t, all[name])
 		for _, n := range nodes(root) {
@@ -75,7 +75,7 @@ func TestLongRefusesTheSame(t *testing.T) {
 		}
 	}
 	if refused < 500 || accepted < 40 {
-		t.Errorf("%d were refused and %d accepted: that is no test", refused, accepted)
+		t.Errorf("%d policies were refused and %d accepted, want at least 500 and 40", refused, accepted)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(schemaFile()); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is old: go generate ./cmd/internal/schemagen (%v)", schemaFile(), err)
+		t.Errorf("%s is out of date: run go generate ./cmd/internal/schemagen (%v)", schemaFile(), err)
 	}
 }
 
@@ -37,7 +37,7 @@ func schema(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// policies are all of the tree that are valid, by their places.
+// policies returns the valid policies of the repository, by file and position.
 func policies(t *testing.T) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
@@ -69,7 +69,7 @@ func policies(t *testing.T) map[string][]byte {
 		return nil
 	})
 	if err != nil || len(all) < 15 {
-		t.Fatalf("there are %d policies (%v)", len(all), err)
+		t.Fatalf("%d policies found (%v)", len(all), err)
 	}
 	return all
 }
@@ -83,7 +83,7 @@ func parse(t *testing.T, data []byte) *yaml.Node {
 	return n.Content[0]
 }
 
-// value returns what JSON has for a node. Its keys are texts, and so is what YAML takes for a time.
+// value returns a node as JSON would represent it: keys are strings, and so are values that YAML reads as times.
 func value(t *testing.T, n *yaml.Node) (v any) {
 	t.Helper()
 	switch {
@@ -108,7 +108,7 @@ func value(t *testing.T, n *yaml.Node) (v any) {
 	return v
 }
 
-// Every policy of the tree is valid by the schema, and so it is for an editor.
+// Every policy of the repository is valid according to the schema, so editors accept it.
 func TestExamples(t *testing.T) {
 	s := schema(t)
 	for name, data := range policies(t) {
@@ -118,7 +118,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// A word that a field does not know is refused.
+// A field accepts exactly the words of its list.
 func TestWords(t *testing.T) {
 	s := schema(t)
 	for field, list := range words {
@@ -128,7 +128,7 @@ func TestWords(t *testing.T) {
 			"Rule.Answer": "- answer: %", "Rule.Over": "- over: %", "Rule.Class": "- class: %", "Cost.Tokens": "- cost: {tokens: %}", "Cost.Unknown": "- cost: {tokens: total, unknown: %}", "Cost.Usage": "- cost: {tokens: total, usage: %}",
 		}[field]
 		if !ok {
-			t.Fatalf("what is %s called?", field)
+			t.Fatalf("%s has no example in this test", field)
 		}
 		for _, word := range append([]string{"zzz"}, list...) {
 			top, rule := strings.ReplaceAll(name, "%", word), ""
@@ -138,7 +138,7 @@ func TestWords(t *testing.T) {
 			text := "version: 1\n" + top + "\nrules: [{name: a, key: [client_ip], " + rule + "limit: 5/minute}]\n"
 			_, wrong := policyfile.Parse("policy.yaml", []byte(text))
 			if invalid := s.Validate(value(t, parse(t, []byte(text)))); (wrong == nil) != (word != "zzz") || (invalid == nil) != (wrong == nil) {
-				t.Errorf("%s\nread: %v; by the schema: %v", text, wrong, invalid)
+				t.Errorf("%s\nParse: %v; schema: %v", text, wrong, invalid)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The connections that there may be leave files for everything else.
+// The maximum of connections leaves enough file descriptors for everything else.
 func TestBoundsFollowFiles(t *testing.T) {
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
@@ -45,7 +45,7 @@ func TestBoundsFollowFiles(t *testing.T) {
 		var log bytes.Buffer
 		b := test.settings.bounds(slog.New(slog.NewTextHandler(&log, nil)), engine.TrustedProxies, test.sample)
 		if b.Most != test.all || b.PerAddress != test.one || (log.Len() > 0) != test.warned {
-			t.Errorf("%d files, %+v: %d in all, %d of one, %q", test.files, test.settings, b.Most, b.PerAddress, &log)
+			t.Errorf("%d files, %+v: %d connections in all, %d per address, log %q", test.files, test.settings, b.Most, b.PerAddress, &log)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The command that the empty console shows reaches the gateway, or the integration that is served.
+// The command that the empty console shows reaches the gateway, or an integration that is served.
 func TestFirstRequest(t *testing.T) {
 	secure := new(settings)
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)

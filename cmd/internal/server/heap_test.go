@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Memory that is limited is not given away.
+// With a memory limit, there is no ballast.
 func TestGCBallast(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	defer debug.SetMemoryLimit(before)

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// NeverAsk makes Watch look only when it is told of something.
+// NeverAsk makes Watch rely on notifications alone.
 func (d *Database) NeverAsk() { d.poll = time.Hour }
 
-// Doubt makes Watch read everything again.
+// Doubt makes Watch read all rows again.
 func (d *Database) Doubt() {
 	d.doubt.Store(true)
 	d.wake()
 }
 
-// Deafen makes Watch hear of nothing.
+// Deafen makes Watch rely on polling alone.
 func (d *Database) Deafen() { d.dialect = deaf{d.dialect} }
 
-// Fill leaves no room in a file of SQLite for more than it has.
+// Fill keeps an SQLite file from growing beyond its current size.
 func (d *Database) Fill(ctx context.Context) error {
-	_, err := d.write.ExecContext(ctx, "PRAGMA max_page_count = 1") // which SQLite raises to what is there
+	_, err := d.write.ExecContext(ctx, "PRAGMA max_page_count = 1") // SQLite raises this to the current number of pages
 	return err
 }
 

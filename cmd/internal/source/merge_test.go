@@ -96,11 +96,11 @@ func TestMerge(t *testing.T) {
 		t.Errorf("settings: %+v", doc)
 	}
 	if alone := source.Merge(nil, nil); len(alone.Rules) != 0 {
-		t.Errorf("nothing on nothing: %+v", alone)
+		t.Errorf("the merge of nothing has rules: %+v", alone)
 	}
 }
 
-// Every field of the settings of a document is merged: a new one must not be forgotten.
+// Every field of a document's settings is merged, including fields that are added later.
 func TestMergeSettings(t *testing.T) {
 	full := policy.Document{
 		TrustedProxies: []string{"10.0.0.0/8"}, IPv6Prefix: 56, IgnoreCase: true, Shadow: "always", Ambiguous: "refuse", BodyLimit: "1MiB", Fields: "ietf",
@@ -125,7 +125,7 @@ func TestMergeSettings(t *testing.T) {
 	}
 }
 
-// Problems say where they are: the line of the file, or the row of the database.
+// Problems contain their position: the line of the file or the row of the database.
 func TestStackProblems(t *testing.T) {
 	where := func(path string) (string, int) { return "api.yaml", 100 + len(path) }
 	for path, spoil := range map[string]func(*policy.Document, *source.Contents){
@@ -155,7 +155,7 @@ func TestStackProblems(t *testing.T) {
 	}
 }
 
-// What a file or a database says and does not go with the other is tried again when that changes.
+// If the file or the database is invalid with the other, it is tried again when the other changes.
 func TestStackTriesAgain(t *testing.T) {
 	rule := func(name string) policy.Rule {
 		return policy.Rule{Name: name, Key: []string{"api_key"}, Limit: "1/minute"}
@@ -167,9 +167,9 @@ func TestStackTriesAgain(t *testing.T) {
 		return &source.Contents{Version: 1, Overrides: []source.OverrideRow{{ID: 1, Override: policy.Override{Rule: name, Key: abc, Limit: "2/minute"}}}}
 	}
 	for name, test := range map[string]struct {
-		then  func(*source.Stack) []error // what is said after "a" by both, and what comes of it
+		then  func(*source.Stack) []error // steps after both have the rule "a"; returns their errors
 		fails []bool
-		want  string // the file's rule in force
+		want  string // the rule of the file that is in force
 		taken int
 	}{
 		"the database follows": {func(s *source.Stack) []error {
@@ -214,7 +214,7 @@ func TestStackTriesAgain(t *testing.T) {
 		}
 		doc, _ := s.Document()
 		if len(doc.Rules) != 1 || doc.Rules[0].Name != test.want || s.Policy() != inForce || taken != test.taken {
-			t.Errorf("%s: in force is %+v, a file was taken %d times", name, doc.Rules, taken)
+			t.Errorf("%s: the rules in force are %+v, and FileTaken was called %d times", name, doc.Rules, taken)
 		}
 	}
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// patience bounds the wait for what is sure to come.
+// patience bounds waits for events that are certain to happen.
 const patience = testkit.Patience
 
-// suite is what holds for every database, each test with the URL of an empty one. What the rows are and how they
-// change is held over both databases by the scripts of the admin API, in cmd/internal/server/testdata/api.
+// suite has the tests for every database, each with the URL of an empty one. The scripts in
+// cmd/internal/adminapi/testdata/database test the rows and their changes over both databases.
 var suite = map[string]func(t *testing.T, url string){
 	"tokens":           testTokens,
 	"replace":          testReplace,
@@ -60,7 +60,7 @@ func play(t *testing.T, empty func(*testing.T) string) {
 	}
 }
 
-// A full disk is reported as such, and not as a database that does not answer.
+// A full disk is reported as such, not only as an unavailable database.
 func TestSQLiteFull(t *testing.T) {
 	t.Parallel()
 	db := migrated(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))
@@ -80,14 +80,14 @@ func TestSQLiteFull(t *testing.T) {
 	}
 	err := put(strings.Repeat("long", 1000))
 	if !errors.Is(err, source.ErrFull) || !errors.Is(err, source.ErrUnavailable) || !strings.Contains(err.Error(), "disk") {
-		t.Errorf("a change without room: %v", err)
+		t.Errorf("a change on a full disk: %v", err)
 	}
 	if after, err := db.Read(t.Context()); err != nil || after.Version != before.Version {
 		t.Errorf("the database is at %+v, %v, want version %d", after, err, before.Version)
 	}
 }
 
-// Only an error of the commit leaves open whether the change was made.
+// Only after an error of the commit is it unknown whether the change was made.
 func TestUnconfirmed(t *testing.T) {
 	t.Parallel()
 	db := migrated(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))
@@ -113,7 +113,7 @@ func TestUnconfirmed(t *testing.T) {
 	}
 }
 
-// open opens a database, and closes it with the test.
+// open opens a database, and closes it when the test ends.
 func open(t testing.TB, url string) *source.Database {
 	t.Helper()
 	db, err := source.Open(url, slog.New(slog.DiscardHandler))
@@ -128,8 +128,8 @@ func open(t testing.TB, url string) *source.Database {
 	return db
 }
 
-// Triggers of SQLite count a change of any column but the version, which they write themselves. A migration that
-// adds a column has to make its table's trigger again.
+// The triggers of SQLite cover all columns but the version, which they write themselves. A migration that adds a column
+// has to recreate its table's trigger.
 func TestTriggersKnowAllColumns(t *testing.T) {
 	db := migrated(t, "sqlite:"+t.TempDir()+"/rules.db")
 	query := func(text string, args ...any) []string {
@@ -151,12 +151,12 @@ func TestTriggersKnowAllColumns(t *testing.T) {
 		got := strings.Split(columns, ", ")
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			t.Errorf("the trigger of %s counts changes of %q, and its columns are %q", table, got, want)
+			t.Errorf("the trigger of %s covers the columns %q, want %q", table, got, want)
 		}
 	}
 }
 
-// migrated is open for a database with its tables.
+// migrated opens a database and creates its tables.
 func migrated(t *testing.T, url string) *source.Database {
 	t.Helper()
 	db := open(t, url)
@@ -169,7 +169,7 @@ func migrated(t *testing.T, url string) *source.Database {
 // change makes a change that has to succeed.
 func change(t *testing.T, db *source.Database, fn func(*source.Tx) error) int64 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience) // longer than that of the program
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // longer than the program's own timeout
 	defer cancel()
 	v, err := db.Change(ctx, "tester", fn)
 	if err != nil {
@@ -194,10 +194,9 @@ var (
 	abc    = map[string]string{"api_key": "abc"}
 )
 
-// A document takes the place of what is there, however long it is, and each row that differs is
-// audited.
+// A document of any length replaces the contents of the database, and each row that differs is audited.
 func testReplace(t *testing.T, url string) {
-	const many = 303 // more than go into a statement, twice
+	const many = 303 // more than fit into one statement, or into two
 	db := migrated(t, url)
 	override := func(i int, limit string) policy.Override {
 		return policy.Override{Rule: "per-key", Key: map[string]string{"api_key": fmt.Sprint(i)}, Limit: limit, Reason: "it's $1, \"?\" and 'x'"}
@@ -216,7 +215,7 @@ func testReplace(t *testing.T, url string) {
 		change(t, db, func(tx *source.Tx) error { return tx.Replace(doc) })
 		c := read(t, db)
 		want := make(map[string]string)
-		for _, o := range doc.Overrides { // of two, the last
+		for _, o := range doc.Overrides { // of two equal keys, the last one counts
 			want[o.Key["api_key"]] = o.Limit
 		}
 		for i := range c.Overrides {
@@ -246,21 +245,21 @@ func testReplace(t *testing.T, url string) {
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("%v, %v", entries, err)
 	}
-	o.Name = "" // is not kept
+	o.Name = "" // the audit log does not contain it
 	if unmarshal(t, string(entries[0].After), &entry); !reflect.DeepEqual(entry, o) || entries[0].Before != "" || entries[0].Actor != "tester" {
 		t.Errorf("the audit log has %+v of %+v", entries[0], o)
 	}
 	before := read(t, db).Version
 	check(document(0, "1/minute"), nil)
 	if after := read(t, db).Version; after != before {
-		t.Errorf("the same again made version %d of %d", after, before)
+		t.Errorf("after a replacement by the same document, the version is %d, want %d", after, before)
 	}
 	later := document(3, "2/minute")
 	later.Overrides = append(later.Overrides, override(3, "3/minute"), override(many+2, "4/minute"))
 	check(later, map[string]int{"override create": many + 3, "override replace": 1, "override delete": 3, "subject create": many + 3, "subject replace": 0, "subject delete": 3})
 }
 
-// Of a token the database has the hash, and one name is one token.
+// The database stores only the hash of a token, and names of tokens are unique.
 func testTokens(t *testing.T, url string) {
 	db := migrated(t, url)
 	for name, until := range map[string]string{"ever": "", "day": "2030-01-31", "hour": "2030-01-31T12:00:00Z"} {
@@ -276,7 +275,7 @@ func testTokens(t *testing.T, url string) {
 			t.Errorf("%s: %+v", name, tokens)
 		}
 		if _, err := db.Change(t.Context(), "tester", create); !conflicts(err) {
-			t.Errorf("a second token of one name: %v", err)
+			t.Errorf("a second token with the same name: %v", err)
 		}
 	}
 }
@@ -304,11 +303,11 @@ func testMigrateAtOnce(t *testing.T, url string) {
 		sum += <-steps
 	}
 	if sum != 1 {
-		t.Errorf("%d steps were made, and there is one migration", sum)
+		t.Errorf("%d migrations were applied, want 1", sum)
 	}
 	db := open(t, url)
 	if n, err := db.Migrate(t.Context()); n != 0 || err != nil {
-		t.Errorf("once more: %d, %v", n, err)
+		t.Errorf("a second migration: %d, %v", n, err)
 	}
 	if c := read(t, db); c.Version != 0 || len(c.Rules) != 0 {
 		t.Errorf("%+v", c)
@@ -322,8 +321,8 @@ func testNotMigrated(t *testing.T, url string) {
 	}
 }
 
-// A version whose tables a newer one has extended follows them, starts with them, and changes them. So instances can be
-// upgraded one after the other, and go back.
+// If a newer version of the program has extended the tables, an older version can still follow, open and change the
+// database. So instances can be upgraded one after the other, and downgraded.
 func testNewerTables(t *testing.T, url string) {
 	before := migrated(t, url)
 	f := follow(t, url)
@@ -354,14 +353,14 @@ func unmarshal(t *testing.T, text string, into any) {
 
 func isUnavailable(err error) bool { return errors.Is(err, source.ErrUnavailable) }
 
-// A role includes those before it, and one that SQL has made up is nobody's and includes none.
+// A role includes all lower roles. A role that only SQL could have written is unknown and grants nothing.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	all := []source.Role{source.Nobody, source.Viewer, source.Operator, source.Admin}
 	for i, has := range all {
 		for j, needed := range all {
 			if has.May(needed) != (i >= j) {
-				t.Errorf("%s may what %s may: %v", has, needed, has.May(needed))
+				t.Errorf("%s includes %s: %v", has, needed, has.May(needed))
 			}
 		}
 	}
@@ -371,11 +370,11 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	if source.Role("root").May(source.Viewer) {
-		t.Error("an unknown role may look")
+		t.Error("an unknown role includes viewer")
 	}
 }
 
-// What was there before the last change of the rules comes back, whatever that was, and goes again.
+// Restore undoes the last change of the rules, of any kind, and can itself be undone.
 func testRestore(t *testing.T, url string) {
 	db := migrated(t, url)
 	contents := func() *source.Contents {
@@ -417,7 +416,7 @@ func testRestore(t *testing.T, url string) {
 	}
 	var conflict *source.Conflict
 	if _, err := db.Change(t.Context(), "x", func(tx *source.Tx) error { return tx.Restore(1) }); !errors.As(err, &conflict) {
-		t.Errorf("to restore what never was: %v", err)
+		t.Errorf("restoring an unknown entry: %v", err)
 	}
 	for _, r := range []policy.Rule{rule("a", "1/day"), rule("b", "2/day"), rule("c", "3/day")} {
 		change("ann", func(tx *source.Tx) error { return put(tx, r) })
@@ -428,14 +427,14 @@ func testRestore(t *testing.T, url string) {
 	})
 	before := contents()
 
-	// One transaction creates, replaces and deletes, of all kinds.
+	// One transaction creates, replaces and deletes rows of several kinds.
 	change("bob", func(tx *source.Tx) error {
 		_, err := tx.PutTier(source.TierRow{Name: "pro", Limits: map[string]policy.Limits{"b": {"9/day"}}}, source.Any)
 		_, err2 := tx.PutSettings(policy.Document{IPv6Prefix: 56, Tiers: policy.Tiers{From: "header:X-Plan"}}, source.Any)
 		return errors.Join(put(tx, rule("a", "10/day")), put(tx, rule("d", "4/day")), tx.DeleteRule("c", source.Any), err, err2)
 	})
 	after := contents()
-	// What comes and goes by itself is no version.
+	// Overrides and shadow mode are not part of the versions that Restore restores.
 	change("eve", func(tx *source.Tx) error {
 		_, err := tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "b", Key: map[string]string{"client_ip": "192.0.2.1"}, Block: true}}, source.Any)
 		return errors.Join(err, tx.PutShadow(policy.ShadowAlways, source.Any))
@@ -443,7 +442,7 @@ func testRestore(t *testing.T, url string) {
 	if all, err := db.LastChange(t.Context()); err != nil || len(all) != 5 || all[0].Actor != "bob" {
 		t.Fatalf("the last change is %+v, %v", all, err)
 	}
-	beside := func(c *source.Contents) *source.Contents { // without that
+	beside := func(c *source.Contents) *source.Contents { // c without overrides and shadow mode
 		copied := *c
 		copied.Overrides, copied.Settings.Document.Shadow = nil, ""
 		return &copied
@@ -458,19 +457,19 @@ func testRestore(t *testing.T, url string) {
 	change("bob", func(tx *source.Tx) error { return tx.Restore(seen) })
 	same("restored", beside(contents()), before)
 	if c := contents(); c.Settings.Document.Shadow != policy.ShadowAlways || len(c.Overrides) != 1 {
-		t.Errorf("what is no version has changed: %+v", c)
+		t.Errorf("Restore has changed overrides or shadow mode: %+v", c)
 	}
 	if _, err := db.Change(t.Context(), "bob", func(tx *source.Tx) error { return tx.Restore(seen) }); !errors.As(err, &conflict) {
-		t.Errorf("to restore what is no longer the last: %v", err)
+		t.Errorf("restoring an entry that is no longer the last: %v", err)
 	}
 	change("bob", func(tx *source.Tx) error { return tx.Restore(last()) })
-	same("and back", beside(contents()), after)
+	same("restored again", beside(contents()), after)
 
-	// What SQL has changed since leaves no entry, and is not lost.
+	// Changes by SQL leave no entry. Restore must not overwrite them.
 	execute(t, direct(t, url), "UPDATE sluice_rules SET enabled = FALSE WHERE name = 'a'")
 	by := contents()
 	if _, err := db.Change(t.Context(), "bob", func(tx *source.Tx) error { return tx.Restore(last()) }); !errors.As(err, &conflict) {
-		t.Errorf("to restore what SQL has changed: %v", err)
+		t.Errorf("restoring rows that SQL has changed: %v", err)
 	}
-	same("after that", contents(), by)
+	same("after a failed Restore", contents(), by)
 }

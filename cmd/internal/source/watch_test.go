@@ -33,7 +33,7 @@ func follow(t *testing.T, url string) *follower {
 	return following(t, url, func(*source.Database) {})
 }
 
-// following is follow with something done to the database first.
+// following is like follow, but calls first before the follower starts.
 func following(t *testing.T, url string, first func(*source.Database)) *follower {
 	t.Helper()
 	f := &follower{db: open(t, url)}
@@ -49,7 +49,7 @@ func following(t *testing.T, url string, first func(*source.Database)) *follower
 	return f
 }
 
-// limits are the limits of the rules, by their names.
+// limits returns the names and limits of the rules.
 func (f *follower) limits() string {
 	var all []string
 	for _, r := range f.latest.Load().Rules {
@@ -61,7 +61,7 @@ func (f *follower) limits() string {
 // saw waits until the follower has rules with these limits.
 func (f *follower) saw(t *testing.T, want string) {
 	t.Helper()
-	testkit.Await(t, "the follower sees "+want+", not "+f.limits(), func() bool { return f.limits() == want })
+	testkit.Await(t, "the follower has "+want+" instead of "+f.limits(), func() bool { return f.limits() == want })
 }
 
 func putRule(t *testing.T, db *source.Database, name, limit string) int64 {
@@ -72,7 +72,7 @@ func putRule(t *testing.T, db *source.Database, name, limit string) int64 {
 	})
 }
 
-// direct returns a connection for SQL by hand.
+// direct returns a connection for plain SQL.
 func direct(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	driver, dsn := "pgx", url
@@ -94,7 +94,7 @@ func execute(t *testing.T, db *sql.DB, text string) {
 	}
 }
 
-// Changes by another instance, by this one and by SQL are followed.
+// A follower sees changes by another instance, by its own instance, and by SQL.
 func testWatch(t *testing.T, url string) {
 	writer := migrated(t, url)
 	putRule(t, writer, "a", "1/minute")
@@ -110,7 +110,7 @@ func testWatch(t *testing.T, url string) {
 	execute(t, db, `UPDATE sluice_rules SET document = '{"limit": "5/minute"}' WHERE name = 'a'`)
 	f.saw(t, "a 5/minute, b 4/minute")
 	if after := f.latest.Load().Rules[0]; after.Version <= before.Version {
-		t.Errorf("SQL left the row at version %d of %d", after.Version, before.Version)
+		t.Errorf("after a change by SQL, the row has version %d, want more than %d", after.Version, before.Version)
 	}
 	execute(t, db, `DELETE FROM sluice_rules WHERE name = 'b'`)
 	f.saw(t, "a 5/minute")
@@ -119,7 +119,7 @@ func testWatch(t *testing.T, url string) {
 	}
 }
 
-// What is read piece by piece is what is there.
+// Incremental reads give the same contents as the database has.
 func testPiecemeal(t *testing.T, url string) {
 	writer := migrated(t, url)
 	f := follow(t, url)
@@ -140,14 +140,14 @@ func testPiecemeal(t *testing.T, url string) {
 	change(t, writer, put(4, "2/minute"))
 	change(t, writer, func(tx *source.Tx) error { return tx.DeleteOverride(all[6].Name, source.Any) })
 	change(t, writer, put(10, "3/minute"))
-	// One is deleted and another made in one transaction, so that there are as many as before.
+	// Deleting one and adding another in one transaction keeps their number.
 	last := change(t, writer, func(tx *source.Tx) error {
 		if err := tx.DeleteOverride(all[0].Name, source.Any); err != nil {
 			return err
 		}
 		return put(11, "4/minute")(tx)
 	})
-	testkit.Await(t, "the follower has it all", func() bool { return f.latest.Load().Version == last })
+	testkit.Await(t, "the follower has the last version", func() bool { return f.latest.Load().Version == last })
 	var got []string
 	for _, o := range f.latest.Load().Overrides {
 		got = append(got, o.Key["api_key"]+" "+o.Limit)
@@ -158,7 +158,7 @@ func testPiecemeal(t *testing.T, url string) {
 	}
 }
 
-// Rows that cannot be read are told, and the policy that was in force stays.
+// Unreadable and invalid rows are reported, and the policy in force stays.
 func testFaults(t *testing.T, url string) {
 	db := migrated(t, url)
 	putRule(t, db, "a", "1/minute")
@@ -194,9 +194,9 @@ func testFaults(t *testing.T, url string) {
 	}
 	putRule(t, db, "a", "2/minute")
 	if err := stack.Contents(read(t, db)); err != nil || inForce == good {
-		t.Errorf("mended: %v", err)
+		t.Errorf("after the repair: %v", err)
 	}
-	// An override alone is put into the policy as it is.
+	// A change of overrides alone is applied to the policy in force.
 	change(t, db, func(tx *source.Tx) error {
 		_, err := tx.PutRule(source.RuleRow{Rule: perKey}, source.Any)
 		return err
@@ -213,7 +213,7 @@ func testFaults(t *testing.T, url string) {
 	}
 }
 
-// Whatever becomes of the connections and the server, nothing is missed.
+// A follower misses no change if its connections or the server are killed.
 func TestPostgresLost(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)
@@ -233,7 +233,7 @@ func TestPostgresLost(t *testing.T) {
 		f.saw(t, fmt.Sprintf("a %d/minute", n))
 	}
 	server.Kill()
-	testkit.Await(t, "the loss is noticed", func() bool { return f.db.Status().Unavailable })
+	testkit.Await(t, "the follower reports the database as unavailable", func() bool { return f.db.Status().Unavailable })
 	if _, err := writer.Change(t.Context(), "tester", func(*source.Tx) error { return nil }); !isUnavailable(err) {
 		t.Errorf("a change without a database: %v", err)
 	}
@@ -242,7 +242,7 @@ func TestPostgresLost(t *testing.T) {
 	}
 	server.Restart()
 	n++
-	testkit.Await(t, "changes are taken again", func() bool {
+	testkit.Await(t, "changes succeed again", func() bool {
 		_, err := writer.Change(t.Context(), "tester", func(tx *source.Tx) error {
 			_, err := tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: "a", Limit: fmt.Sprintf("%d/minute", n)}}, source.Any)
 			return err
@@ -250,10 +250,10 @@ func TestPostgresLost(t *testing.T) {
 		return err == nil
 	})
 	f.saw(t, fmt.Sprintf("a %d/minute", n))
-	testkit.Await(t, "the return is noticed", func() bool { return !f.db.Status().Unavailable })
+	testkit.Await(t, "the follower reports the database as available", func() bool { return !f.db.Status().Unavailable })
 }
 
-// What PostgreSQL notifies of is heard, and what it does not, as SQLite, is found by asking.
+// Notifications of PostgreSQL are enough to see changes, and so is polling, which SQLite needs.
 func testHeard(t *testing.T, url string) {
 	writer := migrated(t, url)
 	all := []*follower{following(t, url, (*source.Database).Deafen)}
@@ -269,8 +269,7 @@ func testHeard(t *testing.T, url string) {
 	}
 }
 
-// What this instance has changed is known when it is acknowledged, and stays so, even if everything
-// is being read again meanwhile.
+// Changes by this instance are known when they are acknowledged, and stay known even while all rows are read again.
 func testOwnChanges(t *testing.T, url string) {
 	db := migrated(t, url)
 	read(t, db)

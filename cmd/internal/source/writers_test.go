@@ -25,7 +25,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// writerVariable makes the test binary write into that database until it is killed.
+// writerVariable, if set to the URL of a database, makes the test binary write into the database until it is killed.
 const writerVariable = "SOURCE_TEST_WRITER"
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 
 const writes = 1000
 
-// write makes changes, and says of each that it is made.
+// write makes changes and prints the key of each one after it has been acknowledged.
 func write(url, round string) {
 	db, err := source.Open(url, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -57,8 +57,8 @@ func write(url, round string) {
 	}
 }
 
-// Whoever writes is killed at any moment: what was acknowledged is there, with its entry in the
-// audit log, and the file opens. "make crash" has the long form.
+// A writer is killed at a random moment. Every acknowledged change is in the database, with its entry in the audit log,
+// and the file is intact. "make crash" runs more rounds.
 func TestSQLiteKilled(t *testing.T) {
 	t.Parallel()
 	rounds := 1
@@ -88,18 +88,19 @@ func TestSQLiteKilled(t *testing.T) {
 		}
 		for key := range acknowledged {
 			if !there[key] {
-				t.Errorf("round %d: %s was acknowledged, and is gone", round, key)
+				t.Errorf("round %d: %s was acknowledged, but is missing", round, key)
 			}
 		}
 		if more := len(there) - len(acknowledged); more < 0 || more > round+1 {
-			t.Errorf("round %d: %d are there, and %d were acknowledged", round, len(there), len(acknowledged))
+			t.Errorf("round %d: %d changes were made, and %d acknowledged", round, len(there), len(acknowledged))
 		}
 		checkFile(t, url, len(there))
 	}
 	t.Logf("%d changes acknowledged in %d rounds", len(acknowledged), rounds)
 }
 
-// killWriter starts a writer, kills it after so many changes, and returns those that it had said.
+// killWriter starts a writer, kills it after the given number of changes, and returns the keys of the acknowledged
+// changes.
 func killWriter(t *testing.T, url string, round, after int) (said []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], strconv.Itoa(round))
@@ -119,12 +120,12 @@ func killWriter(t *testing.T, url string, round, after int) (said []string) {
 		}
 	}
 	if err := cmd.Wait(); err == nil {
-		t.Fatal("the writer has ended by itself")
+		t.Fatal("the writer was not killed")
 	}
 	return said
 }
 
-// checkFile checks a file of SQLite, and that so many overrides have been audited.
+// checkFile checks the integrity of an SQLite file and the number of audited overrides.
 func checkFile(t *testing.T, url string, overrides int) {
 	t.Helper()
 	db := direct(t, url)
@@ -138,7 +139,7 @@ func checkFile(t *testing.T, url string, overrides int) {
 	}
 }
 
-// Of writers that have seen one version of an override, one replaces it, and the others get a conflict.
+// If several writers have seen the same version of an override, one of them replaces it, and the others get a conflict.
 func testParallelWriters(t *testing.T, url string) {
 	const parallel = 60
 	instances := []*source.Database{migrated(t, url), open(t, url)}
@@ -166,11 +167,11 @@ func testParallelWriters(t *testing.T, url string) {
 			won := row.Limit == fmt.Sprintf("%d/minute", 1+round*parallel+i)
 			conflict, lost := errors.AsType[*source.Conflict](err)
 			switch {
-			case errors.Is(err, source.ErrUnavailable): // it waited for too long: either is possible
+			case errors.Is(err, source.ErrUnavailable): // a timeout, after which both are possible
 			case won && err != nil, !won && !lost:
-				t.Errorf("writer %d: won %v, and was told %v", i, won, err)
+				t.Errorf("writer %d: won %v, error %v", i, won, err)
 			case lost && conflict.Version != row.Version:
-				t.Errorf("writer %d was told of version %d, and it is %d", i, conflict.Version, row.Version)
+				t.Errorf("writer %d: the conflict has version %d, want %d", i, conflict.Version, row.Version)
 			}
 		}
 		match = source.Match(row.Version)
@@ -181,7 +182,7 @@ func testParallelWriters(t *testing.T, url string) {
 	}
 }
 
-// No text is more than text.
+// Texts with SQL syntax or odd characters are stored as they are, or refused.
 func testStrings(t *testing.T, url string) {
 	db := migrated(t, url)
 	texts := []string{
@@ -238,16 +239,16 @@ func testStrings(t *testing.T, url string) {
 		err2 := db.Record(t.Context(), text, "reset", "subject", text, text, func() error { return nil })
 		for n, err := range []error{err1, err2} {
 			if isUnavailable(err) {
-				t.Errorf("what %d has to do with text %d: %v", n, i, err)
+				t.Errorf("operation %d fails with text %d: %v", n, i, err)
 			}
 		}
 	}
 	if c := read(t, db); len(c.Rules) == 0 || c.Rules[0].Name != "per-key" {
-		t.Errorf("left: %+v", c.Rules)
+		t.Errorf("the remaining rules: %+v", c.Rules)
 	}
 }
 
-// checkString checks that a text is kept as it is, or refused.
+// checkString checks that a text is stored unchanged or refused.
 func checkString(t *testing.T, db *source.Database, what, text string, put func(*source.Tx) (string, error)) {
 	t.Helper()
 	var kept string
@@ -266,7 +267,7 @@ func checkString(t *testing.T, db *source.Database, what, text string, put func(
 	}
 }
 
-// The columns that are searched by say what the documents do.
+// The columns for searches have the same values as the documents.
 func testColumns(t *testing.T, url string) {
 	db := migrated(t, url)
 	rules := []policy.Rule{
@@ -298,7 +299,7 @@ func testColumns(t *testing.T, url string) {
 	}
 }
 
-// table returns what a query answers, rows with "|" between them.
+// table returns the result of a query, with "|" between rows.
 func table(t *testing.T, db *sql.DB, query string) string {
 	t.Helper()
 	rows, err := db.Query(query)

@@ -61,7 +61,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// No length is off by more than one in nineteen.
+// Rounding changes no duration by more than a nineteenth or half a second.
 func TestSpanRounds(t *testing.T) {
 	const day = 24 * time.Hour
 	units := map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": time.Hour, "day": day, "days": day}
@@ -81,7 +81,7 @@ func TestSpanRounds(t *testing.T) {
 	}
 }
 
-// Lines are no longer than their width, keep all words, and a number keeps its unit.
+// Lines fit the width, a number stays with its unit, and long words are split.
 func TestWrap(t *testing.T) {
 	for width, want := range map[int]string{
 		11: "one two|three 4 min|five", 100: "one two three 4 min five", 0: "one two|three|4 min five",

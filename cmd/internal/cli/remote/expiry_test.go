@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A date is shown as it was written.
+// The end of a block at midnight UTC is shown as the last day of the block, and any other time as a time.
 func TestBlockEnd(t *testing.T) {
 	zone := time.FixedZone("", 7200)
 	for want, until := range map[string]time.Time{

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
-// Any text of clients reaches the terminal as plain text, and every line fits.
+// Texts from clients are printed without control characters, and the output fits the terminal.
 func TestTopTexts(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b[2J\x1b]0;b\x07\r\n\x00\u202e\u200b\x9b1m\xff"

@@ -31,7 +31,8 @@ func askers(t testing.TB, names ...string) (all []Asker) {
 	return all
 }
 
-// limiter answers askers, and keeps what it has decided about and logged. There is one question at a time.
+// limiter is the handler under test with its log and the requests that it has decided about. Only one call at a time is
+// allowed.
 type limiter struct {
 	http.Handler
 	asked []policy.Request
@@ -57,7 +58,7 @@ func start(t testing.TB, rules string, c Config, names ...string) *limiter {
 
 const wide = "rules: [{name: wide, limit: 100000/day}]"
 
-// question returns how a kind of proxy asks about a request.
+// question returns the call in which a kind of proxy asks for a decision about a request.
 func question(kind, method, target string) *http.Request {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.RequestURI = Root + kind
@@ -123,7 +124,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// questionOf reads a step of testdata/questions.txt, which explains it.
+// questionOf parses a step of testdata/questions.txt, whose first lines explain the format.
 func questionOf(step string) *http.Request {
 	head, rest, _ := strings.Cut(step, "\n")
 	words := strings.Fields(head)
@@ -142,8 +143,8 @@ func questionOf(step string) *http.Request {
 	return r
 }
 
-// What a proxy has to tell and does not is never made up: the request is refused as this kind of
-// proxy understands it, and the log says what is missing, once.
+// If a proxy omits a required field, its value is not guessed. The request is refused in the form that this kind of
+// proxy requires, and the missing field is logged once.
 func TestMissing(t *testing.T) {
 	synctest.Test(t, testMissing)
 }
@@ -160,7 +161,7 @@ func testMissing(t *testing.T) {
 					r.Header.Set(field, "")
 				case "twice":
 					if field == "X-Accel-Location" {
-						continue // of which the first counts
+						continue // the first one counts
 					}
 					r.Header.Add(field, value)
 				}
@@ -202,7 +203,7 @@ func TestParseAsker(t *testing.T) {
 	}
 }
 
-// Whatever is asked, the answer is one that the proxy takes for what it is.
+// For any question, the status and the fields of the answer are ones that this kind of proxy interprets as intended.
 func FuzzAsk(f *testing.F) {
 	f.Add("nginx", "GET", "/a?b", "api.test", "192.0.2.1", "1")
 	f.Add("caddy", "HEAD", "//a/%2e%2e/\xff", "[::1]:80", "192.0.2.1, unix:", "")
@@ -231,7 +232,7 @@ func FuzzAsk(f *testing.F) {
 		case !strings.HasPrefix(kind, "nginx") && w.Code == 200:
 		case kind != "nginx" && (w.Code == 429 || w.Code == 400):
 		case (kind == "nginx-accel" || kind == "caddy" || kind == "traefik") && w.Code == 503:
-		case strings.ContainsAny(kind, "/?*") || w.Code == http.StatusNotFound: // the kind is what is before it
+		case strings.ContainsAny(kind, "/?*") || w.Code == http.StatusNotFound: // the kind ends before such a character
 		default:
 			t.Errorf("status %d, %v", w.Code, w.Header())
 		}

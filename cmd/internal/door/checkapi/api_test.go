@@ -27,14 +27,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// api is a handler whose every answer is held to the OpenAPI document.
+// api is a handler. Its method call checks every answer against the OpenAPI document.
 type api struct {
 	http.Handler
 	engine *policy.Engine
 	store  *store
 }
 
-// store is a store that a test can make unavailable, and that counts its calls.
+// store counts its calls. A test can make its Take fail.
 type store struct {
 	*memory.Store
 	unavailable bool
@@ -56,7 +56,7 @@ func (s *store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	}
 }
 
-// open returns the API of a policy.
+// open returns the API with a policy.
 func open(t testing.TB, rules string, change ...func(*door.Config)) *api {
 	t.Helper()
 	a := &api{store: &store{Store: memory.New()}}
@@ -79,7 +79,7 @@ var document = func() *apitest.Document {
 	return doc
 }()
 
-// call sends a body of JSON, and fields as "Name: value".
+// call sends JSON with header fields "Name: value".
 func (a *api) call(t *testing.T, method, path, body string, fields ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -95,7 +95,7 @@ func (a *api) call(t *testing.T, method, path, body string, fields ...string) *h
 	}
 	var one struct{ Headers map[string]string }
 	_ = json.Unmarshal(w.Body.Bytes(), &one)
-	for name, value := range one.Headers { // of a single check, the response has them, too
+	for name, value := range one.Headers { // the response to a single check has them as its own fields, too
 		if own, known := w.Header()[name]; (known || strings.HasPrefix(name, "X-Ratelimit")) && own[0] != value && name != "Content-Type" {
 			t.Errorf("%s is %q in the response, and %q in the answer", name, own, value)
 		}
@@ -143,7 +143,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// step sends "check {…}", or "GET /v1/check" and a body, with fields among the lines.
+// step sends a step such as "check {…}", or "GET /v1/check" and a body. Lines of the form "Name: value" are header
+// fields.
 func (a *api) step(t *testing.T, verb, rest string) *httptest.ResponseRecorder {
 	t.Helper()
 	method, path := "POST", "/v1/"+verb
@@ -164,7 +165,7 @@ func (a *api) step(t *testing.T, verb, rest string) *httptest.ResponseRecorder {
 
 var field = regexp.MustCompile(`^[A-Z][A-Za-z-]*: `)
 
-// What is wrong is reported with a pointer, and nothing of the call is charged.
+// A mistake is reported with a pointer to its position, and a call with a mistake charges nothing.
 func TestFaults(t *testing.T) {
 	for _, c := range testkit.Script(t, "testdata/faults.txt") {
 		a := open(t, c.Setup)
@@ -182,7 +183,7 @@ func TestFaults(t *testing.T) {
 		})
 		pointer, detail := a.fault(t, "check", "{\"rule\": \"per-key\", \"key\": {\"api_key\": \"\xff\"}}")
 		if pointer != "/key/api_key" || !strings.Contains(detail, "not UTF-8") {
-			t.Errorf("bytes that are not UTF-8: %s: %s", pointer, detail)
+			t.Errorf("invalid UTF-8: %s: %s", pointer, detail)
 		}
 		const kept = `{"rule": "per-key", "key": {"api_key": "kept"}}`
 		if w := a.call(t, "POST", "/v1/peek", kept); !strings.Contains(w.Body.String(), `"remaining":20`) {
@@ -191,7 +192,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// fault sends what is to be refused, and returns where and why it is.
+// fault sends an invalid body and returns the pointer and the detail of the error.
 func (a *api) fault(t *testing.T, verb, body string) (pointer, detail string) {
 	t.Helper()
 	w := a.call(t, "POST", "/v1/"+verb, body)
@@ -204,7 +205,7 @@ func (a *api) fault(t *testing.T, verb, body string) (pointer, detail string) {
 	return problem.Errors[0].Pointer, problem.Errors[0].Detail
 }
 
-// A thousand checks are one call of the store, and so are a thousand refunds. More are none.
+// A thousand checks cause one call of the store, and so do a thousand refunds. A longer list is refused.
 func TestBatchIsOneCall(t *testing.T) {
 	a := open(t, "rules: [{name: per-address, key: [client_ip], limit: 2/day}]")
 	list := func(n int) string {
@@ -220,7 +221,7 @@ func TestBatchIsOneCall(t *testing.T) {
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, newRequest(c.path, strings.NewReader(list(1000))))
 		if n := strings.Count(w.Body.String(), c.says); n != 1000 || a.store.calls.Load() != int64(i)+1 {
-			t.Errorf("%s: %s is there %d times, after %d calls", c.path, c.says, n, a.store.calls.Load())
+			t.Errorf("%s: the answer contains %s %d times, after %d calls of the store", c.path, c.says, n, a.store.calls.Load())
 		}
 	}
 	if pointer, detail := a.fault(t, "check", list(1001)); pointer != "/checks/1000" || !strings.Contains(detail, "at most 1000") {
@@ -228,22 +229,22 @@ func TestBatchIsOneCall(t *testing.T) {
 	}
 }
 
-// What is answered is in the document, and what is in the document is answered.
+// The API and the document have the same operations.
 func TestOpenAPIHasAllRoutes(t *testing.T) {
 	answered := checkapi.Routes()
 	slices.Sort(answered)
 	if written := document.Operations(); !slices.Equal(answered, written) {
-		t.Errorf("answered\n%s\nthe document has\n%s", strings.Join(answered, "\n"), strings.Join(written, "\n"))
+		t.Errorf("the API has\n%s\nthe document has\n%s", strings.Join(answered, "\n"), strings.Join(written, "\n"))
 	}
 }
 
-// The schemas have the members that are read. Those of answers are held to them in all tests, by
-// additionalProperties, and the types of the tests have the same.
+// The schemas of requests have the members that the decoder reads. The schemas of answers set additionalProperties to
+// false, so every test checks the members of its answers.
 func TestOpenAPIHasAllMembers(t *testing.T) {
 	for schema, names := range checkapi.Members() {
 		want := slices.Sorted(slices.Values(names))
 		if have := slices.Sorted(maps.Keys(document.Components.Schemas[schema].Value.Properties)); !slices.Equal(want, have) {
-			t.Errorf("%s has the members %q, and the document %q", schema, want, have)
+			t.Errorf("%s: the decoder reads the members %q, and the schema has %q", schema, want, have)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/door/checkapi"
 )
 
-// A body of any length, read in any pieces, is one body, up to the largest.
+// A body of up to MaxBody bytes is accepted, however many reads it takes.
 func TestBodySizes(t *testing.T) {
 	a := open(t, oneRule)
 	body := func(n int) string {
@@ -30,13 +30,13 @@ func TestBodySizes(t *testing.T) {
 	if w := post(a, strings.NewReader(body(checkapi.MaxBody+1))); w.Code != 413 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	w := post(a, io.MultiReader(strings.NewReader(body(checkapi.MaxBody+1)))) // of no known length
+	w := post(a, io.MultiReader(strings.NewReader(body(checkapi.MaxBody+1)))) // unknown length
 	if w.Code != 413 || w.Header().Get("Connection") != "close" {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
 
-// oneRule is a policy, and oneCheck a question about it.
+// oneRule is a policy, and oneCheck is a check under its rule.
 const (
 	oneRule  = "rules: [{name: per-key, key: [api_key], limit: 100/day}]"
 	oneCheck = `{"rule": "per-key", "key": {"api_key": "k"}}`
@@ -58,8 +58,8 @@ func newRequest(path string, body io.Reader) *http.Request {
 	return r
 }
 
-// Large bodies are in memory a few at a time, and small ones do not wait for them. A large one that waits for too long
-// is to come back.
+// Only a few large bodies are in memory at a time, and small ones do not wait for them. A large body that waits for too
+// long gets 503 with Retry-After.
 func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, oneRule)
@@ -84,16 +84,16 @@ func TestLargeBodiesWaitForEachOther(t *testing.T) {
 			t.Errorf("a small body behind large ones: %d", w.Code)
 		}
 		all[0].Close()
-		synctest.Wait() // now the one that waited is read
+		synctest.Wait() // now the waiting body is read
 		late, _ := large()
 		time.Sleep(time.Minute)
 		if w := <-late; w.Code != 503 || w.Header().Get("Retry-After") != "1" {
-			t.Errorf("a large body whose turn has not come in a minute: %d %v", w.Code, w.Header())
+			t.Errorf("a large body that waited for a minute: %d %v", w.Code, w.Header())
 		}
 		_, _ = io.WriteString(out, oneCheck)
 		out.Close()
 		if w := <-waiting; w.Code != 200 {
-			t.Errorf("a large body whose turn has come: %d", w.Code)
+			t.Errorf("a large body after its wait: %d", w.Code)
 		}
 		for _, out := range all {
 			out.Close()
@@ -101,7 +101,7 @@ func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	})
 }
 
-// Answers to large batches, which are as long, have to be read before there are more of them.
+// Answers to large batches are large, too. Only a few are in memory until clients have read them.
 func TestLargeBatchesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, oneRule)
@@ -117,17 +117,17 @@ func TestLargeBatchesTakeTurns(t *testing.T) {
 			t.Errorf("a small batch behind large ones: %d", small.Code)
 		}
 		if large := post(h, list(checkapi.SmallBatch+1)); large.Code != 503 || large.Header().Get("Retry-After") != "1" {
-			t.Errorf("a large one while nobody reads the others: %d", large.Code)
+			t.Errorf("a large batch while the others' answers are unread: %d", large.Code)
 		}
 		close(read)
 		synctest.Wait()
 		if again := post(h, list(checkapi.SmallBatch+1)); again.Code != 200 {
-			t.Errorf("a large one behind those that were read: %d", again.Code)
+			t.Errorf("a large batch after the others' answers were read: %d", again.Code)
 		}
 	})
 }
 
-// unread is an answer that nobody reads yet.
+// unread is a response that the client does not read until read is closed.
 type unread struct {
 	http.ResponseWriter
 	read chan struct{}

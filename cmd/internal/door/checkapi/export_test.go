@@ -22,7 +22,7 @@ func Routes() []string {
 	return all
 }
 
-// Members returns the names of the members that objects may have, by the names of their schemas.
+// Members returns the names of the members of objects, by the names of their schemas.
 func Members() map[string][]string {
 	of := func(path string) []string { return namesOf(checkMembers, operations[path].takes&^(1<<inChecks)) }
 	return map[string][]string{
@@ -31,7 +31,7 @@ func Members() map[string][]string {
 	}
 }
 
-// Checked is a check as it has been read.
+// Checked is a decoded check.
 type Checked struct {
 	Method, Host, Path, Client, Body, Rule, ID, Place string
 	HasBody, Ends                                     bool
@@ -43,7 +43,7 @@ type Checked struct {
 	At                                                time.Time
 }
 
-// Decode reads the body of an operation. If it is wrong, the pointer says where.
+// Decode reads the body of an operation. If the body is invalid, pointer is the position of the mistake.
 func Decode(path, text string) (checks []Checked, pointer string, ok bool) {
 	c := newCall(nil)
 	d := &c.decoder

@@ -24,9 +24,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The oracle reads a body by encoding/json, and refuses in a second step what that takes.
+// The oracle reads a body with encoding/json, and then refuses invalid values that encoding/json accepts.
 
-// generic reads JSON of which no object has a name twice and no text is in doubt.
+// generic reads JSON. It returns an error if an object has a name twice, or if a text has invalid UTF-8 or half of a
+// surrogate pair.
 func generic(text string) (any, error) {
 	if !utf8.ValidString(text) || halfSurrogate(text) {
 		return nil, errors.New("no text")
@@ -81,7 +82,7 @@ func value(d *json.Decoder) (any, error) {
 
 var escapes = regexp.MustCompile(`\\(?:u([0-9a-fA-F]{4})|[^u])`)
 
-// halfSurrogate reports whether an escape is half of a pair. Of JSON, backslashes are in texts only.
+// halfSurrogate reports whether an escape is half of a surrogate pair. In JSON, backslashes occur only in texts.
 func halfSurrogate(text string) bool {
 	high, end := false, -1
 	for _, at := range escapes.FindAllStringSubmatchIndex(text, -1) {
@@ -98,7 +99,7 @@ func halfSurrogate(text string) bool {
 	return high
 }
 
-// wrongShape is what the functions below panic with.
+// wrongShape is the value with which the functions below panic.
 type wrongShape struct{ what string }
 
 func must(ok bool, what string) {
@@ -153,7 +154,7 @@ func header(v any) http.Header {
 
 const most = 1 << 50
 
-// expect reads what a body asks for. If it is wrong, there is an error.
+// expect is the oracle for Decode. It returns an error if the body is invalid.
 func expect(path, text string) (checks []checkapi.Checked, doc any, err error) {
 	doc, err = generic(text)
 	if err != nil {
@@ -286,7 +287,7 @@ func expectOutcome(object map[string]any) policy.Outcome {
 	return o
 }
 
-// resolves reports whether a JSON pointer names something in a document.
+// resolves reports whether a JSON pointer refers to a value in a document.
 func resolves(doc any, pointer string) bool {
 	for i, step := range strings.Split(pointer, "/") {
 		switch {
@@ -317,7 +318,7 @@ func resolves(doc any, pointer string) bool {
 	return true
 }
 
-// What is read is what encoding/json reads, and what is refused has a pointer to what is there.
+// Decode returns the same checks as the oracle. If it refuses a body, its pointer refers to a value in the body.
 func FuzzDecode(f *testing.F) {
 	paths := []string{"/v1/check", "/v1/peek", "/v1/refund", "/v1/settle", "/v1/hold", "/v1/release"}
 	for _, file := range []string{"testdata/faults.txt", "testdata/calls.txt", "testdata/seeds.txt"} {
@@ -336,16 +337,16 @@ func FuzzDecode(f *testing.F) {
 		got, pointer, ok := checkapi.Decode(path, text)
 		switch {
 		case ok != (err == nil):
-			t.Fatalf("%s %q: read: %v, by the oracle %v", path, text, ok, err)
+			t.Fatalf("%s %q: Decode accepts it: %v; error of the oracle: %v", path, text, ok, err)
 		case ok && !reflect.DeepEqual(normal(got), normal(want)):
 			t.Fatalf("%s %q is\n%+v, want\n%+v", path, text, got, want)
 		case !ok && doc != nil && !resolves(doc, pointer):
-			t.Fatalf("%s %q: there is no %q in it", path, text, pointer)
+			t.Fatalf("%s %q: the pointer %q refers to nothing", path, text, pointer)
 		}
 	})
 }
 
-// normal leaves no difference between an empty map and none, nor between equal times.
+// normal makes empty maps equal to nil maps, and times in different zones comparable.
 func normal(all []checkapi.Checked) []checkapi.Checked {
 	for i := range all {
 		c := &all[i]

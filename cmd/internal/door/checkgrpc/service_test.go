@@ -43,7 +43,7 @@ rules:
   - {name: seen, match: /seen, limit: 1/hour, shadow: true}
 `
 
-// serve serves the API until the test ends.
+// serve serves the API until the test ends, and returns a client.
 func serve(t testing.TB, c door.Config) ChecksClient {
 	t.Helper()
 	return NewChecksClient(grpctest.Dial(t, grpctest.Serve(t, func(s *grpc.Server) { Register(s, c) })))
@@ -101,7 +101,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// call sends a message that is written as JSON, with what authorizes it on a line below, and returns the answer likewise.
+// call sends a message in JSON. A line "authorization: …" below it becomes metadata. It returns the answer in JSON.
 func call(t *testing.T, client ChecksClient, verb, message string) (_ string, err error) {
 	t.Helper()
 	message, authorization, authorized := strings.Cut(message, "\nauthorization: ")
@@ -120,7 +120,7 @@ func call(t *testing.T, client ChecksClient, verb, message string) (_ string, er
 		if out, err = client.Check(ctx, check); status.Code(err) == codes.InvalidArgument {
 			answers, _ := stream(ctx, client, &CheckBatch{Checks: []*CheckRequest{check}})
 			if got := answers.GetAnswers()[0]; got.GetError() != status.Convert(err).Message() || got.GetAllowed() {
-				t.Errorf("%s: a call says %v, and a stream %v", message, err, got)
+				t.Errorf("%s: a call returns %v, and a stream %v", message, err, got)
 			}
 		}
 	case "stream":
@@ -137,33 +137,33 @@ func call(t *testing.T, client ChecksClient, verb, message string) (_ string, er
 	if err != nil {
 		t.Fatal(err)
 	}
-	var text bytes.Buffer // without the spaces that protojson writes at random
+	var text bytes.Buffer // protojson inserts spaces at random
 	if err := json.Compact(&text, data); err != nil {
 		t.Fatal(err)
 	}
 	return text.String(), nil
 }
 
-// stream sends a batch, and closes the stream when it is answered.
+// stream sends a batch and closes the stream after the answer.
 func stream(ctx context.Context, client ChecksClient, batch *CheckBatch) (*CheckBatchResponse, error) {
 	s, err := client.CheckStream(ctx)
 	if err != nil {
 		return nil, err
 	}
-	_ = s.Send(batch) // its error comes with the answer
+	_ = s.Send(batch) // Recv returns the error
 	out, err := s.Recv()
 	if err == nil && len(out.Answers) != len(batch.Checks) {
 		err = fmt.Errorf("%d answers for %d checks", len(out.Answers), len(batch.Checks))
 	}
 	if _ = s.CloseSend(); err == nil {
 		if _, end := s.Recv(); end != io.EOF {
-			err = fmt.Errorf("the stream ends with %w", end)
+			err = fmt.Errorf("after CloseSend: %w", end)
 		}
 	}
 	return out, err
 }
 
-// A panic while it decides ends the call, and not the process.
+// A panic during a decision fails the call, but does not end the process.
 func TestPanic(t *testing.T) {
 	engine := policytest.Engine(t, rules)
 	var broken atomic.Bool
@@ -183,17 +183,17 @@ func TestPanic(t *testing.T) {
 		t.Errorf("a stream: %v", err)
 	}
 	broken.Store(false)
-	left := open(t, client) // whose client leaves after the first answer
+	left := open(t, client) // not closed: it is canceled at the end of the test
 	_ = left.Send(&CheckBatch{})
 	if _, err := left.Recv(); err != nil {
 		t.Errorf("the next stream: %v", err)
 	}
 	if out, err := client.Check(t.Context(), about("GET", "/")); err != nil || !out.Allowed {
-		t.Errorf("the next one: %v, %v", out, err)
+		t.Errorf("the next call: %v, %v", out, err)
 	}
 }
 
-// FuzzCheck: whatever is asked, there is an answer or a fault, and it can be sent.
+// Every check, however strange, gets either a status or an error.
 func FuzzCheck(f *testing.F) {
 	f.Add("GET", "example.com", "/login?x=1", "X-Tenant", "a", "192.0.2.1", "per-address", "client_ip", "192.0.2.1", int64(1), int32(0), []byte("username=a"))
 	f.Add("", "[::1]:80", "//a/%2f", "Host", "\xff", "::1", "login", "body:username", "\xff", int64(-1), int32(9), []byte(nil))

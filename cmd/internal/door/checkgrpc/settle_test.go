@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/policytest"
 )
 
-// A caller that has read a response reports its outcome, and the request costs what that says.
+// If a caller reports the outcome of a response, the request costs as much as the outcome requires.
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	client := serve(t, door.Config{Engine: policytest.Engine(t, `
@@ -31,7 +31,7 @@ rules:
 	for _, c := range []struct {
 		name    string
 		outcome *Outcome
-		used    int64 // of the 110 that are charged first
+		used    int64 // after a charge of 110
 		settled bool
 	}{
 		{"numbers", &Outcome{Status: 200, Numbers: usage}, 27, true},
@@ -75,6 +75,6 @@ rules:
 		}
 	}
 	if got, err := client.Settle(t.Context(), &SettleRequest{Check: ask("/plain", "k", ""), Outcome: &Outcome{Status: 200}}); err != nil || got.Settled {
-		t.Errorf("a rule that goes by no outcome: %v, %v", got, err)
+		t.Errorf("a rule that does not depend on outcomes: %v, %v", got, err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/internal/policytest"
 )
 
-// Whatever is around a response, one writer is around that of the server. The limits go by the client that Clean has
-// found, and what Connection names is gone before they look.
+// Clean, the limits and Keep share one writer around the server's writer. The limits see the client address that Clean
+// has determined, and no fields that Connection names.
 func TestOneExchange(t *testing.T) {
 	t.Parallel()
 	engine := policytest.Engine(t, `
@@ -33,7 +33,7 @@ rules:
 			t.Fatalf("the writer is a %T", w)
 		}
 		if _, server := x.Unwrap().(*httptest.ResponseRecorder); !server {
-			t.Errorf("around a %T is a second writer", x.Unwrap())
+			t.Errorf("the exchange wraps a %T, want the server's writer", x.Unwrap())
 		}
 	}))))
 	for _, c := range []struct {

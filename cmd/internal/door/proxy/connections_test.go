@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A proxy of ours is known however its address and its network are written: as the end of
-// many connections, and as who may say what a client has asked for.
+// A trusted proxy is recognized in every notation of its address and network. It may open more connections than
+// PerAddress, and its X-Forwarded-Prefix fields are kept.
 func TestTrustedProxies(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -28,11 +28,11 @@ func TestTrustedProxies(t *testing.T) {
 
 		c := Connections{PerAddress: 1, Trusted: trusted, Log: slog.New(slog.DiscardHandler)}
 		if first, second := c.enter(addr), c.enter(addr); !first || second != test.want {
-			t.Errorf("%s in %s: a second connection %v", test.addr, test.network, second)
+			t.Errorf("%s in %s: a second connection is accepted: %v", test.addr, test.network, second)
 		}
 		c.leave(addr)
 		if open := c.Open(); (open == 1) != test.want || !test.want && len(c.by) > 0 {
-			t.Errorf("%s in %s: %d connections are open, of %v", test.addr, test.network, open, c.by)
+			t.Errorf("%s in %s: %d connections are open, %v by address", test.addr, test.network, open, c.by)
 		}
 
 		r := httptest.NewRequest("GET", "/", nil)
@@ -45,7 +45,7 @@ func TestTrustedProxies(t *testing.T) {
 			_, script := r.Header["X-Forwarded-Script-Name"]
 			_, stranger := r.Header["X-Script-Name"]
 			if prefix != test.want || script != test.want || stranger {
-				t.Errorf("%s in %s: left are %v", test.addr, test.network, r.Header)
+				t.Errorf("%s in %s: the fields that remain are %v", test.addr, test.network, r.Header)
 			}
 		})).ServeHTTP(httptest.NewRecorder(), r)
 	}

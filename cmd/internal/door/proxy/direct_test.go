@@ -27,16 +27,16 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// scripted is an upstream that answers the request that has "Step: N" with bytes of its own.
+// scripted is an upstream that answers a request with the field "Step: N" with the bytes for step N.
 type scripted struct {
 	net.Listener
 	answer func(step int) (raw []byte, end bool)
 
 	mu   sync.Mutex
 	seen map[int]string // requests by step
-	busy sync.WaitGroup // with answers
+	busy sync.WaitGroup // answers that are being written
 
-	opened atomic.Int32 // connections
+	opened atomic.Int32 // accepted connections
 }
 
 func newScripted(t testing.TB, answer func(int) ([]byte, bool)) *scripted {
@@ -86,12 +86,12 @@ func (s *scripted) serve(c net.Conn) {
 	}
 }
 
-// clients returns both clients of an address.
+// clients returns the two clients under comparison for an address.
 func clients(t testing.TB, address string) map[string]http.RoundTripper {
 	u := &Upstream{URL: &url.URL{Scheme: "http", Host: address}, Timeout: time.Minute}
 	plain := transport(u)
-	plain.DisableKeepAlives = true // so that no answer has to do with another
-	log.SetOutput(io.Discard)      // where a Transport tells of answers that nobody has asked for
+	plain.DisableKeepAlives = true // every answer has its own connection
+	log.SetOutput(io.Discard)      // a Transport logs unsolicited answers
 	t.Cleanup(func() { log.SetOutput(os.Stderr) })
 	ours := roundTripper(u)
 	t.Cleanup(plain.CloseIdleConnections)
@@ -104,26 +104,26 @@ func clients(t testing.TB, address string) map[string]http.RoundTripper {
 	return map[string]http.RoundTripper{"direct": ours, "transport": plain}
 }
 
-// outcome is what somebody gets of a request.
+// outcome sends a request and describes the response as a text, or returns "error".
 func outcome(by http.RoundTripper, r *http.Request) string {
 	resp, err := by.RoundTrip(r)
 	if err != nil {
 		return "error"
 	}
-	if resp.StatusCode < 100 || resp.StatusCode == 101 { // which direct refuses, and so would the gateway
+	if resp.StatusCode < 100 || resp.StatusCode == 101 { // direct refuses these, and the gateway would, too
 		resp.Body.Close()
 		return "error"
 	}
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if err != nil {
-		// How much has come of it before is a matter of time.
+		// The amount of body before the error depends on timing.
 		return fmt.Sprintf("%s %v, and an error in the body", resp.Status, resp.Header)
 	}
 	return fmt.Sprintf("%s %v %d %q %v", resp.Status, resp.Header, resp.ContentLength, body, resp.Trailer)
 }
 
-// randomAnswer makes an answer, most often a good one.
+// randomAnswer returns an answer, in most cases a valid one, and whether the connection closes after it.
 func randomAnswer(r *rand.Rand) (raw []byte, end bool) {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	var b bytes.Buffer
@@ -139,7 +139,7 @@ func randomAnswer(r *rand.Rand) (raw []byte, end bool) {
 	body := strings.Repeat(pick("x", "0\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "\n"), r.IntN(3)*r.IntN(3000))
 	switch r.IntN(10) {
 	case 0:
-		b.WriteString("\r\n" + body) // until the end
+		b.WriteString("\r\n" + body) // the body lasts until the connection closes
 		end = true
 	case 1, 2:
 		fmt.Fprintf(&b, "Transfer-Encoding: %s\r\n\r\n", pick("chunked", "chunked", "Chunked", "gzip, chunked", "identity"))
@@ -157,15 +157,14 @@ func randomAnswer(r *rand.Rand) (raw []byte, end bool) {
 	}
 	switch r.IntN(12) {
 	case 0:
-		b.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nelse's!!!") // nobody has asked for it
+		b.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nelse's!!!") // an unsolicited answer
 	case 1:
 		b.Truncate(r.IntN(b.Len()))
 	}
 	return b.Bytes(), end || r.IntN(5) == 0
 }
 
-// Whatever an upstream answers, the client of our own makes of it what http.Transport does, and
-// what it sends is what that sends.
+// For any answer of an upstream, direct returns the same response as http.Transport. Both send the same request.
 func TestDirectAgainstTransport(t *testing.T) {
 	t.Parallel()
 	seed := seed.Of(t)
@@ -178,9 +177,9 @@ func TestDirectAgainstTransport(t *testing.T) {
 		var requests [steps]func() *http.Request
 		for i := range steps {
 			answers[i], ends[i] = randomAnswer(random)
-			ends[i] = ends[i] || !complete(answers[i]) // which would be waited for
+			ends[i] = ends[i] || !complete(answers[i]) // otherwise the client would wait for the rest
 			method := []string{"GET", "GET", "HEAD", "OPTIONS", "DELETE", "POST", "PUT"}[random.IntN(7)]
-			if i > 0 && ends[i-1] { // a connection that is closed just then is no place for these
+			if i > 0 && ends[i-1] { // if the connection closes, only a GET is repeated
 				method = "GET"
 			}
 			body := strings.Repeat("b", random.IntN(2)*random.IntN(30000))
@@ -229,8 +228,7 @@ func TestDirectAgainstTransport(t *testing.T) {
 	}
 }
 
-// complete reports whether a client that reads an answer comes to its end without that of the
-// connection.
+// complete reports whether a client can read the whole answer without waiting for the end of the connection.
 func complete(raw []byte) bool {
 	in := bufio.NewReader(bytes.NewReader(append(slices.Clone(raw), "\x00"...)))
 	for {
@@ -242,12 +240,12 @@ func complete(raw []byte) bool {
 			continue
 		}
 		_, err = io.Copy(io.Discard, resp.Body)
-		_, more := in.ReadByte() // unless the body goes on until the end
+		_, more := in.ReadByte() // false if the body lasts until the connection closes
 		return err == nil && more == nil
 	}
 }
 
-// FuzzDirect holds what is made of an answer to what http.Transport makes of it.
+// FuzzDirect compares the responses of direct and http.Transport.
 func FuzzDirect(f *testing.F) {
 	for _, s := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\n\r\n1\r\na\r\n0\r\nT: x\r\n\r\n",
@@ -271,7 +269,7 @@ func FuzzDirect(f *testing.F) {
 	})
 }
 
-// What comes on an idle connection is no answer to the next request, however late it comes.
+// An answer that arrives on an idle connection is never used for the next request.
 func TestUnsolicitedAnswers(t *testing.T) {
 	t.Parallel()
 	late := make(chan bool)
@@ -310,8 +308,8 @@ func TestUnsolicitedAnswers(t *testing.T) {
 	}
 }
 
-// Requests that end in every way there is, many at a time: nobody gets what is another's, and
-// no connection is lost count of.
+// Many concurrent requests end in different ways. None of them gets another's body, and the count of connections stays
+// correct.
 func TestDirectUnderCancellation(t *testing.T) {
 	t.Parallel()
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -369,7 +367,8 @@ func TestDirectUnderCancellation(t *testing.T) {
 	}
 	callers.Wait()
 	d.rest.CloseIdleConnections()
-	testkit.Await(t, fmt.Sprintf("seed %d: all connections that are counted are idle", seed), func() bool { // the Transport's end by and by
+	// The Transport's connections close with a delay.
+	testkit.Await(t, fmt.Sprintf("seed %d: the only counted connections are idle ones", seed), func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		free := int64(16 - len(d.idle))
@@ -388,8 +387,8 @@ func TestDirectUnderCancellation(t *testing.T) {
 	}
 }
 
-// An upstream that has closed idle connections costs no request that may be repeated, and one
-// that says nothing is waited for once.
+// If an upstream closes a reused connection, direct repeats a GET, but not a POST. If the upstream does not respond,
+// direct waits once and does not repeat the request.
 func TestDirectRepeats(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -408,7 +407,7 @@ func TestDirectRepeats(t *testing.T) {
 				<-held
 				return
 			}
-			c, _, err := w.(http.Hijacker).Hijack() // it has heard the request, and says nothing
+			c, _, err := w.(http.Hijacker).Hijack() // close the connection after the request without an answer
 			if err == nil {
 				c.Close()
 			}
@@ -434,7 +433,7 @@ func TestDirectRepeats(t *testing.T) {
 	}
 }
 
-// A head without an end costs a bounded amount.
+// A client reads only a limited amount of an endless head.
 func TestDirectLargeHeads(t *testing.T) {
 	t.Parallel()
 	for _, piece := range []string{"X-A: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", "a", "\r\n\r\nHTTP/1.1 103 E\r\nX-A: b"} {
@@ -462,13 +461,13 @@ func TestDirectLargeHeads(t *testing.T) {
 			t.Errorf("%q: %.100s", piece, got)
 		}
 		if n := <-sent; n >= most {
-			t.Errorf("%q: %d bytes were taken", piece, n)
+			t.Errorf("%q: the client read %d bytes", piece, n)
 		}
 		l.Close()
 	}
 }
 
-// A connection serves another request where the answer allows it, and nowhere else.
+// A connection is reused only if the answer permits it.
 func TestDirectReuses(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]int32{
@@ -495,8 +494,8 @@ func TestDirectReuses(t *testing.T) {
 	}
 }
 
-// A switch of protocols without a request for it is an error also if a Transport sends the request, because it has all
-// connections.
+// A 101 without a request for it is an error also if the Transport sends the request, because it has the only
+// connection.
 func TestDirectSwitchOnSharedConnection(t *testing.T) {
 	t.Parallel()
 	s := newScripted(t, func(step int) ([]byte, bool) {
@@ -515,7 +514,7 @@ func TestDirectSwitchOnSharedConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.ContentLength = -1 // for the Transport
+	r.ContentLength = -1 // the Transport sends bodies of unknown length
 	if got := outcome(d, r); !strings.HasPrefix(got, "200 OK") {
 		t.Fatal(got)
 	}
@@ -532,8 +531,8 @@ func TestDirectSwitchOnSharedConnection(t *testing.T) {
 	}
 }
 
-// What the Transport does and what is done beside it share the connections that there may be:
-// neither waits for idle ones of the other.
+// The requests that direct sends and those that the Transport sends share the maximum of connections. Neither waits for
+// idle connections of the other.
 func TestDirectSharesConnections(t *testing.T) {
 	t.Parallel()
 	var open, most atomic.Int64
@@ -565,7 +564,7 @@ func TestDirectSharesConnections(t *testing.T) {
 			for i := range 60 {
 				r, _ := http.NewRequestWithContext(ctx, "POST", behind.URL, strings.NewReader("body"))
 				if (caller+i/20)%2 == 0 {
-					r.ContentLength = -1 // for the Transport
+					r.ContentLength = -1 // the Transport sends bodies of unknown length
 				}
 				if got := outcome(d, r); !strings.HasPrefix(got, "200 OK") || !strings.Contains(got, `"body"`) {
 					t.Errorf("caller %d, %d: %s", caller, i, got)

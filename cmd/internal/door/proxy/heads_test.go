@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// certified has a certificate.
+// certified returns a server for its certificate.
 var certified = sync.OnceValue(func() *httptest.Server {
 	s := httptest.NewTLSServer(nil)
 	s.Close()
@@ -40,8 +40,8 @@ func virtual(t *testing.T, h http.HandlerFunc, c Client) (dial func() *raw) {
 	}
 }
 
-// A head that is begun has to end in time, however its client spends that. A connection that idles or
-// has a long call outlives it.
+// The head of a request has to end within the timeout, however its client delays it. Idle connections and long requests
+// may last longer.
 func TestUnfinishedHeads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestUnfinishedHeads(t *testing.T) {
 
 		idle, long := dial(), dial()
 		idle.get()
-		block := head(long) // in pieces, and in time
+		block := head(long) // sent in pieces within the timeout
 		long.must(0, long.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:9]}))
 		time.Sleep(timeout - 1)
 		long.must(0, long.WriteContinuation(1, true, block[9:]))
@@ -94,7 +94,7 @@ func TestUnfinishedHeads(t *testing.T) {
 			}
 		}
 
-		time.Sleep(timeout) // and the client that always sends more notices
+		time.Sleep(timeout) // until the client of "always more" notices the end
 		if a := idle.get(); a.status != "200" {
 			t.Errorf("an idle connection: %+v", a)
 		}
@@ -106,8 +106,8 @@ func TestUnfinishedHeads(t *testing.T) {
 	})
 }
 
-// unfinishedAt returns where the frame or head begins that stream does not end, or -1. It reads frames
-// with another reader.
+// unfinishedAt returns the position at which an unfinished frame or head of the stream begins, or -1. It is independent
+// of the type frames.
 func unfinishedAt(stream []byte) int64 {
 	r := bytes.NewReader(stream)
 	at := func() int64 { return r.Size() - int64(r.Len()) }
@@ -140,7 +140,7 @@ func unfinishedAt(stream []byte) int64 {
 	return head
 }
 
-// What a connection is taken for does not depend on the pieces in which it comes.
+// The result of scan does not depend on how the stream is split.
 func FuzzFrames(f *testing.F) {
 	var b bytes.Buffer
 	w := http2.NewFramer(&b, nil)
@@ -167,30 +167,30 @@ func FuzzFrames(f *testing.F) {
 				want = unfinishedAt(stream[:to])
 			}
 			if unfinished != (want >= 0) || unfinished && began != (want >= int64(from)) {
-				t.Fatalf("%q then %q: %v, %v; what is unfinished begins at %d", stream[:from], stream[from:to], unfinished, began, want)
+				t.Fatalf("%q then %q: %v, %v; the unfinished frame or head begins at %d", stream[:from], stream[from:to], unfinished, began, want)
 			}
 			from = to
 		}
 	})
 }
 
-// Other protocols are left alone.
+// Streams of other protocols are ignored.
 func TestFramesOfOthers(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"GET / HTTP/1.1\r\n", "PRI * HTTP/1.1\r\n", strings.Replace(preface, "SM", "SN", 1)} {
 		var s frames
 		for i := range text {
 			if unfinished, _ := s.scan([]byte(text[i : i+1])); unfinished {
-				t.Errorf("%q is taken for a head", text[:i+1])
+				t.Errorf("%q is treated as a head", text[:i+1])
 			}
 		}
 		if !s.other {
-			t.Errorf("%q is taken for HTTP/2", text)
+			t.Errorf("%q is treated as HTTP/2", text)
 		}
 	}
 }
 
-// Following frames costs a request no memory.
+// Scanning the frames of a request does not allocate.
 func TestFramesCostNoMemory(t *testing.T) {
 	request := append([]byte{0, 0, 40, frameHeaders, flagEndHeaders, 0, 0, 0, 1}, make([]byte, 40)...)
 	s := frames{preface: len(preface)}
@@ -198,6 +198,6 @@ func TestFramesCostNoMemory(t *testing.T) {
 		s.scan(request[:frameHeader])
 		s.scan(request[frameHeader:])
 	}); n > 0 || s.have > 0 || s.left > 0 {
-		t.Errorf("%v allocations for a request, and then %+v", n, s)
+		t.Errorf("%v allocations for a request; the state afterwards: %+v", n, s)
 	}
 }

@@ -29,14 +29,14 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// gateTLS starts a gateway that speaks HTTP/2, in front of an upstream that does so as well (h2c,
-// https) or speaks HTTP/1.1.
+// gateTLS starts a gateway that serves HTTP/2. Its upstream speaks HTTP/2 for the schemes h2c and https, and otherwise
+// HTTP/1.1.
 func gateTLS(t *testing.T, scheme string, upstream, decide http.HandlerFunc, c Client) *httptest.Server {
 	t.Helper()
 	return gateOver(t, Upstream{URL: &url.URL{Scheme: scheme}}, upstream, decide, c)
 }
 
-// gateOver is gateTLS with the settings of u.
+// gateOver is like gateTLS, with further settings in u.
 func gateOver(t *testing.T, u Upstream, upstream, decide http.HandlerFunc, c Client) *httptest.Server {
 	t.Helper()
 	behind := httptest.NewUnstartedServer(upstream)
@@ -60,14 +60,14 @@ func gateOver(t *testing.T, u Upstream, upstream, decide http.HandlerFunc, c Cli
 	return s
 }
 
-// raw is a client of HTTP/2 that sends what it likes.
+// raw is an HTTP/2 client that can send invalid frames.
 type raw struct {
 	net.Conn
 	*http2.Framer
 	t      *testing.T
 	fields bytes.Buffer
 	hpack  *hpack.Encoder
-	stream uint32 // the last
+	stream uint32 // the last stream
 }
 
 func dialRaw(t *testing.T, s *httptest.Server) *raw {
@@ -99,7 +99,7 @@ func (r *raw) must(_ int, err error) {
 	}
 }
 
-// encode returns a block of fields, of name and value each.
+// encode returns a header block of alternating names and values.
 func (r *raw) encode(fields ...string) []byte {
 	r.fields.Reset()
 	for i := 0; i < len(fields); i += 2 {
@@ -108,7 +108,7 @@ func (r *raw) encode(fields ...string) []byte {
 	return slices.Clone(r.fields.Bytes())
 }
 
-// ask begins a request.
+// ask starts a request.
 func (r *raw) ask(end bool, fields ...string) uint32 {
 	r.stream = max(r.stream+2, 1)
 	if r.stream%2 == 0 {
@@ -118,7 +118,7 @@ func (r *raw) ask(end bool, fields ...string) uint32 {
 	return r.stream
 }
 
-// answer is what has come on a stream.
+// answer is the response on a stream.
 type answer struct {
 	status  string
 	fields  map[string]string
@@ -129,7 +129,7 @@ type answer struct {
 
 var errGone = errors.New("the connection was ended")
 
-// await returns what comes on a stream, until that ends.
+// await reads the response on a stream until the stream ends.
 func (r *raw) await(stream uint32) (a answer, err error) {
 	for {
 		f, err := r.ReadFrame()
@@ -177,7 +177,7 @@ func (r *raw) await(stream uint32) (a answer, err error) {
 	}
 }
 
-// get asks for a path as a browser does, with further fields.
+// get sends GET / as a browser does, with further fields.
 func (r *raw) get(fields ...string) answer {
 	r.t.Helper()
 	a, err := r.await(r.ask(true, append([]string{":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/"}, fields...)...))
@@ -189,8 +189,7 @@ func (r *raw) get(fields ...string) answer {
 
 func pass(http.ResponseWriter, *http.Request) {}
 
-// What HTTP/2 can carry and HTTP/1 cannot is no way to have something decided about that the
-// upstream does not get.
+// Requests that HTTP/1 could not express are refused, or reach the upstream as the script states.
 func TestOddRequestsOverHTTP2(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"http", "h2c"} {
@@ -198,7 +197,7 @@ func TestOddRequestsOverHTTP2(t *testing.T) {
 		s := gateTLS(t, scheme, func(_ http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
-				return // which is not as long as it says
+				return // shorter than its Content-Length
 			}
 			got.Store(fmt.Sprintf(" %s %s %s %q %v", r.Method, r.Host, r.RequestURI, body, r.Header["Cookie"]))
 		}, pass, Client{})
@@ -211,8 +210,8 @@ func TestOddRequestsOverHTTP2(t *testing.T) {
 	}
 }
 
-// Of a body that is longer than its length says, the upstream gets what the length says, if anything: the
-// gateway may have sent it before the rest arrives.
+// If a body is longer than its Content-Length, the upstream gets at most that length. It may get nothing, because the
+// gateway may notice the mistake before or after it sends the request.
 func TestBodyBeyondItsLength(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"http", "h2c"} {
@@ -223,7 +222,7 @@ func TestBodyBeyondItsLength(t *testing.T) {
 				got <- fmt.Sprintf("%q %v", body, err)
 			}, pass, Client{})
 			sendOdd(t, dialRaw(t, s), "content-length 0")
-		}) // whose end waits for the upstream
+		}) // the end of the subtest waits for the upstream
 		select {
 		case body := <-got:
 			if body != `"" <nil>` {
@@ -258,7 +257,7 @@ func sendOdd(t *testing.T, r *raw, step string) string {
 			fields = append(fields, name, value)
 		}
 	}
-	for name, value := range base { // these go to the front
+	for name, value := range base { // pseudo-header fields come first
 		fields = append([]string{name, value}, fields...)
 	}
 	stream := r.ask(data == "", fields...)
@@ -272,18 +271,18 @@ func sendOdd(t *testing.T, r *raw, step string) string {
 	case a.status != "":
 		return a.status
 	case strings.Contains(step, "content-length"):
-		return "400" // net/http may notice before it is answered, and resets the stream
+		return "400" // if net/http notices the wrong length before the answer, it resets the stream
 	}
 	return "reset"
 }
 
-// Whatever is sent, what is decided about is what the upstream gets.
+// The limits decide about exactly the request that the upstream gets.
 func TestUpstreamGetsWhatIsDecidedOverHTTP2(t *testing.T) {
 	t.Parallel()
 	var decided, got atomic.Value // of string
 	described := func(r *http.Request) string {
 		r = r.Clone(r.Context())
-		if c := r.Header["Cookie"]; len(c) > 0 { // which HTTP/2 sends in pieces
+		if c := r.Header["Cookie"]; len(c) > 0 { // HTTP/2 splits cookies
 			c[0] = strings.Join(strings.FieldsFunc(c[0], func(c rune) bool { return c == ' ' || c == ';' }), "; ")
 			if c[0] == "" {
 				delete(r.Header, "Cookie")
@@ -321,7 +320,7 @@ func TestUpstreamGetsWhatIsDecidedOverHTTP2(t *testing.T) {
 			case err != nil:
 				r = dialRaw(t, s)
 				continue
-			case decided.Load() == "" || a.status == "400", a.status == "417": // by servers of HTTP/1, for Expect
+			case decided.Load() == "" || a.status == "400", a.status == "417": // net/http refused it; 417 is for Expect
 				continue
 			}
 			passed++
@@ -357,8 +356,8 @@ func TestTrailersOverHTTP2(t *testing.T) {
 	}
 }
 
-// Streams that are reset as soon as they have begun do not make the gateway work for more than
-// a connection may have, and end the connection when they are too many.
+// Streams that are reset at once never make the gateway handle more requests than a connection allows. Too many of them
+// end the connection.
 func TestRapidReset(t *testing.T) {
 	t.Parallel()
 	var now, most atomic.Int64
@@ -384,21 +383,21 @@ func TestRapidReset(t *testing.T) {
 	for i := range uint32(20000) {
 		err := r.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: block, EndHeaders: true, EndStream: true})
 		if err = errors.Join(err, r.WriteRSTStream(2*i+1, http2.ErrCodeCancel)); err != nil {
-			break // it was ended
+			break // the gateway has closed the connection
 		}
 	}
 	if err := <-ended; errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("the connection goes on")
+		t.Error("the connection is still open")
 	}
 	if m := most.Load(); m > int64(bounds.MaxConcurrentStreams) {
 		t.Errorf("%d requests at once", m)
 	}
 }
 
-// Heads that are too large, in one frame or in any number of them, cost a bounded amount.
+// The gateway reads only a limited amount of a head that is too large, in one frame or in many.
 func TestLargeHeadsOverHTTP2(t *testing.T) {
 	t.Parallel()
-	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) { t.Error("it was passed on") }, pass, Client{})
+	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) { t.Error("the request reached the upstream") }, pass, Client{})
 	large := dialRaw(t, s)
 	block := large.encode(":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/", "x-a", strings.Repeat("a", 12000), "x-b", strings.Repeat("b", 60000), "x-c", strings.Repeat("c", 60000))
 	const frame = 16 << 10
@@ -423,12 +422,13 @@ func TestLargeHeadsOverHTTP2(t *testing.T) {
 		}
 	}
 	if sent >= 64<<20 {
-		t.Errorf("a head of %d bytes without an end was taken", sent)
+		t.Errorf("the gateway read %d bytes of an endless head", sent)
 	}
 }
 
-// A client that takes nothing of its answer holds the stream for so long only, and a body that stops coming is
-// not waited for any longer. Time is real here: the reverse proxy flushes under a lock, which virtual time does not wait for.
+// A client that reads nothing of its answer occupies the stream only for the stall timeout. The gateway also stops
+// waiting for a request body after this time. The test uses real time because the reverse proxy flushes while it holds
+// a lock, for which virtual time does not wait.
 func TestStalls(t *testing.T) {
 	t.Parallel()
 	const stall = 500 * time.Millisecond
@@ -442,7 +442,7 @@ func TestStalls(t *testing.T) {
 		r.must(0, r.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
 		a, err := r.await(r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/?n="+n))
 		if took := time.Since(begun); err != nil || a.reset == 0 || len(a.body) > 10 || took < stall {
-			t.Errorf("%s bytes: %d have come, reset %v after %v, %v", n, len(a.body), a.reset, took, err)
+			t.Errorf("%s bytes: received %d, reset %v after %v, %v", n, len(a.body), a.reset, took, err)
 		}
 	}
 	if again := dialRaw(t, s).get(); again.status != "200" {
@@ -457,8 +457,8 @@ func TestStalls(t *testing.T) {
 	}
 }
 
-// An answer that ends before its request does has its end and its trailers passed on, while the client
-// may still send. So has the gateway's own answer to a call that has one too many.
+// If an answer ends before its request, its end and its trailers reach the client while the client may still send. So
+// does the gateway's own answer to one call too many.
 func TestAnswersEndBeforeRequests(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"h2c", "https"} {
@@ -474,10 +474,10 @@ func TestAnswersEndBeforeRequests(t *testing.T) {
 			if a, err := r.await(stream); err != nil || a.body != "hello" || a.trailer["grpc-status"] != "0" {
 				t.Errorf("%s, %s: %+v, %v", scheme, kind, a, err)
 			}
-			// What comes afterwards does no harm to the connection.
+			// Data after the answer does not disturb the connection.
 			r.must(0, r.WriteData(stream, true, []byte("more")))
 			if a := r.get(); a.status != "200" {
-				t.Errorf("%s, %s: the next request is answered %+v", scheme, kind, a)
+				t.Errorf("%s, %s: the answer to the next request is %+v", scheme, kind, a)
 			}
 		}
 		done := make(chan struct{})
@@ -490,13 +490,13 @@ func TestAnswersEndBeforeRequests(t *testing.T) {
 		call := []string{":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/", "content-type", "application/grpc"}
 		r.awaitHead(r.ask(false, call...))
 		if a, err := r.await(r.ask(false, call...)); err != nil || a.fields["grpc-status"] != "14" {
-			t.Errorf("%s: one stream too many is answered %+v, %v", scheme, a, err)
+			t.Errorf("%s: the answer to one stream too many is %+v, %v", scheme, a, err)
 		}
 		close(done)
 	}
 }
 
-// awaitHead returns when an answer has begun.
+// awaitHead reads until the head of the answer on a stream.
 func (r *raw) awaitHead(stream uint32) {
 	r.t.Helper()
 	for {
@@ -508,7 +508,7 @@ func (r *raw) awaitHead(stream uint32) {
 	}
 }
 
-// A gateway that shuts down says so on its connections, and finishes what has begun.
+// A gateway that shuts down sends GOAWAY on its connections and finishes the requests in flight.
 func TestShutdownOverHTTP2(t *testing.T) {
 	t.Parallel()
 	begun, held := make(chan bool), make(chan bool)
@@ -545,7 +545,7 @@ func TestShutdownOverHTTP2(t *testing.T) {
 	}
 }
 
-// An upstream over HTTP/2 may answer before it has the whole body: the whole answer reaches a client over HTTP/1.
+// An upstream over HTTP/2 may answer before it has the whole body. A client over HTTP/1 still gets the whole answer.
 func TestEarlyAnswerOverHTTP2(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"h2c", "https"} {

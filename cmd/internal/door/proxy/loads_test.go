@@ -33,10 +33,10 @@ type loaded struct {
 	broken bool // the upstream does not respond
 	down   bool // the upstream refuses connections
 	mu     sync.Mutex
-	last   net.Conn // to the upstream
+	last   net.Conn // the last connection to the upstream
 }
 
-// newLoaded returns a gateway that speaks HTTP/2 to both sides, or HTTP/1.1.
+// newLoaded returns a gateway that speaks the same version of HTTP to clients and upstream.
 func newLoaded(t *testing.T, u Upstream, http2 bool, upstream http.HandlerFunc) *loaded {
 	l := &loaded{t: t, engine: policytest.Engine(t, "rules: [{name: capacity, in_flight: auto}]"), pipes: testkit.NewPipes()}
 	behind := testkit.NewPipes()
@@ -73,7 +73,7 @@ func newLoaded(t *testing.T, u Upstream, http2 bool, upstream http.HandlerFunc) 
 	return l
 }
 
-// state returns the state of the limit. No request may be under way.
+// state returns the state of the limit. It fails if requests are in flight.
 func (l *loaded) state() policy.LoadState {
 	l.t.Helper()
 	synctest.Wait()
@@ -84,7 +84,7 @@ func (l *loaded) state() policy.LoadState {
 	return state
 }
 
-// ask sends a request and returns the status, 0 without a response.
+// ask sends a request and returns the status, or 0 if there is no response.
 func (l *loaded) ask(method string, body io.Reader) int {
 	l.t.Helper()
 	r, err := http.NewRequestWithContext(l.t.Context(), method, "https://example.com/", body)
@@ -100,8 +100,8 @@ func (l *loaded) ask(method string, body io.Reader) int {
 	return response.StatusCode
 }
 
-// wants sends 20 requests, and checks their status and the latency that the limit has learnt, 0 if unknown. If the
-// status is not 200, each is followed by a request that gets a 200.
+// wants sends 20 requests. It checks their status and the latency that the limit has learnt; 0 means unknown. If the
+// status is not 200 and the upstream responds, each request is followed by one that must get 200.
 func (l *loaded) wants(method string, body func() io.Reader, status int, latency time.Duration) {
 	l.t.Helper()
 	var all sync.WaitGroup
@@ -121,13 +121,14 @@ func (l *loaded) wants(method string, body func() io.Reader, status int, latency
 		})
 	}
 	all.Wait()
-	time.Sleep(time.Minute) // until the writers of bodies have ended
+	time.Sleep(time.Minute) // wait until the writers of bodies have ended
 	if s := l.state(); s.Latency < latency*9/10 || s.Latency > latency*11/10 {
 		l.t.Errorf("the latency is %v, want %v", s.Latency, latency)
 	}
 }
 
-// slowly returns a body that comes in pieces, and breaks off with an error if that is not nil.
+// slowly returns a function that returns a body. The body arrives in pieces, and ends with the error end if it is not
+// nil.
 func slowly(pieces int, piece string, every time.Duration, end error) func() io.Reader {
 	return func() io.Reader {
 		r, w := io.Pipe()
@@ -154,7 +155,7 @@ func forVersions(t *testing.T, run func(t *testing.T, http2 bool)) {
 	}
 }
 
-// The latency is the upstream's alone. The gateway's own answers do not change it.
+// The latency is the time that the upstream takes. Neither slow uploads nor the gateway's own answers change it.
 func TestLatencyOfUpstream(t *testing.T) {
 	forVersions(t, func(t *testing.T, http2 bool) {
 		reads := func(w http.ResponseWriter, r *http.Request) {

@@ -16,8 +16,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// A request without a response costs the estimate, because the model may have worked: its client has left, or the
-// upstream was too slow. A connection that breaks is an error, which costs the input and a token for its own text.
+// If the client leaves or the upstream is too slow, a request costs the estimate, because the model may have worked on
+// it. If the connection breaks, the response is the gateway's error page, so the request costs the input and one token
+// of output.
 func TestLostResponse(t *testing.T) {
 	t.Parallel()
 	const body = `{"max_tokens":1000}`
@@ -69,7 +70,7 @@ func TestLostResponse(t *testing.T) {
 				resp.Body.Close()
 			}
 			if got := <-settled; got != one.want {
-				t.Errorf("%d tokens are charged, not %d", got, one.want)
+				t.Errorf("%d tokens were charged, want %d", got, one.want)
 			}
 		})
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// counts returns the counts of an upstream, as in "2xx 3, timeout 1".
+// counts returns the counters of an upstream, as in "2xx 3, timeout 1".
 func counts(u *telemetry.UpstreamStats) string {
 	var all []string
 	t := u.Totals()
@@ -44,7 +44,7 @@ func counts(u *telemetry.UpstreamStats) string {
 	return strings.Join(all, ", ")
 }
 
-// measuredTo returns a gateway to u, and its counters.
+// measuredTo returns a gateway to u with the upstream's counters.
 func measuredTo(u Upstream) (http.Handler, *telemetry.UpstreamStats) {
 	stats := telemetry.NewUpstreamStats("up")
 	u.Stats = func(*url.URL) *telemetry.UpstreamStats { return stats }
@@ -52,13 +52,13 @@ func measuredTo(u Upstream) (http.Handler, *telemetry.UpstreamStats) {
 	return Handler(u), stats
 }
 
-// Each request to an upstream is counted once, by how it ended, whether direct or a Transport sends it.
+// Each request to an upstream is counted once, by its result, whether direct or a Transport sends it.
 func TestUpstreamCounts(t *testing.T) {
 	t.Parallel()
 	other, plain := httptest.NewTLSServer(nil), httptest.NewServer(nil)
 	t.Cleanup(other.Close)
 	t.Cleanup(plain.Close)
-	// An answer that is empty closes the connection.
+	// The empty answer closes the connection.
 	speaks := func(answer string) (url string) {
 		s := newScripted(t, func(int) ([]byte, bool) { return []byte(answer), answer == "" })
 		return "http://" + s.Addr().String()
@@ -128,12 +128,12 @@ func TestUpstreamCounts(t *testing.T) {
 	}
 }
 
-// While an upstream has not answered, the request is in flight; a client that leaves is not the upstream's error.
+// A request is in flight until the upstream answers. If the client leaves, it is counted as canceled.
 func TestUpstreamInFlight(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan bool)
 	behind := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // a server notices only then that a client leaves
+		_, _ = io.Copy(io.Discard, r.Body) // a server notices the client's departure only after the body
 		arrived <- true
 		<-r.Context().Done()
 	}))
@@ -165,7 +165,7 @@ func TestUpstreamInFlight(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	leave()
-	testkit.Await(t, "the end", func() bool { return counts(stats) == "canceled 2" })
+	testkit.Await(t, "both requests are counted as canceled", func() bool { return counts(stats) == "canceled 2" })
 }
 
 // The measured time starts after the upload, and ends with the head of the response.

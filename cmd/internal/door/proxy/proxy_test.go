@@ -22,7 +22,7 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// gate starts a gateway before an upstream, with decide where limits would be.
+// gate starts a gateway in front of an upstream. The function decide takes the position of the limits.
 func gate(t *testing.T, upstream, decide http.HandlerFunc, path string) *httptest.Server {
 	t.Helper()
 	behind := httptest.NewServer(upstream)
@@ -36,7 +36,7 @@ func gate(t *testing.T, upstream, decide http.HandlerFunc, path string) *httptes
 	return s
 }
 
-// gateTo returns a gateway to u that somebody has to start.
+// gateTo returns a gateway to u that has not been started.
 func gateTo(t *testing.T, u Upstream, decide http.HandlerFunc, c Client) *httptest.Server {
 	t.Helper()
 	u.Trusted, u.Log = func() []netip.Prefix { return nil }, slog.New(slog.DiscardHandler)
@@ -52,7 +52,7 @@ func gateTo(t *testing.T, u Upstream, decide http.HandlerFunc, c Client) *httpte
 	return s
 }
 
-// describe returns what requests are told apart by: not what the gateway and net/http add.
+// describe returns the parts of a request that the client determines, without fields that the gateway and net/http add.
 func describe(r *http.Request, uri string) string {
 	h := r.Header.Clone()
 	for _, name := range []string{
@@ -63,7 +63,7 @@ func describe(r *http.Request, uri string) string {
 	return fmt.Sprintf("%s %s %s %v", r.Method, r.Host, uri, h)
 }
 
-// pick returns a text of so many pieces at most.
+// pick returns a text of at most the given number of random pieces.
 func pick(random *rand.Rand, of []string, most int) string {
 	var b strings.Builder
 	for range random.IntN(most + 1) {
@@ -72,8 +72,7 @@ func pick(random *rand.Rand, of []string, most int) string {
 	return b.String()
 }
 
-// Whatever is sent, what is decided about is what the upstream gets: the path, the query,
-// the host and every field.
+// The limits decide about exactly the request that the upstream gets: the same path, query, host and fields.
 func TestUpstreamGetsWhatIsDecided(t *testing.T) {
 	t.Parallel()
 	var decided, got atomic.Value // of string
@@ -133,8 +132,7 @@ func TestUpstreamGetsWhatIsDecided(t *testing.T) {
 	}
 }
 
-// An upstream that answers before a body without a length has ended gets all of it, or sees that it
-// does not.
+// If an upstream answers before the end of a chunked body, it gets the whole body, or an error if the rest is missing.
 func TestAnswersBeforeUploadsEnd(t *testing.T) {
 	t.Parallel()
 	for _, all := range []bool{true, false} {
@@ -150,7 +148,7 @@ func TestAnswersBeforeUploadsEnd(t *testing.T) {
 			body := httputil.NewChunkedReader(both)
 			first := make([]byte, 20)
 			_, err = io.ReadFull(body, first)
-			answer := "HTTP/1.1 200 OK\r\n\r\n" // which goes on
+			answer := "HTTP/1.1 200 OK\r\n\r\n" // a body without an end
 			if !all {
 				answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone"
 			}
@@ -194,7 +192,7 @@ func TestAnswersBeforeUploadsEnd(t *testing.T) {
 	}
 }
 
-// The rest of an upload that an answer has overtaken is never taken for a request.
+// If the answer comes before the end of an upload, the rest of the upload is never read as a request.
 func TestRestOfUploadIsNoRequest(t *testing.T) {
 	t.Parallel()
 	var paths sync.Map
@@ -222,11 +220,11 @@ func TestRestOfUploadIsNoRequest(t *testing.T) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_, _ = io.WriteString(c, "GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n")
 		if rest, _ := io.ReadAll(answer); len(rest) > 0 || !resp.Close {
-			t.Fatalf("the connection goes on (close: %v): %q", resp.Close, rest)
+			t.Fatalf("the connection is still open (close: %v): %q", resp.Close, rest)
 		}
 		c.Close()
 	}
 	if _, smuggled := paths.Load("/smuggled"); smuggled {
-		t.Error("the rest of an upload was a request")
+		t.Error("the rest of an upload was read as a request")
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// An answer does not wait for a body that nobody reads: not at all where the client waits to
-// be asked for it, and else for a moment.
+// An answer does not wait for an unread body: not at all if the client waits for 100 Continue, and otherwise only for
+// the time lingering.
 func TestAnswersDoNotWaitForBodies(t *testing.T) {
 	t.Parallel()
 	for rest, want := range map[string]time.Duration{

@@ -13,12 +13,12 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// discarding is a connection whose replies nobody looks at.
+// discarding is a connection that discards the replies.
 type discarding struct{ net.Conn }
 
 func (discarding) Write(p []byte) (int, error) { return len(p), nil }
 
-// pipelined returns a connection on which commands have just come.
+// pipelined returns a connection that has just received commands, and a function that runs them.
 func pipelined(tb testing.TB, commands string, observers ...func(context.Context, *policy.Observation)) (c *conn, run func()) {
 	tb.Helper()
 	s := New(Config{Config: door.Config{Engine: policy.NewEngine(memory.New(), nil)}})
@@ -36,8 +36,8 @@ func pipelined(tb testing.TB, commands string, observers ...func(context.Context
 
 const throttle = "*5\r\n$11\r\nCL.THROTTLE\r\n$7\r\nuser123\r\n$2\r\n15\r\n$2\r\n30\r\n$2\r\n60\r\n"
 
-// A decision takes no memory, neither of a client that repeats itself nor of one that does not. The
-// race detector makes pools forget at random, so the best of many runs counts.
+// A decision allocates nothing, whether or not a client repeats its commands. The race detector makes pools drop items
+// at random, so the test takes the minimum of many runs.
 func TestNoAllocation(t *testing.T) {
 	another := strings.Replace(throttle, "15", "16", 1)
 	seen := 0
@@ -54,15 +54,15 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// A connection grows for what it reads, within bounds, and shrinks when that is done.
+// The input buffer grows with the commands, within bounds, and shrinks afterwards.
 func TestBuffer(t *testing.T) {
 	c, _ := pipelined(t, "")
 	for _, step := range []struct{ size, start, end, want int }{
 		{smallBuffer, 0, 0, smallBuffer},
-		{smallBuffer, 10, smallBuffer, 2 * smallBuffer}, // it was filled, so there may be more
+		{smallBuffer, 10, smallBuffer, 2 * smallBuffer}, // the buffer was filled, so more input may be waiting
 		{smallBuffer, 0, smallBuffer, 2 * smallBuffer},
 		{largeBuffer, largeBuffer, largeBuffer, largeBuffer},
-		{largeBuffer, 0, largeBuffer, 2 * largeBuffer}, // half a command that needs it
+		{largeBuffer, 0, largeBuffer, 2 * largeBuffer}, // half of a command that needs more room
 		{maxCommand / 2, 0, maxCommand / 2, maxCommand},
 		{maxCommand, 100, maxCommand, maxCommand},
 		{maxCommand, 100, 100, smallBuffer},
@@ -75,7 +75,7 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// BenchmarkPipelinedKeys has 12,800 keys, of which nobody is refused.
+// BenchmarkPipelinedKeys decides about 12,800 keys under a limit that denies none.
 func BenchmarkPipelinedKeys(b *testing.B) {
 	p, err := policyfile.Parse("bench", []byte("version: 1\nrules:\n  - {name: per-key, key: [\"header:X-API-Key\"], limit: 1000000000/day}\n"))
 	if err != nil {
@@ -99,7 +99,7 @@ func BenchmarkPipelinedKeys(b *testing.B) {
 					c.start, c.end = 0, len(c.in)
 					c.runAll()
 					if c.text[0] == '-' {
-						b.Fatalf("this measures something else: %.80q", c.text)
+						b.Fatalf("the replies are errors: %.80q", c.text)
 					}
 					c.flush()
 				})

@@ -14,8 +14,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// decodeAll returns the commands of data, of which pieces come one after the other, and what is
-// left of it, or the error.
+// decodeAll decodes data that arrives in pieces of a length. It returns the commands and the number of bytes left over,
+// or the error.
 func decodeAll(data []byte, piece int) (commands [][]string, rest int, err error) {
 	var d decoder
 	var buf []byte
@@ -64,7 +64,7 @@ func TestDecode(t *testing.T) {
 			first := decoded(in, len(in))
 			for _, piece := range []int{1, 2, 7} {
 				if got := decoded(in, piece); len(in) < 1000 && got != first {
-					t.Errorf("%q by %d: %s, and at once %s", in, piece, got, first)
+					t.Errorf("%q in pieces of %d: %s; at once: %s", in, piece, got, first)
 				}
 			}
 			return first
@@ -87,8 +87,7 @@ func decoded(in string, piece int) string {
 	return strings.Join(all, " ")
 }
 
-// slowParser reads commands in the plainest way: byte by byte, one language feature after the
-// other, with no thought of speed or of memory.
+// slowParser reads commands in the simplest way, byte by byte, without regard to speed or memory.
 type slowParser struct{ r *bufio.Reader }
 
 var errRefused = errors.New("refused")
@@ -218,8 +217,8 @@ func slowWords(line string) ([]string, error) {
 	return words, nil
 }
 
-// The decoder says of any bytes what a parser says that was written apart from it, in whatever
-// pieces they come; and what it accepts is the same when it is written anew.
+// For any input, in any pieces, the decoder agrees with an independent parser. The commands that it accepts stay the
+// same after encoding and decoding.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		"*1\r\n$4\r\nPING\r\n*0\r\nPING\r\n", "*6\r\n$11\r\nCL.THROTTLE\r\n$1\r\na\r\n$2\r\n15\r\n$2\r\n30\r\n$2\r\n60\r\n$1\r\n1\r\n",
@@ -229,7 +228,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, piece int) {
 		if len(data) >= maxCommand {
-			return // what is too large is decided sooner than by reading it: see TestDecode
+			return // the decoder refuses large input early, as TestDecode checks
 		}
 		whole, rest, err := decodeAll(data, len(data)+1)
 		inPieces, restInPieces, errInPieces := decodeAll(data, max(1, piece))
@@ -240,19 +239,19 @@ func FuzzDecode(f *testing.F) {
 		for i := 0; ; i++ {
 			want, slowErr := p.command()
 			if i == len(whole) {
-				// What is refused may be refused before the line has ended.
+				// The decoder may refuse a command before its line ends.
 				if slowErr == nil || err == nil && errors.Is(slowErr, errRefused) {
-					t.Fatalf("command %d: %v, the slow parser has %q, %v", i, err, want, slowErr)
+					t.Fatalf("command %d: %v, the slow parser returns %q, %v", i, err, want, slowErr)
 				}
 				break
 			}
 			if slowErr != nil || !reflect.DeepEqual(whole[i], want) {
-				t.Fatalf("command %d: %q, the slow parser has %q, %v", i, whole[i], want, slowErr)
+				t.Fatalf("command %d: %q, the slow parser returns %q, %v", i, whole[i], want, slowErr)
 			}
 		}
 		for _, args := range whole {
 			if again, rest, err := decodeAll(encode(args), 5); len(again) != 1 || !reflect.DeepEqual(again[0], args) || rest != 0 || err != nil {
-				t.Fatalf("%q written anew is %q, %d, %v", args, again, rest, err)
+				t.Fatalf("%q after encoding and decoding is %q, %d, %v", args, again, rest, err)
 			}
 		}
 	})

@@ -31,7 +31,8 @@ func (c *client) closedAfter() time.Duration {
 
 const patience, idle = 10 * time.Second, 10 * time.Minute
 
-// What has been asked is answered, and who asks nothing is not waited for.
+// During Shutdown, a connection is still served for a short time while it sends commands. Idle connections and those
+// with half a command are closed.
 func TestShutdown(t *testing.T) {
 	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, s *resp.Server) {
 		silent, busy, half := dial(t, p), dial(t, p), dial(t, p)
@@ -46,7 +47,7 @@ func TestShutdown(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Shutdown(t.Context()) }()
 		synctest.Wait()
-		for range 5 { // is under way still
+		for range 5 { // still served
 			if got := busy.do("PING"); got != "+PONG" {
 				t.Error(got)
 			}
@@ -56,7 +57,7 @@ func TestShutdown(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(begin); took > time.Second {
-			t.Errorf("it took %v", took)
+			t.Errorf("Shutdown took %v", took)
 		}
 		silent.closedAfter()
 		busy.closedAfter()
@@ -64,7 +65,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// Whoever goes on to send is not served for ever.
+// A client that keeps sending does not delay Shutdown forever.
 func TestShutdownUnderLoad(t *testing.T) {
 	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, s *resp.Server) {
 		c := dial(t, p)
@@ -73,7 +74,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 		busy.Go(func() {
 			whole := request("PING")
 			first, middle := whole[:5], append(whole[5:len(whole):len(whole)], whole[:5]...)
-			for _, err := c.Write(first); err == nil; { // from now on, half a command is always there
+			for _, err := c.Write(first); err == nil; { // from now on, half of a command is always waiting
 				if _, err = c.Write(middle); err != nil {
 					return
 				}
@@ -89,15 +90,14 @@ func TestShutdownUnderLoad(t *testing.T) {
 	})
 }
 
-// A client that does not read its replies keeps Shutdown waiting until its context ends, and Close
-// ends it.
+// A client that does not read its replies delays Shutdown until its context ends. Close ends the connection.
 func TestShutdownStuck(t *testing.T) {
 	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, s *resp.Server) {
 		c := dial(t, p)
 		if _, err := c.Write(request("PING")); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // in its write of the reply
+		synctest.Wait() // the server blocks while it writes the reply
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -109,8 +109,8 @@ func TestShutdownStuck(t *testing.T) {
 	})
 }
 
-// Clients that send nonsense are told so and closed, and others do not notice. TCP drops what is not read
-// yet where a server closes before it has read all.
+// A client that sends invalid commands gets an error, and its connection is closed. Others are not affected. The client
+// must be able to read the error, although TCP discards data if a server closes before it has read all input.
 func TestNonsense(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -138,7 +138,7 @@ func TestNonsense(t *testing.T) {
 			t.Errorf("%.20q: %s", sent, got)
 		}
 		if _, err := c.r.ReadByte(); err == nil {
-			t.Errorf("%.20q: there is more", sent)
+			t.Errorf("%.20q: the connection is still open", sent)
 		}
 		if got := healthy.do("PING"); got != "+PONG" {
 			t.Errorf("%.20q: another client: %s", sent, got)
@@ -146,7 +146,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// Clients that send without reading are not read any more, so that they take no memory.
+// The server stops reading from a client that does not read its replies, to limit its memory.
 func TestNeverReads(t *testing.T) {
 	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
 		const clients = 8
@@ -179,7 +179,7 @@ func heap() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// A panic in what is asked costs the connection and nothing else.
+// A panic during a command closes the connection and affects nothing else.
 func TestPanic(t *testing.T) {
 	engine := policytest.Engine(t, "")
 	engine.Observe(func(_ context.Context, o *policy.Observation) {

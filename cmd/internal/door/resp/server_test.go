@@ -35,7 +35,7 @@ func newClient(t *testing.T, c net.Conn) *client {
 	return &client{t, c, bufio.NewReader(c)}
 }
 
-// virtual runs a test against a server in virtual time, which limits nothing unless there is an engine.
+// virtual runs a test against a server in virtual time. Without an engine in c, the policy has no rules.
 func virtual(t *testing.T, c resp.Config, test func(t *testing.T, p *testkit.Pipes, s *resp.Server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,14 +61,14 @@ func serve(t *testing.T, l net.Listener, c resp.Config) *resp.Server {
 	return s
 }
 
-// client speaks the protocol in the plainest way.
+// client is a simple client of the protocol.
 type client struct {
 	t *testing.T
 	net.Conn
 	r *bufio.Reader
 }
 
-// tell sends a command and returns the reply, also where the server closes the connection instead.
+// tell sends a command and returns the reply, or a text if the server has closed the connection.
 func (c *client) tell(args ...string) string {
 	if _, err := c.Write(request(args...)); err != nil {
 		return "the connection is closed"
@@ -97,7 +97,7 @@ func (c *client) do(args ...string) string {
 	return c.read()
 }
 
-// read returns a reply as text: what is in an array or a map is put in parentheses or braces.
+// read returns a reply as text, with arrays in parentheses and maps in braces.
 func (c *client) read() string {
 	c.t.Helper()
 	text, err := readReply(c.r)
@@ -141,7 +141,7 @@ func readReply(r *bufio.Reader) (string, error) {
 		}
 		return open + strings.Join(all, " ") + end, nil
 	}
-	return "", fmt.Errorf("no reply begins with %q", line)
+	return "", fmt.Errorf("unknown type of reply: %q", line)
 }
 
 func TestCommands(t *testing.T) {
@@ -195,8 +195,8 @@ func unquote(t *testing.T, text string) string {
 	return s
 }
 
-// cell is the generic cell rate algorithm in fractions of a second, as its definition has it, with
-// the answers that redis-cell makes of it.
+// cell is the generic cell rate algorithm in fractions of a second, according to its definition, with the replies of
+// redis-cell.
 type cell struct{ tat *big.Rat }
 
 func (k *cell) throttle(now *big.Rat, burst, count, period, quantity int64) string {
@@ -225,8 +225,8 @@ func (k *cell) throttle(now *big.Rat, burst, count, period, quantity int64) stri
 func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }
 func ceil(r *big.Rat) int64  { return -floor(new(big.Rat).Neg(r)) }
 
-// Random histories get the answers of the definition. Waits end on whole microseconds in a store,
-// so periods are such that an interval is a whole number of them.
+// For random histories, the replies agree with the definition. Waits end at whole microseconds in a store, so each
+// interval is a whole number of microseconds.
 func TestThrottleOracle(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed.Of(t), 0))
 	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
@@ -257,13 +257,12 @@ func TestThrottleOracle(t *testing.T) {
 			}
 		}
 		if limited < 100 {
-			t.Errorf("only %d of 3000 were limited: this tests little", limited)
+			t.Errorf("only %d of 3000 commands were limited, want at least 100", limited)
 		}
 	})
 }
 
-// Replies come in the order of the commands, whatever they are, and the later of them meet what the
-// earlier have taken.
+// Pipelined commands of any kind are answered in order, and each command sees the charges of the earlier ones.
 func TestPipelined(t *testing.T) {
 	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
 		c := dial(t, p)
@@ -274,7 +273,7 @@ func TestPipelined(t *testing.T) {
 			case 0:
 				sent = append(sent, request("PING", strconv.Itoa(i))...)
 				want = append(want, strconv.Quote(strconv.Itoa(i)))
-			case 3: // behind decisions that have not been asked for yet
+			case 3: // an error behind decisions that are still batched
 				sent = append(sent, request("CL.THROTTLE", "k", "x", "1", "1")...)
 				want = append(want, `-ERR CL.THROTTLE: max_burst is "x": it must be a whole number from 0 to 9223372036854775806`)
 			default:

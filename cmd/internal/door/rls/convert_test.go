@@ -17,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// trees draws descriptors of few keys and values, so that requests find them.
+// trees generates descriptors with few keys and values, so that random requests match them.
 type trees struct {
 	*rand.Rand
 	keys, values, flags []string
@@ -55,7 +55,7 @@ func (r *trees) list(depth int) string {
 
 func pick(r *rand.Rand, of ...string) string { return of[r.IntN(len(of))] }
 
-// ofADay draws a limit of a day that a history can use up.
+// ofADay returns a random limit per day that a history can use up.
 func (r *trees) ofADay() string {
 	switch r.IntN(6) {
 	case 0:
@@ -73,8 +73,8 @@ func randomDescriptor(r *rand.Rand) (step string) {
 	return step
 }
 
-// A policy that a configuration is converted to decides as the configuration does, over random ones
-// and random histories.
+// The policy that results from converting a configuration decides as the configuration does, for random configurations
+// and histories.
 func TestConvertDecidesTheSame(t *testing.T) {
 	seed := seed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -86,7 +86,7 @@ func TestConvertDecidesTheSame(t *testing.T) {
 		limits := read(t, sluice.FixedWindow, text)
 		doc, left := limits.Convert()
 		if len(left) > 0 {
-			continue // it says so
+			continue // part of the configuration cannot be converted
 		}
 		whole++
 		rules += len(doc.Rules)
@@ -105,7 +105,7 @@ func TestConvertDecidesTheSame(t *testing.T) {
 				step += " |" + randomDescriptor(r)
 			}
 			if a, b := codesOf(ask(t, original, step)), codesOf(ask(t, converted, step)); !slices.Equal(a, b) {
-				t.Fatalf("seed %d: %s: %v, and converted %v\n%s\n%s", seed, step, a, b, text, encoded)
+				t.Fatalf("seed %d: %s: %v, after conversion %v\n%s\n%s", seed, step, a, b, text, encoded)
 			}
 		}
 	}
@@ -114,7 +114,7 @@ func TestConvertDecidesTheSame(t *testing.T) {
 	}
 }
 
-// codesOf are the overall code of a response and those of its descriptors.
+// codesOf returns the overall code of a response and the codes of its descriptors.
 func codesOf(out *pb.RateLimitResponse) []pb.RateLimitResponse_Code {
 	all := []pb.RateLimitResponse_Code{out.GetOverallCode()}
 	for _, s := range out.GetStatuses() {
@@ -123,7 +123,7 @@ func codesOf(out *pb.RateLimitResponse) []pb.RateLimitResponse_Code {
 	return all
 }
 
-// What no policy can say is told with its place.
+// Settings that a policy cannot express are reported with their lines.
 func TestConvertLeavesOut(t *testing.T) {
 	limits := read(t, sluice.FixedWindow, `
 domain: edge

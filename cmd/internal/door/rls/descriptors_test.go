@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-var update = flag.Bool("update", false, "make descriptors.binpb.gz of Envoy's packages")
+var update = flag.Bool("update", false, "generate descriptors.binpb.gz from Envoy's packages")
 
-// What reflection tells of the service is what Envoy's packages say, file by file.
+// The service's descriptors for reflection equal those in Envoy's packages, file by file.
 func TestDescriptors(t *testing.T) {
 	var want descriptorpb.FileDescriptorSet
 	seen := map[string]bool{}
@@ -69,7 +69,7 @@ func TestDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !proto.Equal(&got, &want) {
-		t.Error("descriptors.binpb.gz is not what Envoy's packages say: go test -run TestDescriptors ./cmd/internal/door/rls -update")
+		t.Error("descriptors.binpb.gz differs from Envoy's packages: run go test -run TestDescriptors ./cmd/internal/door/rls -update")
 	}
 	if err := describe(); err != nil {
 		t.Error(err)

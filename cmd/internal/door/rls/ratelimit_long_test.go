@@ -26,8 +26,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// theirs draws what that project has in common with us: wildcards at the end of a value, and no keys that it
-// would join to those of others.
+// theirs generates configurations that envoyproxy/ratelimit and Sluice interpret in the same way: wildcards only at the
+// end of a value, and no keys that envoyproxy/ratelimit would join with those of another descriptor.
 func theirs(r *rand.Rand) *trees {
 	return &trees{
 		Rand: r, keys: []string{"a", "b", "c"}, values: []string{"", "", "x", "y", "*", "x*"},
@@ -35,7 +35,7 @@ func theirs(r *rand.Rand) *trees {
 	}
 }
 
-// theirLimit has windows that do not end while the test runs, unless a week does.
+// theirLimit returns a random limit. Its window, of a week or longer, is unlikely to end during the test.
 func theirLimit(r *rand.Rand) string {
 	switch r.IntN(6) {
 	case 0:
@@ -47,7 +47,7 @@ func theirLimit(r *rand.Rand) string {
 		pick(r, "", "", ", name: one", ", name: two", ", name: two, replaces: [{name: one}]"))
 }
 
-// ratelimit starts envoyproxy/ratelimit with a configuration in a file for each text.
+// ratelimit starts envoyproxy/ratelimit with a configuration file for each text.
 func ratelimit(t *testing.T, texts ...string) pb.RateLimitServiceClient {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,8 +84,8 @@ func ratelimit(t *testing.T, texts ...string) pb.RateLimitServiceClient {
 	return pb.NewRateLimitServiceClient(conn)
 }
 
-// theirRequest asks for descriptors of which no two count together, and for at least one hit each:
-// there, a look at what is used up passes.
+// theirRequest returns a request in which no two descriptors share a counter, with at least one hit for each: without
+// hits, envoyproxy/ratelimit allows a request even if its limit is used up.
 func theirRequest(r *rand.Rand, domain string) (step string) {
 	step = fmt.Sprintf("%s +%d", domain, r.IntN(4))
 	keys := []string{"a", "b", "c"}
@@ -105,7 +105,7 @@ func theirRequest(r *rand.Rand, domain string) (step string) {
 	return step
 }
 
-// said is what two answers have to have in common.
+// said describes the parts of an answer that must be equal in both services.
 func said(out *pb.RateLimitResponse) string {
 	text := out.GetOverallCode().String()
 	for _, s := range out.GetStatuses() {
@@ -116,8 +116,8 @@ func said(out *pb.RateLimitResponse) string {
 	return fmt.Sprint(text, "\n", about["domain"], about["descriptors"], about["hitsAddend"])
 }
 
-// Beside envoyproxy/ratelimit the answers are the same, over random configurations and histories,
-// where refused requests count as they do there.
+// For random configurations and histories, the answers equal those of envoyproxy/ratelimit, if denied requests count as
+// they do there.
 func TestLongSameAsRatelimit(t *testing.T) {
 	requests := 800
 	if os.Getenv("SLUICE_RATELIMIT") != "" {
@@ -142,7 +142,7 @@ func TestLongSameAsRatelimit(t *testing.T) {
 		q := theirRequest(r, fmt.Sprintf("d%d", i))
 		a, b := ask(t, other, q), ask(t, ours, q)
 		if said(a) != said(b) {
-			t.Fatalf("%v\nis answered there\n%s\nand here\n%s\nby %s", q, said(a), said(b), texts[i])
+			t.Fatalf("%v\nenvoyproxy/ratelimit answers\n%s\nand Sluice\n%s\nwith %s", q, said(a), said(b), texts[i])
 		}
 		for k, s := range a.GetStatuses() {
 			if s.GetCurrentLimit() == nil {
@@ -152,18 +152,19 @@ func TestLongSameAsRatelimit(t *testing.T) {
 			if s.GetCode() == pb.RateLimitResponse_OVER_LIMIT {
 				over++
 			}
-			// What can never fit has no time after which it does; there, its window ends.
+			// A request for more hits than the limit never fits, so Sluice sets no duration. envoyproxy/ratelimit sets
+			// the time until the end of the window.
 			if b.GetStatuses()[k].GetDurationUntilReset() == nil && hitsOf(requestOf(t, q), k) > uint64(s.GetCurrentLimit().GetRequestsPerUnit()) {
 				continue
 			}
 			if x, y := reset(s), reset(b.GetStatuses()[k]); max(x-y, y-x) > 5*time.Second {
-				t.Errorf("%v ends there in %v, and here in %v", q, x, y)
+				t.Errorf("%v: duration until reset %v in envoyproxy/ratelimit, and %v here", q, x, y)
 			}
 		}
 	}
 	t.Logf("%d descriptors had a limit, %d were over it", matched, over)
 	if matched < requests/8 || over < requests/40 {
-		t.Error("that is too few to say anything")
+		t.Error("too few to compare the services")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// What is no file is refused, and not read: a pipe would be waited for.
+// ReadDir refuses devices, because reading one, or a pipe, might never end.
 func TestReadDirDevice(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "device.yaml")
 	if err := os.Symlink(os.DevNull, name); err != nil {
@@ -23,7 +23,8 @@ func TestReadDirDevice(t *testing.T) {
 	}
 }
 
-// Whatever is read makes a policy or is told to be wrong, and ends.
+// Read terminates for every text, and returns either a configuration or an error with a line. Policies that result from
+// conversion are valid.
 func FuzzRead(f *testing.F) {
 	for _, c := range testkit.Script(f, "testdata/decisions.txt") {
 		f.Add(c.Setup)
@@ -41,11 +42,11 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		if _, err := policy.CompileAt(limits.Document, limits.Where); err != nil && !strings.HasPrefix(err.Error(), "a.yaml:") {
-			t.Errorf("an error without a place: %v", err)
+			t.Errorf("an error without a position: %v", err)
 		} else if err == nil {
 			doc, _ := limits.Convert()
 			if _, err := policy.Compile(doc); err != nil {
-				t.Errorf("what it is converted to: %v", err)
+				t.Errorf("the converted policy: %v", err)
 			}
 		}
 	})

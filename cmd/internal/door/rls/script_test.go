@@ -51,7 +51,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// byScript serves a configuration or a policy, behind a line of options.
+// byScript serves the configuration or policy of a case, whose first line may contain options.
 func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 	t.Helper()
 	options := script.Options("options")
@@ -73,7 +73,7 @@ func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 				store.Set(func(context.Context, faultstore.Call) error { return errors.New("dial tcp 192.0.2.1:6379: secret") })
 				c.Engine = policy.NewEngine(store, c.Engine.Policy())
 			default:
-				t.Fatalf("no option %q", option)
+				t.Fatalf("unknown option %q", option)
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 	return byConfig(t, script.Setup, change)
 }
 
-// requestOf reads a step of testdata/decisions.txt, which explains it.
+// requestOf parses a step of testdata/decisions.txt, whose first lines explain the format.
 func requestOf(t *testing.T, step string) *pb.RateLimitRequest {
 	t.Helper()
 	domain, rest, _ := strings.Cut(step, " ")
@@ -137,7 +137,7 @@ func number(t *testing.T, text string) uint64 {
 	return n
 }
 
-// written writes a response as testdata/decisions.txt does.
+// written formats a response as in testdata/decisions.txt.
 func written(t *testing.T, out *pb.RateLimitResponse) string {
 	t.Helper()
 	known := new(pb.RateLimitResponse)

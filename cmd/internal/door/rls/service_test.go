@@ -19,14 +19,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// serve returns a client of a server.
+// serve starts a server and returns a client of it.
 func serve(t testing.TB, c rls.Config) pb.RateLimitServiceClient {
 	t.Helper()
 	register := func(s *grpc.Server) { rls.Register(s, c) }
 	return pb.NewRateLimitServiceClient(grpctest.Dial(t, grpctest.Serve(t, register, grpc.ForceServerCodecV2(rls.Codec()))))
 }
 
-// byPolicy is a client of a service that decides by a policy.
+// byPolicy returns a client of a service that decides by a policy.
 func byPolicy(t testing.TB, text string, change ...func(*rls.Config)) pb.RateLimitServiceClient {
 	t.Helper()
 	c := rls.Config{Engine: policytest.Engine(t, text)}
@@ -36,7 +36,7 @@ func byPolicy(t testing.TB, text string, change ...func(*rls.Config)) pb.RateLim
 	return serve(t, c)
 }
 
-// byConfig is a client of a service that decides by a configuration, of limits in fixed windows.
+// byConfig returns a client of a service that decides by a configuration, with fixed windows.
 func byConfig(t testing.TB, text string, change ...func(*rls.Config)) pb.RateLimitServiceClient {
 	t.Helper()
 	limits := read(t, sluice.FixedWindow, text)
@@ -67,7 +67,7 @@ func files(texts ...string) (all []rls.File) {
 	return all
 }
 
-// ask sends a step of testdata/decisions.txt, within a time in which any answer comes.
+// ask sends a step of testdata/decisions.txt.
 func ask(t *testing.T, client pb.RateLimitServiceClient, step string) *pb.RateLimitResponse {
 	t.Helper()
 	r := requestOf(t, step)
@@ -88,7 +88,7 @@ const (
 	over = pb.RateLimitResponse_OVER_LIMIT
 )
 
-// What a refused request was charged is given back although its caller has left meanwhile.
+// The charges of a denied request are given back even if its caller has left meanwhile.
 func TestGivesBackToWhoHasLeft(t *testing.T) {
 	limits := read(t, sluice.FixedWindow, `
 domain: edge
@@ -101,7 +101,8 @@ descriptors:
 		t.Fatal(err)
 	}
 	store, taken := faultstore.New(memory.New()), make(chan struct{}, 8)
-	whileThere := func(ctx context.Context, c faultstore.Call) error { // as a store does that is asked over the network
+	// Like a store behind a network, it fails after the context has ended.
+	whileThere := func(ctx context.Context, c faultstore.Call) error {
 		defer func() { taken <- struct{}{} }()
 		if err := ctx.Err(); err != nil {
 			return err
@@ -126,6 +127,6 @@ descriptors:
 	}
 	<-taken
 	if n := ask(t, client, "edge large= +0").GetStatuses()[0].GetLimitRemaining(); n != 9 {
-		t.Errorf("%d left of 9, of which none was used", n)
+		t.Errorf("%d left, want 9", n)
 	}
 }

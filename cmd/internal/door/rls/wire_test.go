@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// official returns a request as the official message has it.
+// official returns a request as the official message.
 func official(r *request) *pb.RateLimitRequest {
 	out := &pb.RateLimitRequest{Domain: r.domain, HitsAddend: r.hits}
 	for i := range r.descriptors {
@@ -53,11 +53,11 @@ func seeds() (all [][]byte) {
 		panic(err)
 	}
 	all = append(all, nil, message, message[:len(message)-1],
-		append(append([]byte{}, message...), message...), // both lists, one of each single field
+		append(append([]byte{}, message...), message...), // lists are concatenated, and single fields are overwritten
 		[]byte("\x0a\x01\xff"),                           // not UTF-8
-		[]byte("\x08\x01\x12\x00\x1a\x00"),               // other kinds than those of the fields
+		[]byte("\x08\x01\x12\x00\x1a\x00"),               // wrong wire types
 		[]byte("\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), []byte("\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"),
-		[]byte("\x2b\x2c"), []byte("\x2b"), []byte("\x2c"), []byte("\x00"), []byte("\x07"), // groups, and what is nothing
+		[]byte("\x2b\x2c"), []byte("\x2b"), []byte("\x2c"), []byte("\x00"), []byte("\x07"), // groups and invalid tags
 		[]byte("\x12\x0c\x12\x02\x08\x01\x12\x02\x10\x02\x1a\x00\x20\x02"), // a limit in two parts
 		[]byte("\x12\x06\x1a\x02\x08\x05\x1a\x00"),
 		[]byte("\xfa\xff\xff\xff\x0f\x00"), []byte("\xfa\xff\xff\xff\x1f\x00"), []byte("\x8a\x80\x80\x80\x80\x80\x80\x80\x80\x00\x00"),
@@ -66,7 +66,8 @@ func seeds() (all [][]byte) {
 	return all
 }
 
-// Whatever the official messages make of bytes, this does, and refuses what they refuse.
+// For any bytes, the decoder of requests returns the same as the official decoder, and fails if that fails. Requests
+// beyond our limits are an exception.
 func FuzzRequest(f *testing.F) {
 	for _, s := range seeds() {
 		f.Add(s)
@@ -82,16 +83,16 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		if (err == nil) != (wantErr == nil) {
-			t.Fatalf("%q: %v, and the official decoder says %v", data, err, wantErr)
+			t.Fatalf("%q: %v, and the official decoder returns %v", data, err, wantErr)
 		}
 		if err == nil && !proto.Equal(official(&r), want) {
-			t.Fatalf("%q:\n%v, and the official decoder reads\n%v", data, official(&r), want)
+			t.Fatalf("%q:\n%v, and the official decoder returns\n%v", data, official(&r), want)
 		}
-		_ = r.check() // ends
+		_ = r.check() // terminates without a panic
 	})
 }
 
-// Whatever is said, the official messages read it as it is meant.
+// The official decoder reads every encoded response as intended.
 func FuzzResponse(f *testing.F) {
 	f.Add(uint32(5), int32(3), "name", uint32(2), uint32(7), int64(60), true, "Retry-After", "17", "body")
 	f.Add(uint32(0), int32(0), "", uint32(0), uint32(math.MaxUint32), int64(-1), false, "", "", "")
@@ -116,7 +117,7 @@ func FuzzResponse(f *testing.F) {
 			one.DurationUntilReset = &durationpb.Duration{Seconds: reset}
 		}
 		want.Statuses = append(want.Statuses, one)
-		// Headers are compared by what is read of them.
+		// The header is compared separately, after decoding.
 		got := new(pb.RateLimitResponse)
 		if err := proto.Unmarshal(b, got); err != nil {
 			t.Fatal(err)
@@ -134,7 +135,7 @@ func FuzzResponse(f *testing.F) {
 	})
 }
 
-// A message of many fields that nobody knows costs what it is long, and not its square.
+// Reading a message with many unknown fields takes few allocations.
 func TestUnknownFields(t *testing.T) {
 	var m []byte
 	for range 20_000 {
@@ -151,7 +152,7 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// Descriptors of which no two are the same never have the same names and values of attributes.
+// The attribute names of a descriptor's entries are distinct, and none is reserved.
 func FuzzAttributes(f *testing.F) {
 	f.Add("a", "a", "a#2", "b")
 	f.Add("domain", "domain#2", "limit", "descriptor")
@@ -162,7 +163,7 @@ func FuzzAttributes(f *testing.F) {
 		for i, e := range entries {
 			name := attributeName(e.key, countKeys(entries[:i], e.key))
 			if seen[name] || reserved(name) {
-				t.Errorf("%q: the name %q is taken", entries, name)
+				t.Errorf("%q: the name %q occurs twice or is reserved", entries, name)
 			}
 			seen[name] = true
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/sluicehq/sluice/internal/policytest"
 )
 
-// tape is a connection on which all has been said already.
+// tape is a connection whose input is fixed in advance.
 type tape struct {
-	net.Conn // nil: what is not below is not to be called
+	net.Conn // nil: methods that are not defined below must not be called
 	said     *bytes.Reader
 	heard    bytes.Buffer
 }
@@ -26,8 +26,8 @@ func (t *tape) Close() error                    { return nil }
 func (t *tape) SetReadDeadline(time.Time) error { return nil }
 func (t *tape) RemoteAddr() net.Addr            { return &net.UnixAddr{} }
 
-// Whatever is said, the answers are frames of the protocol, no longer than agreed, and the memory is
-// bounded by what was said.
+// For any input, the agent answers with valid frames of at most the agreed size, and its memory is bounded by the
+// length of the input.
 func FuzzConnection(f *testing.F) {
 	hello := helloOf("2.0", 16380)
 	body := text("body") + "\x09" + text("user=a")
@@ -47,16 +47,16 @@ func FuzzConnection(f *testing.F) {
 		c := newConn(agent, wire)
 		c.Serve()
 		if len(c.frames.buf) > max(2*len(said), firstBuffer) {
-			t.Errorf("%d bytes of memory for %d", len(c.frames.buf), len(said))
+			t.Errorf("a buffer of %d bytes for an input of %d", len(c.frames.buf), len(said))
 		}
 		for wire.heard.Len() > 0 {
 			before := wire.heard.Len()
 			a, err := readFrame(&wire.heard)
 			switch size := before - wire.heard.Len() - frameLength; {
 			case err != nil:
-				t.Fatalf("the answer is no frame: %v", err)
+				t.Fatalf("the answer is not a valid frame: %v", err)
 			case c.size > 0 && size > c.size && a.kind == ack:
-				t.Errorf("an answer of %d bytes, where %d are agreed on", size, c.size)
+				t.Errorf("an answer of %d bytes, larger than the agreed %d", size, c.size)
 			case a.kind == ack && (!slices.Contains([]any{200, 400, 403, 413, 429, 503}, a.set["status"]) || a.set["allowed"] != (a.set["status"] == 200)):
 				t.Errorf("answer: %v", a)
 			}
@@ -64,7 +64,7 @@ func FuzzConnection(f *testing.F) {
 	})
 }
 
-// What is decoded is what was encoded, and no byte of it is made up.
+// Decoding returns what was encoded, and nothing else.
 func FuzzQuestion(f *testing.F) {
 	f.Add("GET", "/a", "x=1", "accept", "text/html", "id", []byte("body"))
 	f.Add("POST", "/a%2fb", "", "X-Api-Key", "k", "", []byte{})
@@ -91,7 +91,7 @@ func FuzzQuestion(f *testing.F) {
 		}
 		q.forget()
 		if err := q.decode([]byte(message(6)[frameLength:])); err != nil || r.Path+r.Method+r.ID+q.body+r.Host != "" || len(r.Header) > 0 || r.Peer.IsValid() || q.seen != (arguments{}) {
-			t.Errorf("something of the last request is left: %v %v", q, err)
+			t.Errorf("the question still has data of the previous request: %v %v", q, err)
 		}
 	})
 }

@@ -42,7 +42,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// argumentsOf reads a step of testdata/questions.txt, which explains it.
+// argumentsOf parses a step of testdata/questions.txt, whose first lines explain the format.
 func argumentsOf(t *testing.T, step string) (all []string) {
 	t.Helper()
 	head, rest, _ := strings.Cut(step, "\n")
@@ -76,7 +76,7 @@ func argumentsOf(t *testing.T, step string) (all []string) {
 	return all
 }
 
-// typed returns an argument of the type that its value shows.
+// typed returns an argument. The form of the value determines its type.
 func typed(t *testing.T, name, value string) string {
 	t.Helper()
 	switch {

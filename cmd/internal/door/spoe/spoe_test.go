@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// document has names of rules with which not all of an answer fits into the smallest frame.
+// document is a policy whose rule names are so long that a whole answer does not fit into the smallest frame.
 const document = `
 version: 1
 cors: {origins: ["https://app.example"]}
@@ -39,7 +39,7 @@ rules:
   - {name: country, match: /country, key: [attr:country], limit: 1/minute, algorithm: fixed_window}
 `
 
-// peer is HAProxy's end of a connection, written after the description of the protocol.
+// peer is HAProxy's end of a connection, implemented from the description of the protocol.
 type peer struct {
 	testing.TB
 	net.Conn
@@ -65,7 +65,7 @@ func (l *lines) text() string {
 	return l.String()
 }
 
-// serve runs an agent, and returns a connection to it that has said nothing yet.
+// serve runs an agent and returns a connection to it on which nothing has been sent.
 func serve(tb testing.TB, engine *policy.Engine) peer {
 	tb.Helper()
 	log := new(lines)
@@ -88,7 +88,7 @@ func serve(tb testing.TB, engine *policy.Engine) peer {
 	return peer{tb, ours, agent, log}
 }
 
-// framed returns a frame with its length.
+// framed returns a frame, preceded by its length.
 func framed(kind byte, stream, frame uint64, payload string) string {
 	b := append([]byte{kind, 0, 0, 0, flagFin}, appendVarint(appendVarint(nil, stream), frame)...)
 	b = append(b, payload...)
@@ -130,10 +130,10 @@ func (p peer) send(frames ...string) {
 	}
 }
 
-// frame is what has been answered.
+// answered is a frame from the agent.
 type answered struct {
 	head
-	set map[string]any // variables, or the pairs of other frames
+	set map[string]any // the variables of an ACK, or the key-value pairs of another frame
 }
 
 func (p peer) receive() (f answered) {
@@ -204,7 +204,7 @@ func (p peer) asks(want int, args ...string) answered {
 	return f
 }
 
-// A request with a turn is answered when it comes, and others need not wait for that.
+// A request that waits in a queue is answered when its turn comes. Others are answered at once.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := serve(t, policytest.Engine(t, "rules: [{name: queue, match: /queue, algorithm: leaky_bucket, limit: 1/second burst 3}]"))
@@ -218,22 +218,22 @@ func TestQueue(t *testing.T) {
 			f := p.receive()
 			got[f.stream] = fmt.Sprint(f.set["status"], " after ", time.Since(start), ", retry ", f.set["retry_after"])
 		}
-		// Two seconds are too long for the second.
+		// The second one would wait for two seconds, which is longer than its "wait".
 		want := map[uint64]string{1: "200 after 1s, retry <nil>", 2: "429 after 0s, retry 2", 3: "200 after 0s, retry <nil>"}
 		if !maps.Equal(got, want) {
 			t.Errorf("answered %v, want %v", got, want)
 		}
-		// Its place was given back, so this one is the second in the queue.
+		// Its position in the queue was given back, so this request waits for only one second.
 		again := time.Now()
 		p.asks(200, queue...)
 		if waited := time.Since(again); waited != time.Second {
 			t.Errorf("waited %v", waited)
 		}
-		p.asks(429, asked("GET", "/queue")...) // without "wait" nobody waits
+		p.asks(429, asked("GET", "/queue")...) // without "wait", a request does not wait
 	})
 }
 
-// So many wait, and no more.
+// At most maxWaiting requests wait at a time; further ones are denied.
 func TestQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := serve(t, policytest.Engine(t, "rules: [{name: queue, algorithm: leaky_bucket, limit: 100/second burst 1000}]"))
@@ -254,7 +254,7 @@ func TestQueueIsBounded(t *testing.T) {
 			}
 		}
 		if allowed < maxWaiting || allowed == n {
-			t.Errorf("%d waited, of whom only %d may at a time", allowed, maxWaiting)
+			t.Errorf("%d requests were allowed; at most %d may wait at a time", allowed, maxWaiting)
 		}
 	})
 }
@@ -266,11 +266,12 @@ func TestHealthCheck(t *testing.T) {
 		t.Errorf("%v", f)
 	}
 	if _, err := readFrame(p); err != io.EOF {
-		t.Errorf("the connection stays: %v", err)
+		t.Errorf("the connection is still open: %v", err)
 	}
 }
 
-// A frame that no HAProxy sends ends the connection with a reason, behind the answers to those before.
+// After an invalid frame or a goodbye, the agent sends a disconnect frame with a reason. It first answers earlier
+// messages.
 func TestHostileFrames(t *testing.T) {
 	hello, whole := helloOf("2.0", 16380), message(1, asked("GET", "/")...)
 	fragment := []byte(message(2, asked("GET", "/")...))
@@ -322,7 +323,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// Whoever announces much and sends little costs little, and not for long.
+// A peer has to send its hello, and the rest of each frame that it has begun, within the time patience. Between frames,
+// it may be idle.
 func TestHalfOpen(t *testing.T) {
 	for name, send := range map[string]string{"nothing": "", "half a hello": helloOf("2.0", 16380)[:20]} {
 		synctest.Test(t, func(t *testing.T) {
@@ -337,12 +339,12 @@ func TestHalfOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := serve(t, policytest.Engine(t, document))
 		p.greet()
-		time.Sleep(time.Hour) // between frames nobody is in a hurry
+		time.Sleep(time.Hour) // idle between frames
 		p.asks(200, asked("GET", "/")...)
 		p.send("\x00\x00\x3f\x00\x03")
 		start := time.Now()
 		trickled := make(chan struct{})
-		go func() { // a byte now and then is not enough
+		go func() { // single bytes do not extend the time
 			defer close(trickled)
 			for range 100 {
 				time.Sleep(time.Second)
@@ -359,7 +361,7 @@ func TestHalfOpen(t *testing.T) {
 	})
 }
 
-// A buffer that a large frame needed is not kept for small ones. FuzzConnection holds how it grows.
+// A buffer for a large frame is not kept for small ones. FuzzConnection checks how the buffer grows.
 func TestBuffers(t *testing.T) {
 	const announced = 60000
 	f := frames{most: maxFrame, from: io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, announced)), bytes.NewReader(make([]byte, announced)))}
@@ -372,11 +374,11 @@ func TestBuffers(t *testing.T) {
 	}
 	f.from = strings.NewReader("x")
 	if err := f.fill(); err != nil || len(frame) != announced || len(f.buf) > keptBuffer {
-		t.Errorf("%d bytes are kept of a frame of %d: %v", len(f.buf), len(frame), err)
+		t.Errorf("the buffer keeps %d bytes after a frame of %d: %v", len(f.buf), len(frame), err)
 	}
 }
 
-// Shutdown answers what has come, those in a queue too, and tells HAProxy.
+// Shutdown answers the messages that have arrived, including those in a queue, and then sends a disconnect frame.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := serve(t, policytest.Engine(t, "rules: [{name: queue, algorithm: leaky_bucket, limit: 1/second burst 3}]"))
@@ -400,7 +402,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// Who is cut off while it waits gives its place back.
+// A request that is canceled while it waits gives its position in the queue back.
 func TestShutdownInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := policytest.Engine(t, "rules: [{name: queue, algorithm: leaky_bucket, limit: 1/minute burst 3}]")
@@ -421,7 +423,7 @@ func TestShutdownInTime(t *testing.T) {
 		}
 		d := engine.Decide(context.Background(), &policy.Request{Method: "GET", Path: "/"})
 		if !d.Allowed || d.Delay > time.Minute {
-			t.Errorf("the next one waits for %v", d.Delay)
+			t.Errorf("the next request waits for %v", d.Delay)
 		}
 	})
 }
@@ -442,7 +444,7 @@ func (c *counting) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	sluice.TakeEach(ctx, c.Store, calls)
 }
 
-// What comes together is one call of the store, as HAProxy sends it with deploy/haproxy.
+// Messages that arrive together cause one call of the store, with the arguments that HAProxy sends with deploy/haproxy.
 func TestBatchIsOneCall(t *testing.T) {
 	form := text("body") + "\x09" + text("user=alice")
 	for name, args := range map[string][]string{
@@ -455,7 +457,8 @@ func TestBatchIsOneCall(t *testing.T) {
 			store := &counting{Store: memory.New()}
 			p := serve(t, policy.NewEngine(store, engine.Policy()))
 			p.greet()
-			go func() { _, _ = io.WriteString(p, strings.Repeat(message(1, args...), 10)) }() // it would be missed below
+			// A failed write shows below as a missing answer.
+			go func() { _, _ = io.WriteString(p, strings.Repeat(message(1, args...), 10)) }()
 			for range 10 {
 				p.receive()
 			}
@@ -466,7 +469,7 @@ func TestBatchIsOneCall(t *testing.T) {
 	}
 }
 
-// A long list of rules that mark leaves room for the decision.
+// A long list of marking rules leaves room in the frame for the decision.
 func TestLongMark(t *testing.T) {
 	doc := "version: 1\nrules:\n"
 	for i := range 4 {

@@ -17,11 +17,11 @@ func TestVarint(t *testing.T) {
 		}
 		d := decoder{rest: string(wrote) + "x"}
 		if got := d.varint(); got != n || d.rest != "x" {
-			t.Errorf("%d comes back as %d, and leaves %q", n, got, d.rest)
+			t.Errorf("%d is decoded as %d, and %q is left", n, got, d.rest)
 		}
 		d = decoder{rest: string(wrote[:length-1])}
 		if d.varint(); !d.broken {
-			t.Errorf("%d without its last byte is read", n)
+			t.Errorf("%d without its last byte is accepted", n)
 		}
 	}
 	if got := appendVarint(nil, 1234); !bytes.Equal(got, []byte{0xf2, 0x3e}) { // 1234 = 242 + 62<<4
@@ -30,7 +30,7 @@ func TestVarint(t *testing.T) {
 	for _, wrong := range []string{"", "\xff", "\xf0\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\xf0\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
 		d := decoder{rest: wrong}
 		if d.varint(); !d.broken {
-			t.Errorf("% x is read", wrong)
+			t.Errorf("% x is accepted", wrong)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestValue(t *testing.T) {
 	for _, wrong := range []string{"", "\x0a", "\x0f", "\x02", "\x06\x7f\x00\x00", "\x08\x04abc", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7fabc"} {
 		d := decoder{rest: wrong}
 		if d.value(); !d.broken {
-			t.Errorf("% x is read", wrong)
+			t.Errorf("% x is accepted", wrong)
 		}
 	}
 }

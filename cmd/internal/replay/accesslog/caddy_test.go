@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// What Caddy logs of hostile requests is what was sent, but for U+FFFD in place of bytes that are no UTF-8, however it
-// is told to write times.
+// Entries from Caddy's logs of hostile requests have the values that were sent, with U+FFFD for bytes that are not
+// UTF-8. Each site logs in another format of times.
 func TestCaddy(t *testing.T) {
 	t.Parallel()
 	program, err := testkit.BuildModule("caddy", "cmd/e2e/doors/testdata/caddy", ".")
@@ -25,7 +25,7 @@ func TestCaddy(t *testing.T) {
 		ports[site] = strconv.Itoa(testkit.Port(t))
 	}
 	dir, _, _ := serving(t, "Caddyfile", "XYZ-5:30", ports, program, "run", "--adapter", "caddyfile", "--config", "FILE")
-	// It logs nothing of what it cannot read, and "-" as it is.
+	// Caddy does not log unreadable requests, and logs the text "-" unchanged.
 	requests := slices.DeleteFunc(hostileRequests(), func(a asked) bool { return a.method == "" || a.fields.referer == "-" })
 	requests = append(requests, asked{
 		raw: "GET /key HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Forwarded-For: \", \"\r\n" +
@@ -41,7 +41,7 @@ func TestCaddy(t *testing.T) {
 		for _, a := range requests {
 			begin := time.Now()
 			status, body := send(t, address, a.raw)
-			if status == http.StatusBadRequest { // for the control characters of one
+			if status == http.StatusBadRequest { // Caddy refuses the request with control characters
 				continue
 			}
 			line = logged(t, filepath.Join(dir, strings.ToLower(site)+".log"), n)
@@ -49,7 +49,7 @@ func TestCaddy(t *testing.T) {
 			if f, err = Detect([][]byte{line}, Options{}); err != nil || f.Name != "caddy" {
 				t.Fatalf("%s: %v, %v", line, f, err)
 			}
-			a.fields.user = "" // Caddy checks no password here
+			a.fields.user = "" // without a check of passwords, Caddy logs no user
 			for _, text := range []*string{&a.target, &a.fields.agent, &a.fields.referer, &a.fields.forwarded} {
 				*text = string([]rune(*text))
 			}
@@ -59,13 +59,13 @@ func TestCaddy(t *testing.T) {
 		if n != len(requests)-1 {
 			t.Errorf("%s: %d requests of %d were logged", site, n, len(requests))
 		}
-		var e Entry // of the last
+		var e Entry // the last entry
 		if err := f.Parse(line, &e); err != nil {
 			t.Fatal(err)
 		}
 		for field, want := range map[string]string{"X-Api-Key": "REDACTED", "Cookie": "a=\"b\", c\ufffd"} {
 			if !slices.ContainsFunc(e.Headers, func(h Field) bool { return string(h.Name) == field && string(h.Value) == want }) {
-				t.Errorf("%s: %s has to be %q", line, field, want)
+				t.Errorf("%s: want the header %s with %q", line, field, want)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// parsed returns as JSON what is read of a line, without what is empty, and the names sorted.
+// parsed returns the entry of a line as JSON, sorted by name and without empty values.
 func parsed(f *Format, line []byte, e *Entry) string {
 	all := map[string]any{}
 	switch err := f.Parse(line, e); {
@@ -75,14 +75,14 @@ func strictly(t testing.TB, data string, v any) {
 	}
 }
 
-// cases returns those of testdata/formats. A case begins with the settings
+// cases returns the cases of testdata/formats. A case begins with these settings:
 //
-//	format: json                    a name or a description, as Lookup takes it
+//	format: json                    the first argument of Lookup
 //	fields: {"client":"peer.addr"}  Options.Fields, if any
-//	tells: {"client":true}          the Tells of its lines, if they are compared
+//	tells: {"client":true}          the expected Tells of the lines, if any
 //
-// A step is a line of a log, and returns the entry as [parsed] writes it, or "directive". Entries are written by hand
-// from the documents of the formats.
+// A step is a line of a log, and its result is the entry in the format of [parsed], or "directive". The results were
+// written by hand from the documentation of the formats.
 func cases(t testing.TB) (all []testkit.Case) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/formats/*.txt")
@@ -95,7 +95,7 @@ func cases(t testing.TB) (all []testkit.Case) {
 	return all
 }
 
-// Each line is read as the table has it, without memory, and the format is recognized by its lines.
+// Each line is read as the case states, with at most one allocation, and the format is detected from its lines.
 func TestFormats(t *testing.T) {
 	for _, c := range cases(t) {
 		t.Run(c.Name, func(t *testing.T) { checkFormat(t, &c) })
@@ -141,18 +141,19 @@ func checkFormat(t *testing.T, c *testkit.Case) {
 		var want Tells
 		strictly(t, settings["tells"], &want)
 		if got := f.Narrow(sample).Tells; !reflect.DeepEqual(got, want) {
-			t.Errorf("%q tell %+v, not %+v", sample, got, want)
+			t.Errorf("%q: Tells are %+v, want %+v", sample, got, want)
 		}
 	}
 	if options.Fields != nil || settings["tells"] != "" || strings.ContainsAny(spec, "$%") || len(accepted) == 0 {
 		return
 	}
 	if found, err := Detect(accepted, Options{}); err != nil || found.Name != spec {
-		t.Errorf("%s is recognized as %v: %v", spec, found, err)
+		t.Errorf("%s is detected as %v: %v", spec, found, err)
 	}
 }
 
-// A format is taken if nearly all lines are of it. If not, the error says how near each came.
+// A format is detected if at least 95 % of the lines match it. Otherwise the error reports how many lines each format
+// matches.
 func TestDetect(t *testing.T) {
 	lines := make([][]byte, 100)
 	for i := range lines {
@@ -181,7 +182,7 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// The names of columns in a directive say what the lines tell; some are necessary.
+// The columns in a directive determine the Tells of the format. Some columns are required.
 func TestHeader(t *testing.T) {
 	cloud := cloudFront(Options{})
 	next, err := cloud.Header([]byte("#Fields: date time c-ip cs-uri-stem cs(X-Api-Key) cs(Cookie)"))
@@ -190,7 +191,7 @@ func TestHeader(t *testing.T) {
 	}
 	for _, bad := range []string{"#Fields: date c-ip cs-uri-stem", "#Fields:", "#Fields: date time c-ip"} {
 		if _, err := cloud.Header([]byte(bad)); err == nil {
-			t.Errorf("%q is a header", bad)
+			t.Errorf("%q is accepted as a header", bad)
 		}
 	}
 	if same, err := next.Header([]byte("#Date: 2026-11-20")); err != nil || same != next {
@@ -198,11 +199,11 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// The message says what is wrong with a format or with a map of fields.
+// The error describes the mistake in a format or in a map of fields.
 func TestFormatsThatDoNotCompile(t *testing.T) {
 	for _, row := range testkit.SectionOf(t, "testdata/mistakes.txt", "formats").Rows(t) {
 		if _, err := Lookup(row.In, Options{}); err == nil || !strings.Contains(err.Error(), row.Want) {
-			t.Errorf("%q: %v, and not %q", row.In, err, row.Want)
+			t.Errorf("%q: %v, want %q", row.In, err, row.Want)
 		}
 	}
 	if _, err := Lookup(strings.Repeat("$status ", 65)+"$msec", Options{}); err == nil || !strings.Contains(err.Error(), "66 variables") {
@@ -221,8 +222,8 @@ func TestFormatsThatDoNotCompile(t *testing.T) {
 	}
 }
 
-// FuzzFormats gives any line to every format. It is read or not, the same way each time, with any memory,
-// and never beyond the line and the entry. The format that is read by hand is read by the compiler alike.
+// Each format reads or refuses any line, with the same result for a new and a used Entry. It does not change the line,
+// and its numbers stay in their ranges.
 func FuzzFormats(f *testing.F) {
 	var all []*Format
 	for _, format := range formats {

@@ -15,9 +15,9 @@ import (
 
 var jsonPaths = []string{"a", "b.c", "b.d.e", "f", "é\n"}
 
-// naive returns the last value that is not null at each of the paths, as encoding/json reads it: the
-// text of a string, what is written of a number, a word for an array. It returns false for what is no
-// object or too deep.
+// naive returns the last value that is not null at each of the paths, as encoding/json reads it: the text of a string,
+// a number as it is written, or a word for an array or object. It returns false if the line is not an object, or too
+// deep.
 func naive(line []byte) (map[string]string, bool) {
 	if !json.Valid(line) {
 		return nil, false
@@ -26,7 +26,7 @@ func naive(line []byte) (map[string]string, bool) {
 	d.UseNumber()
 	found := map[string]string{}
 	deepestSeen := 0
-	// walk reads the value that begins with a token, under the ways in which dots can stand before it.
+	// walk reads the next value. The names of the members that lead to it, joined by dots, may equal a path.
 	var walk func(prefix []string, depth int) bool
 	walk = func(names []string, depth int) bool {
 		deepestSeen = max(deepestSeen, depth)
@@ -94,7 +94,7 @@ func naive(line []byte) (map[string]string, bool) {
 	return found, ok && err == io.EOF && deepestSeen <= jsonscan.MaxDepth
 }
 
-// FuzzJSON compares with encoding/json: the same lines are read, and the same is read of them.
+// The reader accepts the same lines as encoding/json, with the same values.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{
 		`{}`, ` {"a" : 1 , "b":{"c":"x\u00fc\ud83d\ude00\n","d":{"e":[1,{"x":[]}]}}}`, `{"b.c":true,"b":{"d.e":null}}`,
@@ -110,7 +110,8 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) { compareJSON(t, line) })
 }
 
-// compareJSON holds what is read of a line to what encoding/json reads, and reports whether it is read.
+// compareJSON compares the values of a line with those that encoding/json reads. It reports whether the line is
+// accepted.
 func compareJSON(t *testing.T, line []byte) bool {
 	t.Helper()
 	p := paths{}
@@ -120,7 +121,7 @@ func compareJSON(t *testing.T, line []byte) bool {
 	want, wantOK := naive(line)
 	values := make([]value, len(jsonPaths))
 	if ok := p.read(line, values); ok != wantOK {
-		t.Fatalf("%q: read is %v", line, ok)
+		t.Fatalf("%q: accepted: %v", line, ok)
 	}
 	if !wantOK {
 		return false
@@ -132,7 +133,7 @@ func compareJSON(t *testing.T, line []byte) bool {
 			switch raw[0] {
 			case '"':
 				var e Entry
-				got = "string " + string([]rune(string(e.unescaped(raw[1:len(raw)-1])))) // encoding/json makes U+FFFD of what is no UTF-8
+				got = "string " + string([]rune(string(e.unescaped(raw[1:len(raw)-1])))) // encoding/json replaces invalid UTF-8 with U+FFFD
 			case '[':
 				got = "array"
 			case '{':
@@ -144,13 +145,14 @@ func compareJSON(t *testing.T, line []byte) bool {
 			}
 		}
 		if w, there := want[path]; got != w || some != there {
-			t.Errorf("%q: %s is %q, not %q", line, path, got, w)
+			t.Errorf("%q: %s is %q, want %q", line, path, got, w)
 		}
 	}
 	return true
 }
 
-// Objects that are made at random, cut and changed at every place.
+// Random objects are read as encoding/json reads them, also when a byte is changed. An object that is cut off anywhere
+// is refused.
 func TestJSONRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	texts := []string{"", "a", "b", "c", "d", "e", "f", "é\n", "b.c", "\x00\x1f", "\u2028\U0001F600", "quote\"\\slash", strings.Repeat("long ", 20)}
@@ -187,11 +189,11 @@ func TestJSONRandom(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !compareJSON(t, line) {
-			t.Fatalf("%s is not read", line)
+			t.Fatalf("%s is refused", line)
 		}
 		for i := range line {
 			if compareJSON(t, line[:i]) {
-				t.Fatalf("%s is read, although it is cut off", line[:i])
+				t.Fatalf("%s is accepted, although it is cut off", line[:i])
 			}
 		}
 		changed := bytes.Clone(line)
@@ -200,7 +202,7 @@ func TestJSONRandom(t *testing.T) {
 	}
 }
 
-// Bytes that are no UTF-8 stay what the client has sent.
+// Bytes that are not UTF-8 are kept as the client sent them.
 func TestJSONBytes(t *testing.T) {
 	f := jsonFields(Options{})
 	var e Entry
@@ -212,7 +214,7 @@ func TestJSONBytes(t *testing.T) {
 	}
 }
 
-// Names of all lengths that a field may have are found, however they are written.
+// A name of the maximum length is found, with or without escapes.
 func TestLongNames(t *testing.T) {
 	name := strings.Repeat("ä", longestField/2)
 	p, values := paths{}, make([]value, 1)
@@ -224,7 +226,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// Paths name members whose names have dots, too.
+// A path may also name a member whose name contains dots.
 func TestPaths(t *testing.T) {
 	for _, path := range []string{".", "..", "a.", ".a", "a..b", "a.b.c.d.e.f.g.h.i", `"`, "é"} {
 		f, err := Lookup("json", Options{Fields: map[string]string{"client": path, "header:" + path + "x": path}})
@@ -239,7 +241,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// A line of hostile length or depth is read or refused, and what an entry keeps of it is bounded.
+// Very long lines are read, and very deep ones refused. An entry does not keep the memory of a very long line.
 func TestHuge(t *testing.T) {
 	f := jsonFields(Options{})
 	var e Entry
@@ -260,7 +262,7 @@ func TestHuge(t *testing.T) {
 	}
 	for _, deep := range []string{strings.Repeat("[", 1e6), strings.Repeat(`{"a":`, 1e5), strings.Repeat(`{"request":`, 1e5)} {
 		if err := f.Parse([]byte(`{"ts":1795169732,"method":"GET","request":`+deep), &e); err == nil {
-			t.Error("it is read")
+			t.Error("a very deep line is accepted")
 		}
 	}
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// asked is a request to a real server, and what its log has to tell.
+// asked is a request to a real server, with the values that its log must contain.
 type asked struct {
-	raw    string // as it is sent; a line of none has no fields
+	raw    string // the bytes to send
 	fields fields
 	method string
 	target string
@@ -33,7 +33,7 @@ func basic(user string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":secret"))
 }
 
-// hostileRequests are those that logs are known to be broken with.
+// hostileRequests returns requests that are known to break readers of logs.
 func hostileRequests() []asked {
 	var all []asked
 	ask := func(request string, f fields, header ...string) {
@@ -63,14 +63,14 @@ func hostileRequests() []asked {
 	ask("GET /private?y HTTP/1.1", fields{user: `a [20/Nov/2026] `, agent: "\xd0\x9f\xd1\x80 \x1b[31m \x7f\xff"})
 	ask("GET /x HTTP/1.1", fields{agent: `a" "b`, forwarded: `", "`, referer: `-`})
 	ask("GET /"+strings.Repeat("a/", 3000)+" HTTP/1.1", fields{agent: strings.Repeat(`"`, 2000)})
-	// What no server reads.
+	// These are unreadable for every server.
 	for _, raw := range []string{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "t3 12.1.2\n\n", "GET\r\n\r\n", "\x01\"\\ / HTTP/1.1\r\n\r\n"} {
 		all = append(all, asked{raw: raw})
 	}
 	return all
 }
 
-// send sends a request and returns the status, and how long the body is.
+// send sends a request and returns the status and the length of the body.
 func send(t *testing.T, address, raw string) (status int, body int64) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -96,8 +96,8 @@ func send(t *testing.T, address, raw string) (status int, body int64) {
 	return resp.StatusCode, n
 }
 
-// serving starts a server with a file of testdata/servers, in which DIR, ADDRESS and what else is given are
-// replaced, and ends it with the test. The arguments may have DIR and FILE.
+// serving starts a server, which ends with the test, with a configuration file of testdata/servers. In the file and in
+// the arguments, it replaces DIR, ADDRESS, FILE, and the names in replace.
 func serving(t *testing.T, file, zone string, replace map[string]string, program string, args ...string) (dir, address, conf string) {
 	t.Helper()
 	dir, address = t.TempDir(), testkit.Addr(t)
@@ -127,8 +127,8 @@ func serving(t *testing.T, file, zone string, replace map[string]string, program
 	return dir, address, conf
 }
 
-// described returns the formats that a configuration describes, by name, as Lookup takes them: the
-// description, and for those with a name of ours that.
+// described returns the formats that a server's configuration defines, by name. A format that has the name of a
+// built-in one is looked up by this name, and any other by its definition.
 func described(t *testing.T, conf, pattern string) map[string]*Format {
 	t.Helper()
 	all := map[string]*Format{"combined": lookup(t, "combined", Options{})}
@@ -163,12 +163,12 @@ func logged(t *testing.T, name string, n int) []byte {
 	return line
 }
 
-// check compares an entry to what was sent and what came back.
+// check compares an entry with the request and its response.
 func (a *asked) check(t *testing.T, f *Format, line []byte, status int, body int64, begin time.Time) bool {
 	t.Helper()
 	var e Entry
 	if err := f.Parse(line, &e); err != nil {
-		t.Errorf("%q is not read: %v", line, err)
+		t.Errorf("%q is refused: %v", line, err)
 		return false
 	}
 	want := []struct{ what, got, want string }{{"client", string(e.Client), "127.0.0.1"}, {"method", string(e.Method), a.method}, {"target", string(e.Target), a.target}, {"status", fmt.Sprint(e.Status), fmt.Sprint(status)}}
@@ -184,20 +184,21 @@ func (a *asked) check(t *testing.T, f *Format, line []byte, status int, body int
 	add(f.Tells.Host && a.fields.host != "", "host", e.Host, a.fields.host)
 	for _, w := range want {
 		if w.got != w.want {
-			t.Errorf("%q: %s is %q, not %q", line, w.what, w.got, w.want)
+			t.Errorf("%q: %s is %q, want %q", line, w.what, w.got, w.want)
 		}
 	}
 	if body >= 0 && e.Sent != body {
-		t.Errorf("%q: %d bytes were sent, not %d", line, e.Sent, body)
+		t.Errorf("%q: %d bytes sent, want %d", line, e.Sent, body)
 	}
-	// The servers know the time to a second or to some milliseconds.
+	// Some servers log the time only to the second.
 	if at := time.UnixMicro(e.Time); at.Before(begin.Add(-2*time.Second)) || at.After(time.Now().Add(2*time.Second)) {
-		t.Errorf("%q: at %v, not after %v", line, at, begin)
+		t.Errorf("%q: at %v, want a time after %v", line, at, begin)
 	}
 	return true
 }
 
-// What nginx logs of hostile requests is what was sent, in each way that it escapes.
+// Entries from nginx's logs of hostile requests have the values that were sent, for each kind of escaping. Without
+// escaping, a line may be refused.
 func TestNginx(t *testing.T) {
 	t.Parallel()
 	dir, address, conf := serving(t, "nginx.conf", "XYZ-5:30", nil, "nginx", "-p", "DIR", "-e", "error.log", "-c", "FILE")
@@ -212,18 +213,18 @@ func TestNginx(t *testing.T) {
 				unread++
 				continue
 			}
-			if status == http.StatusBadRequest { // nginx has its own address for host then
+			if status == http.StatusBadRequest { // nginx then logs its own address as the host
 				a.fields.host = ""
 			}
 			a.check(t, f, line, status, body, begin)
 		}
 	}
 	if unread == 0 || unread == len(hostileRequests()) {
-		t.Errorf("without escapes %d requests are not read", unread)
+		t.Errorf("%d requests without escapes are refused, want some but not all", unread)
 	}
 }
 
-// What Apache logs of hostile requests is what was sent.
+// Entries from Apache's logs of hostile requests have the values that were sent.
 func TestApache(t *testing.T) {
 	t.Parallel()
 	dir, address, conf := serving(t, "apache.conf", "XYZ+3", nil, "apache2", "-X", "-f", "FILE")
@@ -236,14 +237,14 @@ func TestApache(t *testing.T) {
 		status, body := send(t, address, a.raw)
 		for name, f := range formats {
 			a, body := a, body
-			a.fields.host = "" // the server's name
+			a.fields.host = "" // Apache logs the server's name
 			if status == http.StatusBadRequest {
 				a.fields = fields{}
 			}
 			switch name {
 			case "own":
 				if status == http.StatusBadRequest {
-					continue // this shows what Apache has made of what it could not read
+					continue // this format shows how Apache interpreted an unreadable request
 				}
 				target, err := url.PathUnescape(a.target) // %U is decoded
 				if err != nil {
@@ -251,15 +252,15 @@ func TestApache(t *testing.T) {
 				}
 				a.target = target
 			case "vhost_combined", "combinedio":
-				body = -1 // these count the header
+				body = -1 // these formats also count the header
 			}
 			a.check(t, f, logged(t, filepath.Join(dir, name+".log"), n), status, body, begin)
 		}
 	}
 }
 
-// What HAProxy logs of hostile requests is what was sent, as far as it goes into a message of syslog; the
-// times have no zone.
+// Entries from HAProxy's logs of hostile requests have the values that were sent, as far as a message of syslog can
+// hold them. The times have no zone.
 func TestHAProxy(t *testing.T) {
 	t.Parallel()
 	syslog, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -277,7 +278,7 @@ func TestHAProxy(t *testing.T) {
 			t.Fatal(err)
 		}
 		var line []byte
-		for { // what the server says of itself, and of who looked whether it listens
+		for { // skip messages about the server itself and about connections without a request
 			n, _, err := syslog.ReadFrom(message)
 			if err != nil {
 				t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// fields are what a server is told to log.
+// fields has the values that a server logs.
 type fields struct {
 	client, user, request, referer, agent, forwarded, host string
 	status                                                 uint16
@@ -18,7 +18,7 @@ type fields struct {
 
 const fuzzTime = "20/Nov/2026:10:15:32 +0100"
 
-// dash is what servers write for nothing.
+// dash returns s, or "-" if it is empty, as servers write it.
 func dash(s string) string {
 	if s == "" {
 		return "-"
@@ -26,7 +26,7 @@ func dash(s string) string {
 	return s
 }
 
-// apacheEscape writes s as Apache's ap_escape_logitem is documented to.
+// apacheEscape escapes s as documented for Apache's ap_escape_logitem.
 func apacheEscape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -46,8 +46,8 @@ func apacheEscape(s string) string {
 	return b.String()
 }
 
-// nginxEscape writes s as nginx does by default: quotes, backslashes, control characters and all beyond
-// ASCII are \xXX.
+// nginxEscape appends s to b as nginx escapes it by default: quotes, backslashes, control characters and bytes beyond
+// ASCII become \xXX.
 func nginxEscape(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c == '"' || c == '\\' || c < 32 || c > 126 {
@@ -90,15 +90,15 @@ func hashEscape(s string) string {
 	return b.String()
 }
 
-// server is one that writes fields, and how it is read.
+// server is a way to write fields, with the format that reads it.
 type server struct {
 	name, spec string
-	raw        bool // it escapes nothing, so that a line may be one of several
+	raw        bool // it escapes nothing, so lines may be ambiguous
 	write      func(f fields) string
 	differ     func(e *Entry, f fields) string
 }
 
-// servers write as their documentation says.
+// servers write lines as their documentation describes.
 var servers = []server{
 	{"nginx", `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" "$http_x_forwarded_for"`, false, func(f fields) string {
 		x := func(s string) string { return string(nginxEscape(nil, dash(s))) }
@@ -135,7 +135,7 @@ var servers = []server{
 		return fmt.Sprintf(`[2026-11-20T09:15:32.000Z] "%s" %d - %d 3 "%s" "%s" "%s" "%s"`, f.request, f.status, f.sent, dash(f.forwarded), dash(f.agent), dash(f.referer), dash(f.user))
 	}, func(e *Entry, f fields) string {
 		f.client, f.user = "", ""
-		if strings.Count(f.request, " ") != 2 { // which is none of HTTP's, and is not written so
+		if strings.Count(f.request, " ") != 2 { // not an HTTP request, so Envoy would not log it in this way
 			return ""
 		}
 		return differ(e, f)
@@ -149,17 +149,18 @@ var servers = []server{
 	}},
 }
 
-// differ says in what an entry is not what was written; what reads as nothing is nothing.
+// differ describes how an entry differs from the fields that were written, or returns "". A value that a server writes
+// for an empty field counts as empty.
 func differ(e *Entry, f fields) string {
 	method, target := "", ""
 	if m, rest, ok := strings.Cut(f.request, " "); ok {
 		if i := strings.LastIndex(rest, " HTTP/"); i > 0 && strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" && m != "" {
 			if strings.Contains(rest[i+1:], " ") {
-				return "" // not one that can be split
+				return "" // an ambiguous request line
 			}
 			method, target = m, rest[:i]
 		} else {
-			method, target = string(e.Method), string(e.Target) // of HTTP/0.9, or of no request
+			method, target = string(e.Method), string(e.Target) // HTTP/0.9, or not a request
 		}
 	}
 	for _, c := range []struct{ what, got, want string }{
@@ -171,14 +172,14 @@ func differ(e *Entry, f fields) string {
 			c.want = ""
 		}
 		if c.got != c.want {
-			return fmt.Sprintf("%s is %q, not %q", c.what, c.got, c.want)
+			return fmt.Sprintf("%s is %q, want %q", c.what, c.got, c.want)
 		}
 	}
 	return ""
 }
 
-// FuzzServers has values, some by an attacker, written as servers write them, and read again: what is
-// read is what was written. Where a server escapes nothing, a line may be refused, but not read wrong.
+// Fields, some of them chosen by an attacker, are the same after a server has written them and a format has read them.
+// If the server escapes nothing, a line may be refused, but not misread.
 func FuzzServers(f *testing.F) {
 	f.Add("", "GET / HTTP/1.1", "", "", "", "", uint16(200), uint32(612))
 	f.Add("al ice", "GET /a b?c=\"d\" HTTP/1.1", "http://x/\" \"", "a \"quoted\" \\ agent\\", "198.51.100.4, 10.0.0.2", "api.example.com", uint16(429), uint32(0))
@@ -198,7 +199,7 @@ func FuzzServers(f *testing.F) {
 			kept := bytes.Clone(line)
 			err := formats[i].Parse(line, &e)
 			if !bytes.Equal(line, kept) {
-				t.Fatalf("%s: the line is changed", s.name)
+				t.Fatalf("%s: Parse changed the line", s.name)
 			}
 			if err != nil {
 				if !s.raw {
@@ -213,7 +214,7 @@ func FuzzServers(f *testing.F) {
 	})
 }
 
-// FuzzWritten writes a request as the documents of each format have it, and reads it again.
+// A request is the same after it was written as the documentation of each format describes, and read again.
 func FuzzWritten(f *testing.F) {
 	f.Add("GET", "/api/users/42", "x=1", "curl/8.5.0", "https://app.example.com/", "198.51.100.4, 10.0.0.2", "alice", 200, int64(612), int64(34_000))
 	f.Add("get", `/a"b\c`, `"`, `a "quoted" \ agent`, "\x1b[31m\x00", "", "al ice", 0, int64(0), int64(0))
@@ -226,7 +227,7 @@ func FuzzWritten(f *testing.F) {
 		text := func(s string) bool { return s != "-" && strings.ToValidUTF8(s, "") == s && s != "REDACTED" }
 		if !clean(method) || !clean(path) || path[0] != '/' || !clean(query) || !text(agent) || !text(referer) || !text(forwarded) || !text(user) ||
 			status < 0 || status > 999 || sent < 0 || sent > 1e15 || micros < 0 || micros > longest {
-			return // what no log of these formats can have
+			return // logs in these formats do not contain such values
 		}
 		target := path + "?" + query
 		js := func(v any) []byte {
@@ -237,7 +238,7 @@ func FuzzWritten(f *testing.F) {
 			return line
 		}
 		type m = map[string]any
-		escape := func(s string) string { // as CloudFront: one level, "-" for nothing
+		escape := func(s string) string { // CloudFront escapes once, and writes "-" for an empty text
 			if s == "" {
 				return "-"
 			}
@@ -298,7 +299,7 @@ func FuzzWritten(f *testing.F) {
 				{"time", fmt.Sprint(e.Time), fmt.Sprint(end - micros)}, {"id", string(e.ID), ""},
 			} {
 				if !lacks(field.name) && field.got != field.want && !(field.name == "id" && c.format == "cloudfront") {
-					t.Errorf("%s of %s is %q, not %q: %q", field.name, c.format, field.got, field.want, c.line)
+					t.Errorf("%s of %s is %q, want %q: %q", field.name, c.format, field.got, field.want, c.line)
 				}
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Times are those that package time reads.
+// Times are read as package time reads them.
 func TestTimes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 50_000 {
@@ -41,7 +41,7 @@ func logTime(text string, zone *time.Location) (int64, bool) {
 	return m.unix(zone)
 }
 
-// Times since the epoch are told by their size, and others by their form.
+// The magnitude of a time since the epoch determines its unit. Other times are recognized by their form.
 func TestAnyTime(t *testing.T) {
 	want := time.Date(2026, 11, 20, 10, 15, 32, 524_102_000, time.UTC)
 	for _, s := range []string{
@@ -55,7 +55,7 @@ func TestAnyTime(t *testing.T) {
 	}
 }
 
-// Numbers are those that strconv reads, times a power of ten, and durations those that package time writes.
+// Numbers are read as strconv reads them, times a power of ten. Durations are read in the format of package time.
 func TestNumbersAndDurations(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 20_000 {
@@ -71,17 +71,18 @@ func TestNumbersAndDurations(t *testing.T) {
 				want /= 10
 			}
 			if got, ok := scaled([]byte(s), shift); want < 1e18 && (!ok || float64(got) > want*(1+1e-12)+1e-6 || float64(got) < want*(1-1e-12)-1.000001) {
-				t.Fatalf("%s times 1e%d is %d, not %v", s, shift, got, want)
+				t.Fatalf("%s times 1e%d is %d, want %v", s, shift, got, want)
 			}
 		}
 		d := 1 + time.Duration(rng.Int64N(int64(10*time.Hour))>>rng.IntN(45))
-		if got, ok := lasting([]byte(d.String()), 0); !ok || got != d.Microseconds() && got != d.Microseconds()-1 { // each part is cut
+		// The fraction of each component is cut off.
+		if got, ok := lasting([]byte(d.String()), 0); !ok || got != d.Microseconds() && got != d.Microseconds()-1 {
 			t.Fatalf("%v is %d µs", d, got)
 		}
 	}
 }
 
-// Texts that are no time, number or duration are not read as one, also where package time would be lenient.
+// Texts that are not a time, number or duration are refused, even if package time would accept them.
 func TestUnreadable(t *testing.T) {
 	for section, read := range map[string]func(string) (int64, bool){
 		"times of logs":     func(s string) (int64, bool) { return logTime(s, nil) },
@@ -93,13 +94,13 @@ func TestUnreadable(t *testing.T) {
 	} {
 		for _, row := range testkit.SectionOf(t, "testdata/mistakes.txt", section).Rows(t) {
 			if n, ok := read(row.In); ok {
-				t.Errorf("%q is one of the %s: %d", row.In, section, n)
+				t.Errorf("%q is accepted among the %s: %d", row.In, section, n)
 			}
 		}
 	}
 }
 
-// A time without a zone is one of the zone that is given, also on both sides of a change of the clock.
+// A time without a zone is in the given zone, also shortly before and after a change of the clock.
 func TestZone(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -111,10 +112,10 @@ func TestZone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, ok := logTime(s, berlin); !ok || got != want.UnixMicro() {
-			t.Errorf("%s is %v, not %v", s, time.UnixMicro(got).UTC(), want.UTC())
+			t.Errorf("%s is %v, want %v", s, time.UnixMicro(got).UTC(), want.UTC())
 		}
 	}
 	if got, _ := logTime("20/Nov/2026:10:15:32 +0300", berlin); got != time.Date(2026, 11, 20, 7, 15, 32, 0, time.UTC).UnixMicro() {
-		t.Error("the zone of a line does not come first")
+		t.Error("the zone of the line does not take precedence")
 	}
 }

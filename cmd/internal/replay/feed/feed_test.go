@@ -27,24 +27,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var day = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 
-// line is one of a combined log, for a target that nobody else has.
+// line returns a line of a combined log with a unique target.
 func line(at time.Time, id int) string {
 	return fmt.Sprintf(`192.0.2.%d - - [%s] "GET /%d HTTP/1.1" 200 %d "-" "agent"`, id%200, at.Format("02/Jan/2006:15:04:05 -0700"), id, id%7)
 }
 
-// request is what a test compares.
+// request has the fields of an entry that tests compare.
 type request struct {
 	time   int64
 	target string
 }
 
-// naive is what the package promises to read of logs.
+// naive is the expected result of reading logs.
 type naive struct {
 	requests                         []request
 	lines, skipped, unreadable, late int64
 }
 
-// readNaively reads what files hold once decompressed, all in memory and one line after the other.
+// readNaively reads the decompressed contents of files in memory, one line after the other.
 func readNaively(t *testing.T, size sizes, files ...[]byte) (n naive) {
 	t.Helper()
 	format := combinedFormat(t).Format
@@ -138,7 +138,7 @@ func (n naive) compare(t *testing.T, s Stats, got []request) {
 	}
 }
 
-// seconds is a log of so many lines, one a second.
+// seconds returns a log of n lines, one a second.
 func seconds(n int) (log []byte) {
 	for id := range n {
 		log = append(log, line(day.Add(time.Duration(id)*time.Second), id)+"\n"...)
@@ -176,13 +176,14 @@ func zstdOf(t testing.TB, data []byte) []byte {
 	return z.EncodeAll(data, nil)
 }
 
-// randomLogs makes the lines of some files, with times that go back and forth, and much else.
+// randomLogs returns the contents of some files, with times that go back and forth, unreadable lines, and other
+// irregularities.
 func randomLogs(r *rand.Rand, size sizes) [][]byte {
 	files := make([][]byte, 1+r.IntN(5))
 	id := 0
 	reach := int(size.window.Seconds())
 	if r.IntN(3) == 0 {
-		reach *= 3 // so that some are late
+		reach *= 3 // some lines are late
 	}
 	for f := range files {
 		var b bytes.Buffer
@@ -219,7 +220,7 @@ func randomLogs(r *rand.Rand, size sizes) [][]byte {
 	return files
 }
 
-// Whatever the files, the blocks, the compression and the processors, the requests are those of a naive reader.
+// For any files, block sizes, compression and number of processors, the requests equal those of the naive reader.
 func TestSameAsNaive(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
@@ -245,7 +246,7 @@ func TestSameAsNaive(t *testing.T) {
 		want.compare(t, s, got)
 		for i, f := range s.Files {
 			if data := bytes.TrimPrefix(logs[i], bom); f.Bytes != int64(len(data)) {
-				t.Errorf("%d bytes of %d were read", f.Bytes, len(data))
+				t.Errorf("%d of %d bytes were read", f.Bytes, len(data))
 			}
 		}
 		if t.Failed() {
@@ -254,7 +255,7 @@ func TestSameAsNaive(t *testing.T) {
 	}
 }
 
-// With the usual sizes, and one log cut among files that overlap, the order is that of the whole.
+// One log that is split into overlapping files is merged in the order of the whole log, with the usual sizes.
 func TestMerge(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	logs := make([][]byte, 100)
@@ -272,12 +273,12 @@ func TestMerge(t *testing.T) {
 	s, got := collect(t, usual, combinedFormat(t), names...)
 	want.compare(t, s, got)
 	if want.late != 0 {
-		t.Error("none should be late")
+		t.Error("some requests are late")
 	}
 }
 
-// With less memory than the window needs, every request still comes once, the clock never goes back,
-// and those that had to wait too long are counted.
+// With less memory than the window needs, every request is still read once, times never go back, and requests that
+// arrived too late are counted.
 func TestLittleMemory(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	var log []byte
@@ -294,7 +295,7 @@ func TestLittleMemory(t *testing.T) {
 	for _, q := range got {
 		at, ok := times[q.target]
 		if !ok {
-			t.Fatalf("%s comes twice", q.target)
+			t.Fatalf("%s is unknown or read twice", q.target)
 		}
 		delete(times, q.target)
 		if q.time < clock {
@@ -303,21 +304,22 @@ func TestLittleMemory(t *testing.T) {
 		if q.time != at {
 			late++
 			if q.time != clock {
-				t.Fatalf("%s counts at %d and not at the clock's %d", q.target, q.time, clock)
+				t.Fatalf("%s has the time %d, want its own or the clock's %d", q.target, q.time, clock)
 			}
 		}
 		clock = q.time
 	}
 	if len(times) != 0 || late == 0 || s.Late != late {
-		t.Errorf("%d are lost, %d late, %d counted", len(times), late, s.Late)
+		t.Errorf("%d requests are lost, %d late, %d counted as late", len(times), late, s.Late)
 	}
 	again, same := collect(t, size, combinedFormat(t), write(t, gzipped(t, log)))
 	if again.Late != s.Late || !slices.Equal(got, same) {
-		t.Error("what is late depends on chance")
+		t.Error("the late requests differ between two runs")
 	}
 }
 
-// A file that breaks off gives the lines before that, and says so; its last half line is no request.
+// A compressed file that is cut off yields its lines up to the cut, and is reported. Its incomplete last line is not a
+// request.
 func TestBroken(t *testing.T) {
 	log := seconds(20_000)
 	for name, data := range map[string][]byte{"gzip": gzipped(t, log), "zstd": zstdOf(t, log)} {
@@ -325,12 +327,12 @@ func TestBroken(t *testing.T) {
 			for _, cut := range []int{5, 11, len(data) / 2, len(data) - 1} {
 				s, got := collect(t, usual, combinedFormat(t), write(t, data[:cut]))
 				if !strings.Contains(s.Files[0].Broken, "breaks off") {
-					t.Errorf("cut at %d it is %q", cut, s.Files[0].Broken)
+					t.Errorf("cut at %d: the problem is %q", cut, s.Files[0].Broken)
 				}
 				n := int(s.Lines)
 				whole := bytes.Count(log[:s.Files[0].Bytes], []byte("\n"))
 				if len(got) != whole || s.Unreadable > 1 || s.Unreadable == 1 && s.Unread[0].Why != s.Files[0].Broken {
-					t.Errorf("cut at %d: %d of %d lines are requests, %d should be, and not readable are %v", cut, len(got), n, whole, s.Unread)
+					t.Errorf("cut at %d: %d of %d lines are requests, want %d; unreadable: %v", cut, len(got), n, whole, s.Unread)
 				}
 				if cut == len(data)/2 && len(got) < 4000 {
 					t.Errorf("half of the file gave %d lines", len(got))
@@ -347,7 +349,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// Neither the standard input nor a named pipe can be opened twice.
+// Standard input and named pipes, which cannot be opened twice, are read completely.
 func TestStandardInput(t *testing.T) {
 	log := seconds(3000)
 	want := readNaively(t, usual, log)
@@ -378,7 +380,7 @@ func TestUnread(t *testing.T) {
 	log := line(day, 1) + "\n\n" + strings.Repeat("garbage\n", 30) + strings.Repeat("z", 3<<20) + "\n" + line(day, 2)
 	s, got := collect(t, usual, combinedFormat(t), write(t, []byte(log)))
 	if len(got) != 2 || s.Lines != 34 || s.Skipped != 1 || s.Unreadable != 31 || len(s.Unread) != shown {
-		t.Errorf("%d requests of %+v", len(got), s)
+		t.Errorf("%d requests with %+v", len(got), s)
 	}
 	if u := s.Unread[0]; u.Line != 3 || u.Text != "garbage" {
 		t.Errorf("%+v", u)
@@ -417,20 +419,20 @@ func TestErrors(t *testing.T) {
 				t.Errorf("the error is %v", err)
 			}
 			if called {
-				t.Error("the work began before the error was told")
+				t.Error("batches were processed before the error")
 			}
 		})
 	}
 }
 
-// Files without a request are no error, alone or beside others.
+// Files without a request are not an error, neither alone nor with others.
 func TestNoRequests(t *testing.T) {
 	s, got := collect(t, usual, Options{}, write(t, nil), write(t, []byte("# a comment\n\n")), write(t, gzipped(t, nil)), write(t, []byte(line(day, 1))))
 	if len(got) != 1 || s.Skipped != 2 || s.Files[0].Format != "" || s.Files[3].Format != "combined" {
-		t.Errorf("%d requests of %+v", len(got), s)
+		t.Errorf("%d requests with %+v", len(got), s)
 	}
 	if s, got := collect(t, usual, Options{}, write(t, nil)); len(got) != 0 || s.From != 0 || s.To != 0 {
-		t.Errorf("%d requests of %+v", len(got), s)
+		t.Errorf("%d requests with %+v", len(got), s)
 	}
 }
 
@@ -444,7 +446,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return copy(p, line(day.Add(time.Duration(e.id)*time.Second), e.id)+"\n"), nil
 }
 
-// Read ends with the error of the function that takes batches or of the one that begins, and with its context.
+// Read returns the error of the function that takes batches or of Begin, or ends with its context.
 func TestEndsEarly(t *testing.T) {
 	read := func(ctx context.Context, begin func([]File) error, take func(*Batch) error) error {
 		o := combinedFormat(t)
@@ -464,7 +466,7 @@ func TestEndsEarly(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := read(ctx, nil, func(*Batch) error {
-		cancel() // the batch is not given back
+		cancel() // the batch is not released
 		return nil
 	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
@@ -479,7 +481,7 @@ func TestEndsEarly(t *testing.T) {
 	}
 }
 
-// A read that never returns does not hold up the end.
+// Read ends with its context even if the input blocks forever.
 func TestStuckInput(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
@@ -491,7 +493,7 @@ func TestStuckInput(t *testing.T) {
 		_, err := Read(ctx, []string{"-"}, o, func(*Batch) error { return nil })
 		done <- err
 	}()
-	fmt.Fprintln(w, line(day, 1)) // returns when it is read
+	fmt.Fprintln(w, line(day, 1)) // returns after the line was read
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
@@ -505,23 +507,23 @@ func TestProgress(t *testing.T) {
 	o := combinedFormat(t)
 	o.Progress = func(p Progress) {
 		if p.Done < last.Done || p.Lines < last.Lines {
-			t.Errorf("from %+v to %+v", last, p)
+			t.Errorf("the progress went from %+v to %+v", last, p)
 		}
 		last = p
 	}
 	collect(t, usual, o, write(t, a), write(t, b))
 	if all := int64(len(a) + len(b)); last != (Progress{Lines: 40_000, Done: all, Total: all}) {
-		t.Errorf("the last is %+v", last)
+		t.Errorf("the last progress is %+v", last)
 	}
 	o.Stdin = bytes.NewReader(log)
 	last = Progress{}
 	collect(t, usual, o, "-")
 	if last != (Progress{Lines: 20_000, Done: int64(len(log))}) {
-		t.Errorf("the last is %+v", last)
+		t.Errorf("the last progress is %+v", last)
 	}
 }
 
-// A log that is rotated while the replay waits for it is not what was looked at.
+// If a log is rotated between the detection of its format and the reading, Read fails.
 func TestRotated(t *testing.T) {
 	name := write(t, []byte(line(day, 1)))
 	o := combinedFormat(t)
@@ -538,7 +540,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(line(day, 1)+"\r\n\n"+line(day.Add(-time.Hour), 2)+"\n# x\n"), uint16(3), uint16(200))
 	f.Add([]byte("\xef\xbb\xbf"+line(day, 1)+"\nx\n"+line(day.Add(-time.Second), 2)), uint16(40), uint16(90))
 	f.Fuzz(func(t *testing.T, data []byte, block, longest uint16) {
-		// What looks compressed is another test's.
+		// Compressed data is the subject of FuzzCompressed.
 		if len(data) < 2 || data[0] != '1' && !bytes.HasPrefix(data, bom) {
 			data = append([]byte(line(day, 0)+"\n"), data...)
 		}
@@ -548,7 +550,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Whatever a compressed file holds, reading it ends without a panic.
+// Reading a compressed file with any contents ends without a panic.
 func FuzzCompressed(f *testing.F) {
 	log := []byte(line(day, 1) + "\n" + line(day, 2) + "\n")
 	f.Add(gzipped(f, log))
@@ -561,8 +563,8 @@ func FuzzCompressed(f *testing.F) {
 	})
 }
 
-// The format changes in the middle of a file where a directive says so, wherever blocks end. What
-// follows a directive that cannot be read is not guessed at.
+// A directive changes the format in the middle of a file, at any position relative to blocks. Lines after an unreadable
+// directive are refused.
 func TestDirectives(t *testing.T) {
 	head := "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n"
 	log := head + "#Fields: date time c-ip cs-method cs-uri-stem sc-status\n" +
@@ -602,7 +604,7 @@ func TestDirectives(t *testing.T) {
 			t.Errorf("in blocks of %d: %+v", block, s)
 		}
 		if s.Unread[1].Why != errRefused.Error() {
-			t.Errorf("it says %q", s.Unread[1].Why)
+			t.Errorf("the reason is %q", s.Unread[1].Why)
 		}
 	}
 }

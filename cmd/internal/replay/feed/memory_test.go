@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// paced is a log that is made as it is read: twenty lines for each second of log time, a few of them late.
+// paced is a log that is generated while it is read: twenty lines for each second of log time, some of them late.
 type paced struct {
 	rest, made int64
 	line       []byte
@@ -32,7 +32,8 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// The second half of a log takes no memory that the first has not, and hardly a line is allocated for.
+// Reading the second half of a log takes hardly more memory than the first half, and less than one allocation for every
+// two lines.
 func TestMemoryDoesNotGrow(t *testing.T) {
 	const lines = int64(200_000)
 	o := combinedFormat(t)
@@ -56,7 +57,7 @@ func TestMemoryDoesNotGrow(t *testing.T) {
 	if end.HeapSys > half.HeapSys+half.HeapSys/4+4<<20 {
 		t.Errorf("the heap grows from %d to %d bytes", half.HeapSys, end.HeapSys)
 	}
-	// The test itself allocates for each line that it makes.
+	// Subtract the test's own allocations for each line.
 	own := testing.AllocsPerRun(1000, func() { line(day, 12345) })
 	if each := float64(end.Mallocs-half.Mallocs)/float64(lines-lines/2) - own; each > 0.5 {
 		t.Errorf("%.2f allocations for each line", each)

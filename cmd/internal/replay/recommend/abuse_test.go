@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// distributions are those of the burst of a subject, with the share of subjects above one.
+// distributions has distributions of the bursts of subjects. The function above returns the fraction of subjects with a
+// larger burst.
 var distributions = []struct {
 	name  string
 	draw  func(*rand.Rand) float64
@@ -22,7 +23,7 @@ var distributions = []struct {
 	{"Pareto 3", func(r *rand.Rand) float64 { return 8 * math.Pow(r.Float64(), -1./3) }, func(x float64) float64 { return min(1, math.Pow(x/8, -3)) }},
 }
 
-// bulk is a subject that makes all of its requests at once, so that its burst is their number at any rate.
+// bulk returns a subject that makes all of its requests at once, so its burst is their number at any rate.
 func bulk(i int, requests float64) *subject {
 	n := int64(min(math.Ceil(requests), 1e8))
 	key := fmt.Sprint("all/", i)
@@ -31,7 +32,7 @@ func bulk(i int, requests float64) *subject {
 	return s
 }
 
-// unlikely is the least number of successes that n trials of probability p reach with a probability below 1e-6.
+// unlikely returns the least number of successes that n trials of probability p reach with a probability below 1e-6.
 func unlikely(n int, p float64) int {
 	sum := 0.0
 	for k := n; k >= 0; k-- {
@@ -46,7 +47,7 @@ func unlikely(n int, p float64) int {
 	return 0
 }
 
-// TestCleanLogs: nobody is set aside in logs without abuse more often than is said.
+// In logs without abuse, subjects are not set aside more often than falseAlarms states.
 func TestCleanLogs(t *testing.T) {
 	const trials = 12
 	for _, d := range distributions {
@@ -62,13 +63,12 @@ func TestCleanLogs(t *testing.T) {
 			}
 		}
 		if most := unlikely(trials, falseAlarms); alarms >= most {
-			t.Errorf("%s: somebody was set aside in %d of %d clean logs, and %d are as good as impossible (seeds 0 to %d)", d.name, alarms, trials, most, trials-1)
+			t.Errorf("%s: subjects were set aside in %d of %d clean logs; %d or more are practically impossible (seeds 0 to %d)", d.name, alarms, trials, most, trials-1)
 		}
 	}
 }
 
-// TestAbuseIsFound: a group of scanners shows by the gap; a single one by what it is answered, and not by being
-// the largest.
+// A group of scanners is found by the gap to other subjects, and a single scanner by the responses that it gets.
 func TestAbuseIsFound(t *testing.T) {
 	for _, d := range distributions {
 		for seed := range uint64(5) {
@@ -83,7 +83,7 @@ func TestAbuseIsFound(t *testing.T) {
 			single := bulk(2000, 12*largest)
 			single.evidence = &evidence{denied: single.requests * 9 / 10, missing: single.requests * 9 / 10}
 			if found := findAbuse(append(subjects, single)); len(found) == 0 || found[0].subject != single {
-				t.Errorf("%s, seed %d: the scanner was not found, but %d others", d.name, seed, len(found))
+				t.Errorf("%s, seed %d: the scanner is not the first of %d subjects that were found", d.name, seed, len(found))
 			}
 			single.evidence = &evidence{}
 			for i := range 5 {
@@ -96,7 +96,7 @@ func TestAbuseIsFound(t *testing.T) {
 	}
 }
 
-// TestAtMostOneInAHundred: whatever is seen, no more are set aside.
+// At most one subject in a hundred is set aside, whatever the evidence.
 func TestAtMostOneInAHundred(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 5))
 	for _, n := range []int{0, 1, 99, 100, 299, 300, 1000} {
@@ -116,7 +116,7 @@ func standard(t *testing.T) *terms {
 	return &terms{parseShare(t, "0.1%"), parseShare(t, "95%"), time.Minute, 24 * time.Hour}
 }
 
-// TestFewCannotPromise: below the number that it takes nothing is promised, and from it on it is.
+// With fewer subjects than least returns, nothing is promised. With this number, there is a promise.
 func TestFewCannotPromise(t *testing.T) {
 	terms := standard(t)
 	all := func(n int) []point {
@@ -129,7 +129,7 @@ func TestFewCannotPromise(t *testing.T) {
 	}
 	least := terms.least()
 	if least != 3327 {
-		t.Errorf("a promise takes %d subjects", least)
+		t.Errorf("a promise needs %d subjects, want 3327", least)
 	}
 	if terms.choose(all(least - 1)).sure {
 		t.Errorf("%d subjects were enough", least-1)
@@ -139,8 +139,8 @@ func TestFewCannotPromise(t *testing.T) {
 	}
 }
 
-// TestBurstKeepsOnLog: no more subjects are above than the share, and these have made no more of the requests,
-// as counted by looking at each.
+// In the log, at most the promised fraction of subjects exceeds the chosen burst, with at most this fraction of the
+// requests. The test counts them one by one.
 func TestBurstKeepsOnLog(t *testing.T) {
 	terms := standard(t)
 	for seed := range uint64(40) {
@@ -165,7 +165,7 @@ func TestBurstKeepsOnLog(t *testing.T) {
 			t.Errorf("seed %d, %s: %v of %d subjects and %v of %v requests are above", seed, d.name, over, len(all), overRequests, requests)
 		}
 		if n, r := above(all, b.at, b.exact); float64(n) != over || float64(r) != overRequests {
-			t.Errorf("seed %d: above says %d and %d, and it is %v and %v", seed, n, r, over, overRequests)
+			t.Errorf("seed %d: above returns %d and %d, want %v and %v", seed, n, r, over, overRequests)
 		}
 	}
 }

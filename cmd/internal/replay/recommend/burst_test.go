@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// refuses reports whether a limit refuses any of the requests of one subject, as the store has it.
+// refuses reports whether a limit denies any of the requests of one subject, according to the store.
 func refuses(t *testing.T, l sluice.Limit, times []int64) bool {
 	t.Helper()
 	plan := plantest.Of(t, l)
@@ -28,7 +28,7 @@ func refuses(t *testing.T, l sluice.Limit, times []int64) bool {
 	return false
 }
 
-// someTimes are those of a subject's requests: bursts, silence, even paces, whole seconds or not.
+// someTimes returns the times of a subject's requests, with bursts, pauses and even paces, in whole seconds or not.
 func someTimes(rng *rand.Rand) []int64 {
 	now := int64(1.7e15) + rng.Int64N(1e12)
 	resolution := []int64{1, 1_000, 1_000_000}[rng.IntN(3)]
@@ -65,13 +65,14 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// TestLimitOf: whoever fits the safe burst is refused by no limit, bucket or log, and nothing is rounded down.
+// No limit, bucket or log, denies a request of a subject whose burst it was made for, and bursts are never rounded
+// down.
 func TestLimitOf(t *testing.T) {
 	logs := 0
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		times := someTimes(rng)
-		if gap := []int64{6e7, 3e7, 2e7, 6e7 - 1}[rng.IntN(4)]; rng.IntN(2) == 0 { // where the ends of windows meet
+		if gap := []int64{6e7, 3e7, 2e7, 6e7 - 1}[rng.IntN(4)]; rng.IntN(2) == 0 { // the even pace meets the ends of windows
 			for i := range times {
 				times[i] = times[0] + int64(i)*gap
 			}
@@ -86,7 +87,7 @@ func TestLimitOf(t *testing.T) {
 				logs++
 			}
 			if refuses(t, l, times) {
-				t.Fatalf("seed %d: %s %s refuses a burst of %d at %v", seed, l, l.Algorithm, p.burst(i), grid[i])
+				t.Fatalf("seed %d: %s %s denies a burst of %d at %v", seed, l, l.Algorithm, p.burst(i), grid[i])
 			}
 		}
 	}

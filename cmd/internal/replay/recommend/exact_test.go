@@ -28,7 +28,7 @@ func TestParseShare(t *testing.T) {
 	}
 }
 
-// TestConfidenceExact compares with sums of whole fractions.
+// TestConfidenceExact compares the confidence with sums of exact fractions.
 func TestConfidenceExact(t *testing.T) {
 	for _, text := range []string{"0.1%", "3%", "37.5%"} {
 		p := parseShare(t, text)
@@ -64,7 +64,7 @@ func TestConfidenceExact(t *testing.T) {
 	}
 }
 
-// TestWilks: the number that tables have for 0.1 % at 95 %, and that one less is not enough.
+// The number of subjects needed for 0.1 % at 95 % is the one in published tables, and one less is not enough.
 func TestWilks(t *testing.T) {
 	p, sure := parseShare(t, "0.1%"), parseShare(t, "95%")
 	if got := needed(p, sure); got != 2995 {
@@ -107,7 +107,8 @@ func TestNextDayExact(t *testing.T) {
 			t.Errorf("%+v: the oracle adds up to %v", c, sum)
 		}
 	}
-	// Published: of n and of the next n subjects, how many may be above at 95 %.
+	// These are the published numbers of subjects, of n, that may be above in a log so that the promise holds for the
+	// next n at 95 %.
 	for _, c := range []struct{ n, times, want int }{{3_000, 2, 1}, {10_000, 1, 3}, {10_000, 2, 10}, {50_000, 1, 34}, {50_000, 2, 78}} {
 		j := -1
 		for nextDay(c.n, j+1, c.n, c.times*c.n/1000) >= 0.95 {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestLongPromise: in as many of the logs as is promised, the true share above the limit is the
-// promised one. The numbers of subjects are those at which a part of them chooses the rate, and all do.
+// In as many logs as promised, the true fraction of subjects above the limit is at most the promised one. With 3,400
+// subjects, some of them choose the rate; with 8,000, all do.
 func TestLongPromise(t *testing.T) {
 	trials := trialsOf(t)
 	terms := standard(t)
@@ -23,30 +23,30 @@ func TestLongPromise(t *testing.T) {
 				subjects := make([]*subject, n)
 				for i := range subjects {
 					subjects[i] = bulk(i, d.draw(rng))
-					subjects[i].days[0].requests = 1 // so that the share of the requests asks for no more
+					subjects[i].days[0].requests = 1 // equal numbers, so the fraction of requests does not raise the burst
 				}
 				b := terms.choose(points(subjects, never))
 				if !b.sure {
-					t.Fatalf("%s: nothing is promised from %d subjects", d.name, n)
+					t.Fatalf("%s: there is no promise with %d subjects", d.name, n)
 				}
 				if d.above(float64(b.exact)) > 0.001 {
 					broken++
 				}
 			}
 			if most := unlikely(trials, 0.05); broken >= most {
-				t.Errorf("%s: the promise from %d subjects was broken in %d of %d logs, and %d are as good as impossible at 95%% (seeds 0 to %d)", d.name, n, broken, trials, most, trials-1)
+				t.Errorf("%s: the promise with %d subjects was broken in %d of %d logs; %d or more are practically impossible at 95%% (seeds 0 to %d)", d.name, n, broken, trials, most, trials-1)
 			}
 		}
 	}
 }
 
-// TestLongChoosingTheRate: where subjects pace themselves, so that the rates differ in who is above, the
-// promise holds for the rate that was chosen for being the best.
+// If subjects pace themselves, different subjects are above at different rates. The promise still holds for the rate
+// that was chosen as the best.
 func TestLongChoosingTheRate(t *testing.T) {
 	trials := trialsOf(t)
 	terms := standard(t)
-	gaps := []float64{0.02, 0.7, 11, 400} // seconds between the requests of a subject, each as likely
-	// Of x requests with a gap of g, the last finds 1+(x-1)(1-rate*g) in the bucket.
+	gaps := []float64{0.02, 0.7, 11, 400} // seconds between the requests of a subject, with equal probabilities
+	// The last of x requests with a gap of g raises the bucket's level to 1+(x-1)(1-rate*g).
 	draw := func(rng *rand.Rand) (x int64, gap float64) {
 		return int64(math.Ceil(3 * math.Pow(rng.Float64(), -1/1.5))), gaps[rng.IntN(len(gaps))]
 	}
@@ -68,7 +68,7 @@ func TestLongChoosingTheRate(t *testing.T) {
 			above := 0.0
 			for _, gap := range gaps {
 				if slow := 1 - grid[b.at].perSecond()*gap; slow > 0 {
-					// x is a ceiling: P(X > y) for whole y.
+					// x is rounded up, so the formula needs P(X > y) for a whole y.
 					y := math.Floor(1 + float64(b.exact-1)/slow + 1e-9)
 					above += min(1, math.Pow(y/3, -1.5)) / float64(len(gaps))
 				}
@@ -78,12 +78,12 @@ func TestLongChoosingTheRate(t *testing.T) {
 			}
 		}
 		if most := unlikely(trials, 0.05); broken >= most {
-			t.Errorf("the promise from %d subjects was broken in %d of %d logs, and %d are as good as impossible (seeds 0 to %d)", n, broken, trials, most, trials-1)
+			t.Errorf("the promise with %d subjects was broken in %d of %d logs; %d or more are practically impossible (seeds 0 to %d)", n, broken, trials, most, trials-1)
 		}
 	}
 }
 
-// As TestRecommendations, with as many clients as the promise of a thousandth takes, and more.
+// This is TestRecommendations with as many clients as a promise of 0.1 % needs, and more.
 func TestLongRecommendations(t *testing.T) {
 	for seed := range uint64(2) {
 		log := traffic(seed, 4_000, 1, false)
@@ -97,8 +97,8 @@ func TestLongRecommendations(t *testing.T) {
 	check(t, run(t, config(t, "1%", log)), log)
 }
 
-// trialsOf is how many logs are made of each kind: few by default, since the exact arithmetic is slow under
-// the race detector, and SLUICE_TRIALS of them.
+// trialsOf returns the number of logs of each kind. By default there are few, because exact arithmetic is slow under
+// the race detector. SLUICE_TRIALS sets another number.
 func trialsOf(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("SLUICE_TRIALS")
@@ -107,7 +107,7 @@ func trialsOf(t *testing.T) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 12 {
-		t.Fatalf("SLUICE_TRIALS=%s: give 12 or more", text)
+		t.Fatalf("SLUICE_TRIALS=%s: the number must be 12 or more", text)
 	}
 	return n
 }

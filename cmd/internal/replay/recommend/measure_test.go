@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
 )
 
-// measureAll notes the requests of a subject as the engine does.
+// measureAll records the requests of a subject as the engine does.
 func measureAll(times []int64, zone *time.Location) *subject {
 	g := &gauge{rules: map[string]*measured{"r": {subjects: map[string]*subject{}, detailed: true}}, zone: zone, room: defaultMemory}
 	for _, now := range times {
@@ -21,8 +21,8 @@ func measureAll(times []int64, zone *time.Location) *subject {
 	return g.rules["r"].subjects["x"]
 }
 
-// TestMeasured: the peaks over all days are what the store refuses by; those of the days before one are what
-// they would be if it had ended there.
+// The peaks over all days are the least bursts with which the store denies no request. The peaks before a day are those
+// of a log that ends there.
 func TestMeasured(t *testing.T) {
 	zone := time.FixedZone("east", 5*3600+1800)
 	several := 0
@@ -40,9 +40,9 @@ func TestMeasured(t *testing.T) {
 		}
 		for i, r := range grid {
 			if burst := p.burst(i); refuses(t, sluice.Limit{Count: r.count, Period: r.period, Burst: burst}, times) {
-				t.Fatalf("seed %d: %s refuses", seed, r.limit(burst))
+				t.Fatalf("seed %d: %s denies a request", seed, r.limit(burst))
 			} else if burst > 1 && !refuses(t, sluice.Limit{Count: r.count, Period: r.period, Burst: burst - 1}, times) {
-				t.Fatalf("seed %d: %s refuses nobody", seed, r.limit(burst-1))
+				t.Fatalf("seed %d: %s denies no request", seed, r.limit(burst-1))
 			}
 		}
 		for _, d := range s.days {
@@ -60,7 +60,7 @@ func TestMeasured(t *testing.T) {
 			want := burstsOf(times[:earlier])
 			for i := range grid {
 				if p.burst(i) != want.burst(i) {
-					t.Fatalf("seed %d: before %v %d, want %d", seed, begin, p.burst(i), want.burst(i))
+					t.Fatalf("seed %d: the burst before %v is %d, want %d", seed, begin, p.burst(i), want.burst(i))
 				}
 			}
 		}
@@ -70,11 +70,11 @@ func TestMeasured(t *testing.T) {
 	}
 }
 
-// TestPerSecond: the busiest second of the clock.
+// perSecond is the number of requests in the busiest second of the clock.
 func TestPerSecond(t *testing.T) {
 	s := measureAll([]int64{1e15, 1e15 + 999_999, 1e15 + 1_000_000, 1e15 + 1_000_001, 1e15 + 1_999_999, 1e15 + 2_000_000}, time.UTC)
 	if s.perSecond != 3 {
-		t.Errorf("%d in a second, want 3", s.perSecond)
+		t.Errorf("%d requests in a second, want 3", s.perSecond)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestSteady(t *testing.T) {
 	}
 	busy[3], few[4] = 100, 0
 	if !steady(&alike) || steady(&busy) || steady(&few) {
-		t.Errorf("21 hours alike are steady: %v; with one of ten times as many: %v; 20 hours: %v", steady(&alike), steady(&busy), steady(&few))
+		t.Errorf("steady with 21 equal hours: %v; with one of ten times as many requests: %v; with 20 hours: %v", steady(&alike), steady(&busy), steady(&few))
 	}
 }
 

@@ -26,7 +26,7 @@ import (
 
 const scanner = "192.0.2.66"
 
-// traffic makes a log of some clients on each of some days, with heavy tails, and of a scanner.
+// traffic returns a log of some clients on some days, with heavy-tailed numbers of requests, and optionally a scanner.
 func traffic(seed uint64, clients, days int, scanned bool) (log []logtest.Request) {
 	rng := rand.New(rand.NewPCG(seed, 8))
 	begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
@@ -85,7 +85,7 @@ func asides(r *Result) (clients []string) {
 	return clients
 }
 
-// refusedBy returns the indexes of the requests that a rule refuses, by definitions.
+// refusedBy returns the indexes of the requests that a rule denies, by the definitions of its algorithm.
 func refusedBy(t testing.TB, rule policy.Rule, log []logtest.Request) (refused []int) {
 	t.Helper()
 	limit, err := sluice.ParseLimit(rule.Limit)
@@ -107,10 +107,10 @@ func refusedBy(t testing.TB, rule policy.Rule, log []logtest.Request) (refused [
 			switch rule.Algorithm {
 			case "token_bucket":
 				oracles[l.Client] = logtest.Bucket(limit.Count, period, limit.Burst)
-			case "sliding_window_log": // a unit counts until a period after the end of its tick, which is a second at most
+			case "sliding_window_log": // a unit counts until one period after the end of its tick, which is at most a second
 				oracles[l.Client] = logtest.SlidingLog(limit.Count, period, 1)
 			default:
-				t.Fatalf("rule %s counts by %q", rule.Name, rule.Algorithm)
+				t.Fatalf("rule %s has the algorithm %q", rule.Name, rule.Algorithm)
 			}
 		}
 		if !oracles[l.Client](l.At.Unix()) {
@@ -120,7 +120,7 @@ func refusedBy(t testing.TB, rule policy.Rule, log []logtest.Request) (refused [
 	return refused
 }
 
-// check holds a result to its promise by counts that are made without Sluice, and reads back what it writes.
+// check compares a result with its promise, by counts without Sluice's code, and reads its output back.
 func check(t *testing.T, r *Result, log []logtest.Request) {
 	t.Helper()
 	if len(r.Document.Rules) == 0 || r.Replay == nil || !r.Replay.Kept {
@@ -132,10 +132,10 @@ func check(t *testing.T, r *Result, log []logtest.Request) {
 		t.Fatal(err)
 	}
 	p, _ := exact.Float64()
-	refused := map[int]bool{} // by any rule
+	refused := map[int]bool{} // denied by any rule
 	for _, rule := range r.Document.Rules {
 		if !rule.Shadow {
-			t.Errorf("rule %s is no shadow", rule.Name)
+			t.Errorf("rule %s is not in shadow mode", rule.Name)
 		}
 		clients, requests := map[string]bool{}, 0
 		for _, i := range refusedBy(t, rule, log) {
@@ -147,10 +147,10 @@ func check(t *testing.T, r *Result, log []logtest.Request) {
 		}
 		of := r.Rules[slices.IndexFunc(r.Rules, func(o Rule) bool { return o.Name == rule.Name })]
 		if float64(len(clients)) > p*float64(of.Subjects) || float64(requests) > p*float64(of.Requests) {
-			t.Errorf("rule %s, %s: %d of %d subjects and %d of %d requests are refused", rule.Name, rule.Limit, len(clients), of.Subjects, requests, of.Requests)
+			t.Errorf("rule %s, %s: %d of %d subjects and %d of %d requests are denied", rule.Name, rule.Limit, len(clients), of.Subjects, requests, of.Requests)
 		}
 		if seen := r.Replay.Rules[rule.Name]; seen.Subjects != len(clients) || seen.Refused != int64(requests) {
-			t.Errorf("rule %s, %s: the replay says %+v, and it is %d subjects and %d requests", rule.Name, rule.Limit, seen, len(clients), requests)
+			t.Errorf("rule %s, %s: the replay has %+v, want %d subjects and %d requests", rule.Name, rule.Limit, seen, len(clients), requests)
 		}
 		for _, f := range of.Forward {
 			if within := float64(f.Above) <= 2*p*float64(f.Subjects); within != f.Within || within != (f.Why == "") {
@@ -166,7 +166,7 @@ func check(t *testing.T, r *Result, log []logtest.Request) {
 	}
 	all := int64(len(refused))
 	if got := r.Replay; got.AsideRefused != ofAside || got.Refused != all-ofAside {
-		t.Errorf("%+v, want %d refused, of them %d of those set aside", got, all, ofAside)
+		t.Errorf("%+v, want %d denials, %d of them of subjects set aside", got, all, ofAside)
 	}
 	checkText(t, r, all)
 	var yaml bytes.Buffer
@@ -185,7 +185,7 @@ func check(t *testing.T, r *Result, log []logtest.Request) {
 	}
 }
 
-// checkText holds the text to be printable, and to begin with the share of all requests where that is large.
+// checkText checks that the text is printable, and that it begins with the fraction of all requests if it is large.
 func checkText(t *testing.T, r *Result, refused int64) {
 	t.Helper()
 	var b strings.Builder
@@ -197,7 +197,7 @@ func checkText(t *testing.T, r *Result, refused int64) {
 		t.Fatalf("the text has the byte %d", text[i])
 	}
 	if total, later := strings.Index(text, fmt.Sprintf("denies %s (", humanize.Comma(refused))), strings.Index(text, "Set aside"); 2*refused >= r.Requests && (total < 0 || later < total) {
-		t.Errorf("the share of all requests does not come first:\n%s", text)
+		t.Errorf("the fraction of all requests does not come first:\n%s", text)
 	}
 	if strings.Contains(text, "Every rule keeps the promise") && strings.Contains(text, "CANNOT PROMISE") {
 		t.Errorf("the text contradicts itself:\n%s", text)
@@ -208,7 +208,7 @@ func noted(r *Result, text string) bool {
 	return strings.Contains(strings.Join(r.Notes, "\n"), text)
 }
 
-// What is recommended keeps its promise on the log, whatever the log is.
+// The recommended rules keep their promise on the log, for various logs.
 func TestRecommendations(t *testing.T) {
 	withinAnHour := traffic(12, 400, 1, true)
 	for i := range withinAnHour {
@@ -247,7 +247,7 @@ func TestRecommendations(t *testing.T) {
 	}
 }
 
-// From a handful of clients no limit is made up.
+// With only a few clients, no limit is recommended.
 func TestTooFew(t *testing.T) {
 	r := run(t, config(t, "0.1%", traffic(10, 20, 1, false)))
 	if len(r.Document.Rules) != 0 || r.Replay != nil || r.Rules[0].Limit != "" || r.Rules[0].Promised {
@@ -265,7 +265,7 @@ func TestTooFew(t *testing.T) {
 	}
 }
 
-// With little memory a random part of the subjects is kept, and the result says so.
+// With little memory, a random sample of the subjects is kept, and the result reports it.
 func TestSample(t *testing.T) {
 	var log []logtest.Request
 	for i := range 18_000 {
@@ -279,8 +279,8 @@ func TestSample(t *testing.T) {
 		t.Fatalf("1 in %d, %q", r.Sampled, r.Notes)
 	}
 	expected := 6_000 / r.Sampled
-	if n := r.Rules[0].Subjects; n < expected-250 || n > expected+250 { // five sigma of a fair half is 190
-		t.Errorf("%d subjects of 6,000 are no fair 1 in %d", n, r.Sampled)
+	if n := r.Rules[0].Subjects; n < expected-250 || n > expected+250 { // five standard deviations of a fair half are 190
+		t.Errorf("%d subjects of 6,000 are not a fair sample of 1 in %d", n, r.Sampled)
 	}
 	c.Memory = 0
 	if whole := run(t, c); whole.Sampled != 0 || whole.Rules[0].Subjects != 6_000 {

@@ -12,14 +12,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// compile fails unless the patterns stand in one ServeMux and the rules that are made of them in one policy.
+// compile returns a ServeMux with the patterns of the routes. The test fails if the patterns conflict, or if their
+// rules are not a valid policy.
 func compile(t testing.TB, groups []route) *http.ServeMux {
 	t.Helper()
 	mux := http.NewServeMux()
 	doc := policy.Document{}
 	taken := map[string]bool{}
 	for _, g := range groups {
-		mux.HandleFunc(g.pattern, func(http.ResponseWriter, *http.Request) {}) // panics if it is none
+		mux.HandleFunc(g.pattern, func(http.ResponseWriter, *http.Request) {}) // panics if the pattern is invalid
 		doc.Rules = append(doc.Rules, (&Config{Key: "client_ip"}).measuring(ruleName(g.pattern, taken), g.pattern))
 	}
 	if _, err := policy.Compile(doc); err != nil {
@@ -35,7 +36,7 @@ func patterns(groups []route) (all []string) {
 	return all
 }
 
-// Parts of paths that differ from request to request become variables.
+// Path segments that differ from request to request become variables.
 func TestRoutes(t *testing.T) {
 	var tree routes
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -59,11 +60,11 @@ func TestRoutes(t *testing.T) {
 		t.Errorf("the routes are %q, want %q", got, want)
 	}
 	if groups[0].pattern != "GET /api/users/{id}" || groups[0].requests != 12_000 {
-		t.Errorf("the busiest is %+v", groups[0])
+		t.Errorf("the busiest route is %+v", groups[0])
 	}
 }
 
-// hostile returns a path that means harm.
+// hostile returns a random path that may break the tree.
 func hostile(rng *rand.Rand) string {
 	parts := []string{"a", "b", "{id}", "1", "login", ":x", "*", "GET ", "", "{$}", "{rest...}", "..", "%2e%2e", "\x00\n\xff<script>"}
 	path := ""
@@ -80,8 +81,8 @@ func hostile(rng *rand.Rand) string {
 	}[rng.IntN(14)]
 }
 
-// TestHostileRoutes: the tree keeps to its room and finds what has a hundredth of the requests, whatever else
-// is asked for; and the patterns that come out are good ones.
+// Among hostile requests, the tree keeps its maximum size and still finds a route with more than a hundredth of the
+// requests. Its patterns are valid.
 func TestHostileRoutes(t *testing.T) {
 	for seed := range uint64(2) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -97,7 +98,7 @@ func TestHostileRoutes(t *testing.T) {
 			}
 			tree.note(method, path)
 			if i%500 == 0 && tree.root.size() > tree.room+maxSegments {
-				t.Fatalf("seed %d: %d nodes in a room for %d", seed, tree.root.size(), tree.room)
+				t.Fatalf("seed %d: %d nodes, want at most about %d", seed, tree.root.size(), tree.room)
 			}
 		}
 		groups := tree.groups()
@@ -106,12 +107,12 @@ func TestHostileRoutes(t *testing.T) {
 			t.Errorf("seed %d: %d routes", seed, len(groups))
 		}
 		if !slices.Contains(patterns(groups), "GET /shop/item/{id}") {
-			t.Errorf("seed %d: the shop is not among %q", seed, patterns(groups))
+			t.Errorf("seed %d: GET /shop/item/{id} is not among %q", seed, patterns(groups))
 		}
 	}
 }
 
-// TestConflictsAreLeftOut: of two patterns that a ServeMux cannot tell apart, the busier one stays.
+// Of two patterns that conflict in a ServeMux, the busier one stays.
 func TestConflictsAreLeftOut(t *testing.T) {
 	var tree routes
 	for i := range 1_000 {
@@ -123,7 +124,7 @@ func TestConflictsAreLeftOut(t *testing.T) {
 	groups := tree.groups()
 	mux := compile(t, groups)
 	if _, pattern := mux.Handler(httptest.NewRequest("GET", "/a/b/c", nil)); pattern != "GET /a/{id}/c" {
-		t.Errorf("/a/b/c is of %q, among %q", pattern, patterns(groups))
+		t.Errorf("/a/b/c matches %q, among %q", pattern, patterns(groups))
 	}
 }
 

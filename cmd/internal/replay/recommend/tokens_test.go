@@ -13,19 +13,19 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// asked is a request of a model, and the tokens of its response.
+// asked is a request to a model, with the tokens of its response.
 type asked struct {
 	at            time.Duration // since the beginning of the log
 	client        int
 	input, output int64
-	fails         bool // and reports no tokens
+	fails         bool // a failed request reports no tokens
 }
 
-// conversations are requests of some clients, in order.
+// conversations returns random requests of some clients, in order.
 func conversations(rng *rand.Rand, clients int) (all []asked) {
 	for at := time.Duration(0); at < 2*time.Hour; at += time.Duration(rng.IntN(2000)) * time.Millisecond {
 		r := asked{at: at, client: rng.IntN(clients), input: 10 + rng.Int64N(3000), output: rng.Int64N(4000), fails: rng.IntN(20) == 0}
-		if r.client < 5 { // these write much more
+		if r.client < 5 { // these clients get much more output
 			r.output *= 10
 		}
 		all = append(all, r)
@@ -33,10 +33,10 @@ func conversations(rng *rand.Rand, clients int) (all []asked) {
 	return all
 }
 
-// leastBurst returns the least burst of a bucket that refuses none of the clients. A request has to find room for what
-// is reserved for its output, and then counts.
+// leastBurst returns the least burst of a bucket that denies no request. A request needs room for its cost, and at
+// least for the tokens that are reserved for its output; then only its cost counts.
 func leastBurst(all []asked, l sluice.Limit, reserved int64, cost func(*asked) int64) (burst int64) {
-	type state struct{ level, at int64 } // in parts of a token, of which a microsecond drains Count
+	type state struct{ level, at int64 } // level in fractions of a token; a microsecond drains Count of them
 	states := map[int]state{}
 	part := l.Period.Microseconds()
 	for i := range all {
@@ -52,7 +52,7 @@ func leastBurst(all []asked, l sluice.Limit, reserved int64, cost func(*asked) i
 	return burst
 }
 
-// Limits in tokens refuse nobody whom they were made from, and are no larger than that takes.
+// Limits in tokens deny none of the requests that they were made from, and are not larger than necessary.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	all := conversations(rand.New(rand.NewPCG(seed.Of(t), 1)), 400)
@@ -95,7 +95,7 @@ func TestTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := leastBurst(all, limit, kind.reserved, kind.cost); r.Rules[0].Exact != want {
-			t.Errorf("%s: the burst of %v is %d, not %d", kind.name, limit, r.Rules[0].Exact, want)
+			t.Errorf("%s: the burst of %v is %d, want %d", kind.name, limit, r.Rules[0].Exact, want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// parsed is a page as a browser reads it.
+// parsed returns the page of a report as a browser parses it, and its text.
 func parsed(t *testing.T, r *replay.Report) (root *html.Node, text string) {
 	t.Helper()
 	var b strings.Builder
@@ -42,7 +42,7 @@ var (
 		scope d x y rx width height style datetime data-l text-anchor`)
 )
 
-// wrong returns what is wrong with an attribute: addresses, and styles beyond sizes and colours.
+// wrong returns the problem with an attribute, if any: an address, or a style beyond sizes and colours.
 func wrong(n *html.Node, a html.Attribute) string {
 	switch {
 	case a.Key == "href" && n.Data == "link" && a.Val == "data:,":
@@ -58,7 +58,7 @@ func wrong(n *html.Node, a html.Attribute) string {
 	return ""
 }
 
-// What comes from a log is text of a page and nothing else, and the page asks for nothing.
+// Texts from a log appear on the page only as text, and the page loads nothing.
 func TestPageIsHarmless(t *testing.T) {
 	for name, r := range map[string]*replay.Report{"hostile": attacked(), "full": compared(), "many": many(), "empty": logged(replay.Report{})} {
 		root, text := parsed(t, r)
@@ -72,12 +72,12 @@ func TestPageIsHarmless(t *testing.T) {
 					t.Errorf("%s: <%s> has %s=%q: %s", name, n.Data, a.Key, a.Val, what)
 				}
 				if a.Key == "id" && ids[a.Val] {
-					t.Errorf("%s: two have the id %q", name, a.Val)
+					t.Errorf("%s: two elements have the id %q", name, a.Val)
 				}
 				ids[a.Val] = ids[a.Val] || a.Key == "id"
 			}
 			if n.DataAtom == atom.Style && strings.Contains(n.FirstChild.Data, "url(") {
-				t.Errorf("%s: the style asks for something", name)
+				t.Errorf("%s: the style loads something", name)
 			}
 		}
 		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !printable.Shows(r) }); i >= 0 {
@@ -89,7 +89,7 @@ func TestPageIsHarmless(t *testing.T) {
 	}
 }
 
-// The page shows hostile text as it is, and does not hide it.
+// The page shows hostile texts instead of hiding them.
 func TestPageShowsText(t *testing.T) {
 	_, text := parsed(t, attacked())
 	for _, want := range []string{
@@ -101,11 +101,11 @@ func TestPageShowsText(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, strings.Repeat("A", 2001)) {
-		t.Error("the page has all of a long key")
+		t.Error("the page has the whole of a long key")
 	}
 }
 
-// The page has all that the report has: each line of testdata/page.txt.
+// The page contains each line of testdata/page.txt, and both charts.
 func TestPageTellsAll(t *testing.T) {
 	root, text := parsed(t, compared())
 	want, err := os.ReadFile("testdata/page.txt")
@@ -114,7 +114,7 @@ func TestPageTellsAll(t *testing.T) {
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(string(want)), "\n") {
 		if !strings.Contains(text, line) {
-			t.Errorf("the page does not tell %q", line)
+			t.Errorf("the page lacks %q", line)
 		}
 	}
 	charts := 0
@@ -128,7 +128,7 @@ func TestPageTellsAll(t *testing.T) {
 	}
 }
 
-// What there is nothing to say of has no section.
+// A section without contents is left out.
 func TestPageLeavesOut(t *testing.T) {
 	sections := func(r *replay.Report) (names []string) {
 		root, _ := parsed(t, r)
@@ -146,7 +146,7 @@ func TestPageLeavesOut(t *testing.T) {
 	want := []string{"Over time", "Denials by rule", "Rules", "Downtime", "About the rules", "Responses in the log",
 		"Not judged, because the log lacks the data", "Read only in part", "3 lines that could not be read", "Before you trust this"}
 	if got := sections(r); !slices.Equal(got, want) {
-		t.Errorf("of rules that only watch: %q", got)
+		t.Errorf("rules in shadow mode: %q", got)
 	}
 	rows := 0
 	root, text := parsed(t, many())
@@ -156,11 +156,11 @@ func TestPageLeavesOut(t *testing.T) {
 		}
 	}
 	if rows < 200 || !strings.Contains(text, "rule-199") {
-		t.Errorf("of 200 rules there are %d rows", rows)
+		t.Errorf("%d rows for 200 rules", rows)
 	}
 }
 
-// Longer steps have the same sum, and each begins where it says.
+// A series with longer steps has the same counts, and each step begins at its stated time.
 func TestCoarser(t *testing.T) {
 	for _, begin := range []time.Time{noon, noon.Add(-45 * time.Minute), time.Date(1970, 1, 1, 0, 15, 0, 0, time.UTC)} {
 		s := replay.Series{Begin: begin, Step: 15 * time.Minute}
@@ -181,7 +181,7 @@ func TestCoarser(t *testing.T) {
 	}
 	for _, step := range []time.Duration{time.Second, 5 * time.Second, time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour, day, 7 * day} {
 		if l := legible(replay.Series{Begin: noon, Step: step, Requests: make([]int64, 500), Refused: make([]int64, 500)}, chartSteps); len(l.Requests) > chartSteps {
-			t.Errorf("of 500 steps of %v there are %d left", step, len(l.Requests))
+			t.Errorf("500 steps of %v become %d", step, len(l.Requests))
 		}
 	}
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 )
 
-var update = flag.Bool("update", false, "write what is shown into testdata, to be read before it is kept")
+var update = flag.Bool("update", false, "write the output to testdata; review it before committing")
 
 var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
-// logged is a report of a log.
+// logged returns r as the report of one log.
 func logged(r replay.Report) *replay.Report {
 	r.Log.Files, r.Log.Lines = []feed.File{{Name: "access.log", Format: "combined"}}, r.Requests+r.Unreadable
 	return &r
 }
 
-// saved reads a file of testdata/reports into a report, or into a difference of two.
+// saved reads a file of testdata/reports into a report, or into the difference of two reports.
 func saved(name string, v any) {
 	data, err := os.ReadFile("testdata/reports/" + name + ".json")
 	if err == nil {
@@ -41,14 +41,14 @@ func saved(name string, v any) {
 	}
 }
 
-// full is a report with something of everything.
+// full returns a report that has every kind of content.
 func full() *replay.Report {
 	r := new(replay.Report)
 	saved("full", r)
 	return r
 }
 
-// compared is [full] beside another policy.
+// compared returns the report of [full] compared with another policy.
 func compared() *replay.Report {
 	r := full()
 	r.Against = new(replay.Difference)
@@ -56,13 +56,13 @@ func compared() *replay.Report {
 	return r
 }
 
-// hostile are texts that somebody may send to do harm to whoever reads the report.
+// hostile has texts with which an attacker may try to harm the reader of a report.
 var hostile = []string{
 	"\x1b[2J\x1b]0;owned\x07", "</title></style><script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "\u202egnp.exe\u202c", "a\nRULES\n  per-key\r\t0",
 	"\xff\xfe\x80binary", "ad\u200bmin\ufeff", strings.Repeat("A", 10_000), strings.Repeat("\u0301", 500), "{{.Requests}}", "javascript:alert(1)", "%s%d%!(NOVERB)", "url(//evil.example/x)",
 }
 
-// attacked is a report of which an attacker has chosen all texts.
+// attacked returns a report in which every text is hostile.
 func attacked() *replay.Report {
 	r := logged(replay.Report{
 		Requests: 1000, Refused: 13, Unreadable: int64(len(hostile)), Subjects: 13, SubjectsRefused: 13, From: noon, To: noon.Add(time.Minute), Rules: map[string]replay.Rule{},
@@ -88,7 +88,7 @@ func attacked() *replay.Report {
 	return r
 }
 
-// many is a report of 200 rules, of which every third refuses.
+// many returns a report of 200 rules, a third of which deny requests.
 func many() *replay.Report {
 	r := logged(replay.Report{
 		Requests: 100_000, Refused: 2211, Subjects: 5000, SubjectsRefused: 67, From: noon, To: noon.Add(24 * time.Hour), Rules: map[string]replay.Rule{},
@@ -110,7 +110,7 @@ func many() *replay.Report {
 	return r
 }
 
-// watching is a report of rules of which none refuses.
+// watching returns a report of rules in shadow mode.
 func watching() *replay.Report {
 	r := full()
 	r.Refused, r.SubjectsRefused, r.Top, r.Series.Refused, r.Shadowed = 0, 0, nil, make([]int64, 6), nil
@@ -122,7 +122,7 @@ func watching() *replay.Report {
 	return r
 }
 
-// calm is a report of a rule that refuses nothing.
+// calm returns a saved report without denials.
 func calm(name string) *replay.Report {
 	r := new(replay.Report)
 	saved(name, r)
@@ -162,13 +162,13 @@ func TestText(t *testing.T) {
 			}
 			if got := b.String(); got != string(want) {
 				at := slices.IndexFunc(strings.Split(got, "\n"), func(line string) bool { return !strings.Contains(string(want), line) })
-				t.Errorf("not as in %s, at about line %d:\n%s", file, at+1, got)
+				t.Errorf("the output differs from %s at about line %d:\n%s", file, at+1, got)
 			}
 		})
 	}
 }
 
-// Text fits any terminal, and does not fail on the smallest.
+// The text fits terminals of 40 columns and more, and does not fail on smaller ones.
 func TestWidths(t *testing.T) {
 	for width := -1; width < 200; width += 1 + width/40 {
 		for _, r := range []*replay.Report{compared(), many()} {
@@ -178,7 +178,7 @@ func TestWidths(t *testing.T) {
 			}
 			for line := range strings.Lines(b.String()) {
 				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width >= 40 && n > width {
-					t.Errorf("of %d columns: %d in %s", width, n, line)
+					t.Errorf("width %d: %d columns in %s", width, n, line)
 				}
 			}
 		}

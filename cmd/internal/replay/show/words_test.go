@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// worded are the functions that testdata/words.txt has tables of.
+// worded has the functions that testdata/words.txt tests.
 var worded = map[string]func(args []string) string{
 	"share": func(args []string) string { return share(number(args[0]), number(args[1])) },
 	"short": func(args []string) string { return short(number(args[0])) },
@@ -57,12 +57,12 @@ func number(text string) int64 {
 	return n
 }
 
-// Each row of testdata/words.txt is a function, its arguments, and what it returns.
+// Each row of testdata/words.txt has a function, its arguments and its result.
 func TestWords(t *testing.T) {
 	for _, row := range testkit.SectionOf(t, "testdata/words.txt", "words").Rows(t) {
 		f := strings.Split(row.In, " ")
 		if worded[f[0]] == nil {
-			t.Fatalf("line %d: no function %q", row.Line, f[0])
+			t.Fatalf("line %d: unknown function %q", row.Line, f[0])
 		}
 		if got := worded[f[0]](f[1:]); got != row.Want {
 			t.Errorf("%s is %q, want %q", row.In, got, row.Want)
@@ -70,7 +70,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Nothing is told as nothing or as all that is not, and no time is off by more than a twentieth.
+// A fraction between none and all is never rounded to 0 % or 100 %.
 func TestRounding(t *testing.T) {
 	for all := int64(2); all < 5000; all += 37 {
 		for n := int64(1); n < all; n++ {
@@ -85,12 +85,12 @@ func TestRounding(t *testing.T) {
 	}
 }
 
-// Whatever Unicode calls a format character, a control or a separator is not passed on.
+// Format characters, controls and separators of Unicode are escaped.
 func TestSafe(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if r != ' ' && unicode.In(r, unicode.Cf, unicode.Cc, unicode.Co, unicode.Zl, unicode.Zp, unicode.Zs) {
 			if got := safe("x"+string(r)+"y", 10); strings.ContainsRune(got, r) || len(got) < 4 {
-				t.Errorf("%U is passed on: %q", r, got)
+				t.Errorf("%U is not escaped: %q", r, got)
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func FuzzSafe(f *testing.F) {
 			t.Errorf("safe(%q, %d) has %d characters", s, most, n)
 		}
 		if most > 10*len(s) && strings.HasSuffix(got, "…") && !strings.HasSuffix(s, "…") {
-			t.Errorf("safe(%q, %d) = %q, though there is room", s, most, got)
+			t.Errorf("safe(%q, %d) = %q, although the text fits", s, most, got)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// certify puts a certificate that holds for an hour from a time on, and its key, into the files.
+// certify writes a certificate that is valid for an hour from the given time, and its key, into the files.
 func certify(t *testing.T, files *Files, serial int64, from time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -36,11 +36,11 @@ func certify(t *testing.T, files *Files, serial int64, from time.Time) {
 	}
 }
 
-// A certificate that is not valid yet, or no longer, waits while the one in force is valid.
+// A new certificate that is not valid yet, or has expired, does not replace a valid one.
 func TestUntimelyCertificate(t *testing.T) {
 	dir, start := t.TempDir(), time.Now().Truncate(time.Second)
 	files := &Files{cert: dir + "/cert.pem", key: dir + "/key.pem"}
-	certify(t, files, 1, start.Add(-30*time.Minute)) // until 30 minutes
+	certify(t, files, 1, start.Add(-30*time.Minute)) // valid until 30 minutes after the start
 	c, err := files.Follow(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -49,13 +49,13 @@ func TestUntimelyCertificate(t *testing.T) {
 		t.Helper()
 		c.reread(start.Add(after))
 		if got := c.current.Load().pair.Leaf.SerialNumber.Int64(); got != want {
-			t.Errorf("after %v certificate %d is in force, and not %d", after, got, want)
+			t.Errorf("after %v: certificate %d is in force, want %d", after, got, want)
 		}
 	}
-	certify(t, files, 2, start.Add(10*time.Minute)) // until 70 minutes
+	certify(t, files, 2, start.Add(10*time.Minute)) // valid until 70 minutes after the start
 	at(9*time.Minute, 1)
 	at(10*time.Minute, 2)
-	certify(t, files, 3, start.Add(-time.Hour)) // has ended
+	certify(t, files, 3, start.Add(-time.Hour)) // expired
 	at(11*time.Minute, 2)
-	at(71*time.Minute, 3) // neither is better
+	at(71*time.Minute, 3) // both have expired, so the new one is used
 }

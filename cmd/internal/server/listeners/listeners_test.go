@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// lines is a server of a protocol that is not HTTP: it answers each line in upper case.
+// lines is a server of a protocol other than HTTP: it answers each line in upper case.
 type lines struct {
 	socket net.Listener
 	drain  func() // called by Shutdown
@@ -73,7 +73,7 @@ func mustOpen(t *testing.T, ls *Set, name string) *Listener {
 	return l
 }
 
-// Listeners drain at the same time, whatever their protocols; the last serves until the others have.
+// Listeners of any protocol drain at the same time. The last listener serves until the others have drained.
 func TestListenersDrain(t *testing.T) {
 	ls := &Set{Log: slog.New(slog.DiscardHandler)}
 	admin := mustOpen(t, ls, "--admin")
@@ -90,16 +90,16 @@ func TestListenersDrain(t *testing.T) {
 	ready, done := make(chan bool), make(chan error, 1)
 	go func() { done <- ls.Run(ctx, func(on bool) { ready <- on }, Drain{Timeout: time.Minute}) }()
 	if !<-ready {
-		t.Fatal("it begins with being not ready")
+		t.Fatal("the set is not ready at the start")
 	}
 	for _, l := range ls.all[1:] {
 		if got := ask(t, l.Socket.Addr().String(), "hello"); got != "HELLO" {
-			t.Errorf("%s says %q", l.Name, got)
+			t.Errorf("%s answers %q", l.Name, got)
 		}
 	}
 	stop()
 	if <-ready {
-		t.Error("it is ready while it drains")
+		t.Error("the set is ready while it drains")
 	}
 	if a, b := <-draining, <-draining; a == b {
 		t.Errorf("only %s drains", a)
@@ -116,12 +116,12 @@ func TestListenersDrain(t *testing.T) {
 	for _, l := range ls.all {
 		if c, err := net.Dial("tcp", l.Socket.Addr().String()); err == nil {
 			c.Close()
-			t.Errorf("%s is still there", l.Name)
+			t.Errorf("%s still accepts connections", l.Name)
 		}
 	}
 }
 
-// A listener that fails ends the others, and is named.
+// If a listener fails, the others end, and the error names the listener.
 func TestListenersFail(t *testing.T) {
 	ls := &Set{Log: slog.New(slog.DiscardHandler)}
 	fails, other := mustOpen(t, ls, "--broken"), mustOpen(t, ls, "--other")

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/command"
 )
 
-// Nobody waits for whoever reads the log, and what is lost by that is told.
+// Logging does not wait for a slow reader, and the number of dropped lines is logged.
 func TestLogBlocks(t *testing.T) {
 	in, out, err := os.Pipe()
 	if err != nil {
@@ -24,20 +24,20 @@ func TestLogBlocks(t *testing.T) {
 		log.Info(text, "line", i)
 	}
 	end()
-	// Whoever reads again gets the first lines, and is told how many are missing.
-	told, missing := 0, false
+	// When the reader continues, it gets the first lines, and then the number of dropped lines.
+	read, missing := 0, false
 	scanner := bufio.NewScanner(in)
 	for scanner.Scan() && !missing {
 		if missing = strings.Contains(scanner.Text(), "log lines dropped"); !missing {
-			told++
+			read++
 		}
 	}
-	if !missing || told < 1 || told > maxLines {
-		t.Errorf("%d of %d lines are written before one tells of others: %v", told, lines, missing)
+	if !missing || read < 1 || read > maxLines {
+		t.Errorf("%d of %d lines come before the one about dropped lines: %v", read, lines, missing)
 	}
 }
 
-// What was logged before the end is written.
+// All lines that were logged before the end are written.
 func TestLogEnds(t *testing.T) {
 	f, err := os.Create(t.TempDir() + "/log")
 	if err != nil {
@@ -51,11 +51,11 @@ func TestLogEnds(t *testing.T) {
 	end()
 	written, err := os.ReadFile(f.Name())
 	if n := strings.Count(string(written), "\n"); err != nil || n != 300 {
-		t.Errorf("%d lines are written: %v", n, err)
+		t.Errorf("%d lines were written: %v", n, err)
 	}
 }
 
-// A duration in a line is as people write it, and no number of nanoseconds.
+// A duration in a line is written as people write it, not as a number of nanoseconds.
 func TestLogDuration(t *testing.T) {
 	f, err := os.Create(t.TempDir() + "/log")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// However many tiers policies have had, there are no more series than are stated. A request counts for its tier
-// whichever rule decides about it.
+// The number of series is bounded, however many tiers policies have had. A request counts for its tier, whichever rule
+// decides about it.
 func TestTiers(t *testing.T) {
 	tiers := newTiers()
 	registry := prometheus.NewPedanticRegistry()
@@ -47,8 +47,8 @@ func TestTiers(t *testing.T) {
 	for i := range 3 * maxTiers {
 		ask(1, fmt.Sprint(i), fmt.Sprint(i), "/")
 	}
-	ask(11, "0", "a", "/")     // with 1 and 0 left it is near, and then it is refused
-	ask(2, "0", "b", "/tight") // likewise, by a rule without tiers
+	ask(11, "0", "a", "/")     // with 1 and 0 left it is near the limit, and then it is denied
+	ask(2, "0", "b", "/tight") // near the limit and denied by a rule without tiers
 	ask(9, "0", "blocked", "/")
 	ask(5, "made-up", "c", "/")
 	ask(7, "", "d", "/")
@@ -59,7 +59,7 @@ func TestTiers(t *testing.T) {
 	want := map[string]float64{"sluice_tier_decisions_total": 14, "sluice_tier_near_limit_total": 3, "sluice_tier_refused_total": 2}
 	for _, f := range families {
 		if n := len(f.Metric); n != maxTiers+1 {
-			t.Errorf("%s has %d series of %d tiers", f.GetName(), n, maxTiers)
+			t.Errorf("%s has %d series, want %d and one for other tiers", f.GetName(), n, maxTiers)
 		}
 		for _, m := range f.Metric {
 			v := m.Counter.GetValue()
@@ -70,14 +70,14 @@ func TestTiers(t *testing.T) {
 				}
 			case otherTiers:
 				if f.GetName() == "sluice_tier_decisions_total" && v != 2*maxTiers+5 {
-					t.Errorf("the others have %v decisions", v)
+					t.Errorf("the series of other tiers has %v decisions", v)
 				}
 			}
 		}
 	}
 }
 
-// Whatever a store fails with, there is a reason for it that is counted.
+// Every error of a store is counted under one of the initial reasons.
 func TestReasons(t *testing.T) {
 	calls := NewStoreCalls()
 	series := func() int {
@@ -99,15 +99,15 @@ func TestReasons(t *testing.T) {
 			t.Errorf("%v is counted as %q, want %q", err, got, want)
 		}
 	}
-	for k := range redisstore.Kind(255) { // kinds that come later, too
+	for k := range redisstore.Kind(255) { // including kinds that are added later
 		calls.Note(time.Millisecond, &redisstore.Error{Kind: k, Err: errors.New("x")})
 	}
 	if n := series(); n != all {
-		t.Errorf("there are %d reasons, and %d from the start", n, all)
+		t.Errorf("%d reasons, want %d as at the start", n, all)
 	}
 }
 
-// The latency is that of the last minute, and forgets what was before.
+// The latency covers only the calls of the last minute.
 func TestStoreLatency(t *testing.T) {
 	calls := NewStoreCalls()
 	l := calls.Latency()
@@ -118,14 +118,14 @@ func TestStoreLatency(t *testing.T) {
 		}
 	}
 	if got := l.At(now); got.Count != 0 || got.P99 != 0 {
-		t.Errorf("before the first: %+v", got)
+		t.Errorf("before the first call: %+v", got)
 	}
 	note(50, 700*time.Microsecond)
 	note(49, 4*time.Millisecond)
 	note(1, 40*time.Millisecond)
 	now = now.Add(30 * time.Second)
 	if got := l.At(now); got.Count != 100 || got.P50 != time.Millisecond || got.P99 != 5*time.Millisecond {
-		t.Errorf("of a hundred: %+v", got)
+		t.Errorf("after a hundred calls: %+v", got)
 	}
 	for range 12 { // two minutes, with two slow calls every ten seconds
 		note(2, 30*time.Millisecond)
@@ -133,9 +133,9 @@ func TestStoreLatency(t *testing.T) {
 		l.At(now)
 	}
 	if got := l.At(now); got.Count != 12 || got.P50 != 50*time.Millisecond || got.P99 != 50*time.Millisecond {
-		t.Errorf("of the last minute: %+v", got)
+		t.Errorf("after slow calls only: %+v", got)
 	}
 	if len(l.past) > 8 {
-		t.Errorf("%d are remembered", len(l.past))
+		t.Errorf("%d earlier measurements are kept", len(l.past))
 	}
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The log has each start and end of the shadow mode of the whole policy, once, even an end at which no
-// request comes.
+// The start and the end of the whole policy's shadow mode are logged once each, the end even without a request.
 func TestShadowIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log testkit.Log

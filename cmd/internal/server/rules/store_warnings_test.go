@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/stores"
 )
 
-// A rule is evictable if its keys, with the limit used up, expire before new keys of another.
+// A rule is evictable if its keys, with the limit used up, expire sooner than new keys of another rule.
 func TestEvictable(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -35,7 +35,7 @@ func TestEvictable(t *testing.T) {
 			t.Fatal(err)
 		}
 		if short, long := evictable(p.Plans()); long != test.long || !slices.Equal(short, test.short) {
-			t.Errorf("%s: new keys of %q free those of %q, want %q and %q", test.rules, long, short, test.long, test.short)
+			t.Errorf("%s: new keys of %q evict those of %q, want %q and %q", test.rules, long, short, test.long, test.short)
 		}
 	}
 	if short, long := evictable(new(policy.Policy).Plans()); len(short) > 0 || long != "" {
@@ -77,14 +77,14 @@ func TestEvictableIsLogged(t *testing.T) {
 				server.Restart(settings...)
 			}
 			var all string
-			testkit.Await(t, "the rules are named", func() bool {
+			testkit.Await(t, "the log names the rules", func() bool {
 				all += log.Take()
 				return strings.Contains(all, "flooded=b freed=a")
 			})
 			stop()
 			following.Wait()
 			if all += log.Take(); strings.Count(all, "freed=a") != 1 {
-				t.Errorf("the log has %s", all)
+				t.Errorf("want one warning in the log: %s", all)
 			}
 		})
 	}

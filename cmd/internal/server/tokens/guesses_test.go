@@ -24,7 +24,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// guessed is a limiter whose right token is "secret".
+// guessed is a limiter of guesses at the token "secret".
 type guessed struct {
 	*Guesses
 	looked      atomic.Int64
@@ -47,7 +47,7 @@ func TestGuessesAreLimited(t *testing.T) {
 		if right, err := d.try("192.0.2.1:1000", "secret"); !right || err != nil {
 			t.Fatal(right, err)
 		}
-		// Whatever the ports, and at the same time.
+		// Guesses from one address are limited together, whatever their ports, also at the same time.
 		var guessing sync.WaitGroup
 		var many atomic.Int64
 		for i := range 2000 {
@@ -63,12 +63,13 @@ func TestGuessesAreLimited(t *testing.T) {
 		}
 		guessing.Wait()
 		if many.Load() != 2000-wrongPerMinute || d.looked.Load() != 1+wrongPerMinute {
-			t.Errorf("%d of 2000 were too many, %d tokens were looked at", many.Load(), d.looked.Load())
+			t.Errorf("%d of 2000 guesses were refused as too many, and %d tokens were checked", many.Load(), d.looked.Load())
 		}
 		if lines := strings.Count(log.String(), "\n"); lines != 2 || !strings.Contains(log.String(), `door="a door"`) {
 			t.Errorf("the log has %d lines:\n%s", lines, log.String())
 		}
-		// A right guess is none of those that are looked at, and the token that the address used before is.
+		// No further guess is checked, not even a right one. But the token that the address used before is still
+		// accepted.
 		if right, err := d.try("192.0.2.1:9", "secret"); !right || err != nil {
 			t.Errorf("a caller that shares the address: %v, %v", right, err)
 		}
@@ -82,7 +83,7 @@ func TestGuessesAreLimited(t *testing.T) {
 	})
 }
 
-// A program with an old token is no attacker, and new tokens of others work beside it.
+// A program that repeats an old token does not use up the guesses, and other tokens from its address are accepted.
 func TestSameWrongToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &guessed{Guesses: NewGuesses(slog.New(slog.DiscardHandler))}
@@ -107,8 +108,8 @@ func TestGuessesOfNetworks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		d := &guessed{Guesses: NewGuesses(slog.New(slog.NewTextHandler(&log, nil)))}
-		// Right tokens, and those that nobody can judge, cost nothing; a guess while they are not known
-		// is no token that the address has used.
+		// Right tokens, and tokens while the list is unavailable, use up no guesses. A wrong token sent while the list
+		// is unavailable does not count as one that the address has used.
 		for i := range 100 {
 			d.unavailable.Store(i%2 == 0)
 			if _, err := d.try("[2001:db8::1]:1", "secret"); err != nil {
@@ -121,13 +122,13 @@ func TestGuessesOfNetworks(t *testing.T) {
 		for i := range 2 * wrongPerMinute {
 			_, err := d.try(fmt.Sprintf("[2001:db8::%x]:1", i+2), "guess")
 			if many, ok := errors.AsType[*tooManyGuesses](err); ok != (i >= wrongPerMinute) || ok && many.RetrySeconds() != 6 {
-				t.Errorf("guess %d of a network: %v", i, err)
+				t.Errorf("guess %d from a network: %v", i, err)
 			}
 		}
 		if _, err := d.try("[2001:db8::99]:1", "guess"); err == nil {
-			t.Error("a guess from before is looked at")
+			t.Error("the earlier guess is checked again")
 		}
-		// A flood from everywhere does not fill the log.
+		// A flood of guesses from many addresses does not fill the log.
 		for i := range 5000 {
 			_, _ = d.try(fmt.Sprintf("10.1.%d.%d:1", i/256, i%256), "guess")
 		}
@@ -137,7 +138,7 @@ func TestGuessesOfNetworks(t *testing.T) {
 	})
 }
 
-// Guesses are limited wherever a token is checked, and one that is in use goes on.
+// Guesses are limited wherever tokens are checked. A token in use is still accepted.
 func TestGuessesAtDoors(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -188,14 +189,14 @@ func TestGuessesAtDoors(t *testing.T) {
 				refused++
 			}
 		}
-		if refused < 35 { // a few may come back while it lasts
-			t.Errorf("%s: %d of 50 guesses were refused unseen", name, refused)
+		if refused < 35 { // a few guesses may be refilled meanwhile
+			t.Errorf("%s: only %d of 50 guesses were refused without a check", name, refused)
 		}
 		if right, _ := try("anns"); !right {
 			t.Errorf("%s: a token in use is refused", name)
 		}
 		if right, many := try("bobs"); right || !many {
-			t.Errorf("%s: a token is looked at after too many", name)
+			t.Errorf("%s: a token is checked after too many guesses", name)
 		}
 	}
 }

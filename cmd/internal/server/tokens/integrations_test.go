@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// The first callers are let in, also those who come at the same time.
+// The first callers are admitted, even several at the same time.
 func TestFirstCallers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(path, fmt.Appendf(nil, "a %x\n", sha256.Sum256([]byte("secret"))), 0o600); err != nil {
@@ -35,7 +35,7 @@ func TestFirstCallers(t *testing.T) {
 	all.Wait()
 }
 
-// A slip in the file turns nobody away, and what is in the file is not logged.
+// A mistake in the file does not invalidate the previous tokens, and the contents of the file are not logged.
 func TestSlipInTokens(t *testing.T) {
 	path := testkit.File(t, "tokens", fmt.Sprintf("a %x\n", sha256.Sum256([]byte("secret"))))
 	var log bytes.Buffer
@@ -47,6 +47,6 @@ func TestSlipInTokens(t *testing.T) {
 		tokens.reread()
 	}
 	if said := log.String(); !tokens.has("secret") || strings.Count(said, "its previous tokens stay valid") != 1 || strings.Contains(said, "plain-text") {
-		t.Errorf("a slip in the file: %s", said)
+		t.Errorf("after a mistake in the file: %s", said)
 	}
 }

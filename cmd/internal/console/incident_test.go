@@ -160,7 +160,7 @@ func TestFirstPageOfIncident(t *testing.T) {
 		}
 		h.Engine.ShadowAll()
 		page = incidentPage(t, h, at, "")
-		for _, text := range []string{" refuses ", "▲ more", ">enforced<", `id="todo"`} {
+		for _, text := range []string{" denies ", "▲ more", ">enforced<", `id="todo"`} {
 			if strings.Contains(page, text) {
 				t.Errorf("in shadow mode, the page contains %q", text)
 			}

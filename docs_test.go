@@ -22,7 +22,7 @@ var (
 	mdWords = regexp.MustCompile(`[^\p{L}\p{N}\p{M} _-]`)
 )
 
-// anchors are those that GitHub gives the headings of a page.
+// anchors returns the anchors that GitHub generates for the headings of a page.
 func anchors(page string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range mdHead.FindAllStringSubmatch(mdFence.ReplaceAllString(page, ""), -1) {
@@ -36,7 +36,8 @@ func anchors(page string) map[string]bool {
 	return all
 }
 
-// pages returns the files below a folder whose names end so, by path. What tests install belongs to others.
+// pages returns the contents of the files below folder whose names end with suffix, by path. It skips hidden
+// directories and those where tests install programs.
 func pages(t *testing.T, folder, suffix string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -52,12 +53,12 @@ func pages(t *testing.T, folder, suffix string) map[string]string {
 		return err
 	})
 	if err != nil || len(all) == 0 {
-		t.Fatalf("%d files %s: %v", len(all), suffix, err)
+		t.Fatalf("found %d files with suffix %s: %v", len(all), suffix, err)
 	}
 	return all
 }
 
-// Every link of a page to another one, or to a place in it, leads somewhere.
+// The target of every relative link in a Markdown page exists: the file, and the heading of an anchor.
 func TestLinks(t *testing.T) {
 	checked := 0
 	for file, text := range pages(t, ".", ".md") {
@@ -77,14 +78,14 @@ func TestLinks(t *testing.T) {
 				target = path.Join(path.Dir(file), u.Path)
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s: %s leads nowhere: %v", file, link, err)
+				t.Errorf("%s: target of %s is missing: %v", file, link, err)
 			} else if page, err := os.ReadFile(target); u.Fragment != "" && !anchors(string(page))[u.Fragment] {
-				t.Errorf("%s: %s: there is no such heading (%v)", file, link, err)
+				t.Errorf("%s: %s: no such heading (%v)", file, link, err)
 			}
 		}
 	}
 	if checked < 40 {
-		t.Errorf("%d links were found", checked)
+		t.Errorf("found only %d links", checked)
 	}
 }
 
@@ -105,7 +106,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// The page about operations has a row for each alert, with its severity, and for no other.
+// docs/operations.md has one row for each alert, with its severity, in the order of alerts.yaml, and no other rows.
 func TestAlertsExplained(t *testing.T) {
 	var alerts []string
 	for _, m := range regexp.MustCompile(`(?s)- alert: (\w+)\n.*?severity: (\w+)`).FindAllStringSubmatch(read(t, "deploy/prometheus/alerts.yaml"), -1) {
@@ -117,7 +118,7 @@ func TestAlertsExplained(t *testing.T) {
 	}
 }
 
-// The tests that the page about security names are there.
+// Every test that docs/security.md names exists.
 func TestSecurityHeld(t *testing.T) {
 	there := map[string]bool{}
 	for _, text := range pages(t, ".", "_test.go") {
@@ -128,15 +129,15 @@ func TestSecurityHeld(t *testing.T) {
 	named := matches(read(t, "docs/security.md"), "`(Test\\w+)`")
 	for _, name := range named {
 		if !there[name] {
-			t.Errorf("there is no %s", name)
+			t.Errorf("docs/security.md names %s, which does not exist", name)
 		}
 	}
 	if len(named) < 15 {
-		t.Errorf("only %d tests are named", len(named))
+		t.Errorf("docs/security.md names only %d tests", len(named))
 	}
 }
 
-// The indexes of the examples and of the documents have all of them.
+// examples/README.md lists every example, and docs/README.md lists every document.
 func TestIndexes(t *testing.T) {
 	for pattern, entry := range map[string]string{"examples/*": "\n| [%s](", "docs/*.md": "](%s)"} {
 		files, err := filepath.Glob(pattern)
@@ -153,9 +154,9 @@ func TestIndexes(t *testing.T) {
 	}
 }
 
-// Every package that programs import has an example.
+// Every public package has an example.
 func TestPackagesHaveExamples(t *testing.T) {
-	public := map[string]bool{} // and whether it has an example
+	public := map[string]bool{} // whether the package in a directory has an example
 	for file, text := range pages(t, ".", ".go") {
 		dir := path.Dir(file)
 		first, _, _ := strings.Cut(dir, "/")
@@ -170,11 +171,11 @@ func TestPackagesHaveExamples(t *testing.T) {
 		}
 	}
 	if len(public) < 15 {
-		t.Errorf("%d packages", len(public))
+		t.Errorf("found only %d public packages", len(public))
 	}
 }
 
-// section is the part of a page whose heading has the anchor.
+// section returns the section of a page whose heading has the given anchor.
 func section(t *testing.T, file, anchor string) string {
 	t.Helper()
 	for _, text := range regexp.MustCompile(`(?m)^## `).Split(read(t, file), -1) {
@@ -182,12 +183,12 @@ func section(t *testing.T, file, anchor string) string {
 			return text
 		}
 	}
-	t.Errorf("%s has no %s", file, anchor)
+	t.Errorf("%s has no section %s", file, anchor)
 	return ""
 }
 
-// What the README says in figures is what the results say that it links to. Where this fails, the
-// results are newer, and the README has to say what they say.
+// The figures in the README equal those in the results that it links to. If this test fails after a new benchmark,
+// update the README.
 func TestFigures(t *testing.T) {
 	page := read(t, "README.md")
 	row := regexp.MustCompile(`(?m)^\| \[[^\]]+\]\((bench/[^)#]+)#([^)]+)\), [^|]+ \| \**([\d,.]+)\** \| \**([\d,.]+)\**, ([^|]+) \| ([\d.]+) \|$`)
@@ -206,12 +207,12 @@ func TestFigures(t *testing.T) {
 		}
 	}
 	if all := strings.Count(page, "\n| ["); len(rows) != all {
-		t.Errorf("%d of %d rows that begin with a link are read", len(rows), all)
+		t.Errorf("read %d of %d rows that begin with a link", len(rows), all)
 	}
 	sentences := regexp.MustCompile(`\[(\d[\d.]*) [^\]]*\]\((bench/[^)#]+)#([^)]+)\)`).FindAllStringSubmatch(page, -1)
 	for _, m := range sentences {
 		if !strings.Contains(section(t, m[2], m[3]), "| "+m[1]+" ") {
-			t.Errorf("%s: %s does not have it", m[0], m[2])
+			t.Errorf("%s: %s does not contain this figure", m[0], m[2])
 		}
 	}
 	if len(rows) == 0 || len(sentences) == 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// limiterOf returns the limiter "api" of limits as plantest.Limit reads them.
+// limiterOf returns a limiter named "api" with the limits that plantest.Limit parses from texts.
 func limiterOf(t testing.TB, store sluice.Store, texts ...string) *sluice.Limiter {
 	t.Helper()
 	var limits []sluice.Limit
@@ -40,16 +40,17 @@ func ExampleNewLimiter_several() {
 		fmt.Println(d.Allowed, d.Remaining, err)
 	}
 	d, _ := limiter.Peek(context.Background(), "alice")
-	fmt.Println("nothing was taken of a refusal, and", d.Remaining, "remain")
+	fmt.Println("the denied request was not charged, and", d.Remaining, "units remain")
 	// Output:
 	// true 1 <nil>
 	// true 0 <nil>
 	// false 0 <nil>
-	// nothing was taken of a refusal, and 0 remain
+	// the denied request was not charged, and 0 units remain
 }
 
-// Several limits hold together: what a store in rational numbers says of each is what they say
-// each, nothing is charged unless all fit, and the decision is what all of them let a caller do.
+// Several limits apply together: the decision of each limit equals that of the model, which counts in rational numbers;
+// nothing is charged unless all limits allow the request; and the combined decision is as restrictive as the most
+// restrictive limit.
 func TestJointLimits(t *testing.T) {
 	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
@@ -86,18 +87,18 @@ func TestJointLimits(t *testing.T) {
 				time.Sleep(time.Duration(rng.ExpFloat64() * float64(400*time.Millisecond)))
 			}
 			if refused < 500 || refused > 2500 {
-				t.Errorf("premise: %d of 3000 were refused", refused)
+				t.Errorf("premise: %d of 3000 were denied", refused)
 			}
 		})
 	}
 }
 
-// checkTightest holds d to the definition of its fields.
+// checkTightest checks that each field of the combined decision d is that of the most restrictive limit.
 func checkTightest(t *testing.T, d sluice.Decision, each []sluice.Decision) {
 	t.Helper()
 	for _, one := range each {
 		if d.Allowed && !one.Allowed || d.Remaining > one.Remaining || d.RetryAfter < one.RetryAfter || d.ResetAfter < one.ResetAfter || d.Delay < one.Delay {
-			t.Fatalf("%+v is less than %+v", d, one)
+			t.Fatalf("%+v is less restrictive than %+v", d, one)
 		}
 	}
 	for what, any := range map[string]func(sluice.Decision) bool{
@@ -112,21 +113,21 @@ func checkTightest(t *testing.T, d sluice.Decision, each []sluice.Decision) {
 			found = found || any(one)
 		}
 		if !found {
-			t.Fatalf("%s of %+v is that of no limit: %+v", what, d, each)
+			t.Fatalf("%s of %+v matches no limit: %+v", what, d, each)
 		}
 	}
 }
 
-// checkPromise holds that a refused cost is refused now for all that remains, by looking only.
+// checkPromise checks with Peek that the remaining units are those of the denial d, and fewer than its cost.
 func checkPromise(t *testing.T, l *sluice.Limiter, key string, cost int64, d sluice.Decision) {
 	t.Helper()
 	now, err := l.Peek(t.Context(), key)
 	if err != nil || now.Remaining >= cost || now.Remaining != d.Remaining {
-		t.Fatalf("refused %d, and %+v remains, %v", cost, now, err)
+		t.Fatalf("after a denial of cost %d, Peek returned %+v, %v", cost, now, err)
 	}
 }
 
-// The wait that several limits promise is long enough, and not too long.
+// Wait with several limits waits exactly as long as necessary.
 func TestJointWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, memory.New(), "2/second", "3/minute as fixed_window")
@@ -137,7 +138,7 @@ func TestJointWait(t *testing.T) {
 			}
 		}
 		if err := l.Wait(t.Context(), "a", 3); !errors.Is(err, sluice.ErrNever) {
-			t.Errorf("3 of 2 at once: %v", err)
+			t.Errorf("cost 3 with a burst of 2: %v, want ErrNever", err)
 		}
 		if err := l.Reset(t.Context(), "a"); err != nil {
 			t.Fatal(err)
@@ -148,14 +149,14 @@ func TestJointWait(t *testing.T) {
 	})
 }
 
-// A caller that leaves a queue gives up its turn alone, and one that cannot wait gives back all else, too. Its
-// turn is that of the next.
+// A caller that leaves the queue gives up only its turn. A caller whose turn comes after its deadline also refunds the
+// other limits. The next caller gets the turn.
 func TestJointQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, memory.New(), "1/second burst 3 as leaky_bucket", "10/hour as fixed_window")
 		used := func() string {
 			each := make([]sluice.Decision, 2)
-			// One more than a queue holds fits never, so that it only looks.
+			// A cost above the size of the queue never fits, so this call charges nothing.
 			if _, err := l.TakeEach(t.Context(), "a", 4, each); err != nil {
 				t.Fatal(err)
 			}
@@ -167,20 +168,20 @@ func TestJointQueue(t *testing.T) {
 		near, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
 		defer cancel()
 		if err := l.Wait(near, "a", 1); !errors.Is(err, sluice.ErrTooLong) || used() != "2 1" {
-			t.Errorf("who cannot wait: %v, used %s", err, used())
+			t.Errorf("deadline before the turn: %v, used %s", err, used())
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(500*time.Millisecond, leave)
 		if err := l.Wait(ctx, "a", 1); !errors.Is(err, context.Canceled) || used() != "2 2" {
-			t.Errorf("who leaves: %v, used %s", err, used())
+			t.Errorf("canceled while waiting: %v, used %s", err, used())
 		}
 		if err := l.Wait(t.Context(), "a", 1); err != nil || used() != "1 3" {
-			t.Errorf("who waits: %v, used %s", err, used())
+			t.Errorf("next caller: %v, used %s", err, used())
 		}
 	})
 }
 
-// Mistakes of the caller are told from failures of the store.
+// Mistakes of the caller match ErrUsage. Failures of the store and ErrNever do not.
 func TestUsage(t *testing.T) {
 	second, minute := sluice.Limit{Count: 10, Period: time.Second}, sluice.Limit{Count: 600, Period: time.Minute}
 	queue := sluice.Limit{Count: 1, Period: time.Second, Algorithm: sluice.LeakyBucket}
@@ -225,7 +226,7 @@ func TestUsage(t *testing.T) {
 		t.Errorf("%v, want ErrDuplicateCharge", err)
 	}
 	wrong := limiterOf(t, memory.New(), "3/day")
-	wrong.Lock = l.Plan() // is no lock
+	wrong.Lock = l.Plan() // not a plan of a lock
 	if d, err := wrong.Take(ctx, "a", 1); !errors.Is(err, sluice.ErrUsage) || d != (sluice.Decision{}) {
 		t.Errorf("a limit as a lock: %+v, %v", d, err)
 	}
@@ -236,14 +237,14 @@ func TestUsage(t *testing.T) {
 		"Peek": taken(down.Peek(ctx, "a")), "Reset": down.Reset(ctx, "a"),
 	} {
 		if !errors.Is(err, unavailable) || errors.Is(err, sluice.ErrUsage) {
-			t.Errorf("%s: %v is no error of the store", what, err)
+			t.Errorf("%s: %v, want the error of the store", what, err)
 		}
 	}
 	if err := l.Wait(ctx, "a", 6); !errors.Is(err, sluice.ErrNever) || errors.Is(err, sluice.ErrUsage) {
-		t.Errorf("more than ever fits: %v", err)
+		t.Errorf("cost above a limit: %v, want ErrNever", err)
 	}
 	if d, err := l.Peek(ctx, "a"); err != nil || d.Remaining != 1 {
-		t.Errorf("the calls that failed have used something up: %+v, %v", d, err)
+		t.Errorf("failed calls were charged: %+v, %v", d, err)
 	}
 }
 
@@ -252,7 +253,7 @@ func semaphoreError(store sluice.Store, places int64) error {
 	return err
 }
 
-// A limit that is given with the call counts under the limiter's name, by what it is.
+// TakeLimit counts under the limiter's name, separately for each limit.
 func TestTakeLimit(t *testing.T) {
 	store := memory.New()
 	l := limiterOf(t, store, "3/day")
@@ -274,16 +275,16 @@ func TestTakeLimit(t *testing.T) {
 		t.Errorf("%+v, %v", same, err)
 	}
 	if again, _ := l.With(pro); again != same {
-		t.Error("it was made twice")
+		t.Error("With compiled the same limit twice")
 	}
-	// More than are kept.
+	// More limits than the limiter caches.
 	for i := range int64(1500) {
 		if left := take(sluice.Limit{Count: 1000 + i, Period: time.Hour, Algorithm: sluice.FixedWindow}); left < 0 || i == 0 && left != 999 {
 			t.Fatalf("%d remain of %d", left, 1000+i)
 		}
 	}
 	if d, err := l.Peek(t.Context(), "alice"); err != nil || d.Remaining != 3 {
-		t.Errorf("of the limiter's own limit: %+v, %v", d, err)
+		t.Errorf("the limiter's own limit: %+v, %v", d, err)
 	}
 	if left := take(pro); left != 47 {
 		t.Errorf("%d remain of 50", left)
@@ -312,7 +313,7 @@ func TestAllocations(t *testing.T) {
 		"TakeLimit":  func() sluice.Decision { d, _ := joint.TakeLimit(t.Context(), "alice", 1, limit); return d },
 	} {
 		n := math.Inf(1)
-		for range 100 { // the least, since a pool may lose what it holds
+		for range 100 { // the minimum, because a sync.Pool may drop its items
 			n = min(n, testing.AllocsPerRun(1, func() {
 				if take().Allowed {
 					allowed++
@@ -324,6 +325,6 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 	if allowed != 9 {
-		t.Errorf("premise: %d were allowed, want 1 of each limiter and 7 of the other limit", allowed)
+		t.Errorf("premise: %d were allowed, want 1 by each limiter and 7 by TakeLimit", allowed)
 	}
 }

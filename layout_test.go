@@ -16,8 +16,8 @@ import (
 
 const module = "github.com/sluicehq/sluice"
 
-// layers are the packages from the top down, each with those beneath its path. What is in none, such as
-// internal/testkit, imports no layer.
+// layers lists the layers from the top down. Each path includes the packages below it. Packages outside of all layers,
+// such as internal/testkit, import none of the layers.
 var layers = [][]string{
 	{"/cmd/sluice", "/cmd/e2e", "/cmd/internal/histories"},
 	{"/cmd/internal/cli"},
@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"/internal/adaptive", "/internal/turns", "/kernel"},
 }
 
-// layer returns how far down a package is.
+// layer returns the index of a package's layer, or len(layers) if it is in none.
 func layer(path string) int {
 	path = strings.TrimPrefix(path, module)
 	for i, all := range layers {
@@ -54,10 +54,10 @@ type listed struct {
 	Standard   bool
 }
 
-// list returns the packages of all modules of the workspace, and everything that they need.
+// list returns the packages of all modules of the workspace and their dependencies, by import path.
 func list(t *testing.T) map[string]listed {
 	t.Helper()
-	testkit.Root() // the packages of all modules decide the result
+	testkit.Root() // the result depends on the files of all modules
 	out := run(t, "go", "list", "-deps", "-json=ImportPath,Imports,Deps,Standard", "work")
 	all := map[string]listed{}
 	for dec := json.NewDecoder(strings.NewReader(out)); ; {
@@ -70,7 +70,7 @@ func list(t *testing.T) map[string]listed {
 		all[p.ImportPath] = p
 	}
 	if len(all) < 50 || all[module].ImportPath == "" || all[module+"/cmd/sluice"].ImportPath == "" {
-		t.Fatalf("go list returned %d packages without the library's or the program's", len(all))
+		t.Fatalf("go list returned %d packages; the library and the program must be among them", len(all))
 	}
 	return all
 }
@@ -84,7 +84,7 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// A package imports packages of its own layer and of those below.
+// A package imports only packages of its own layer and of the layers below it.
 func TestLayers(t *testing.T) {
 	for path, p := range list(t) {
 		for _, i := range p.Imports {
@@ -95,19 +95,20 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// What most programs import links nothing but the standard library.
+// The packages that most programs import depend only on each other and on the standard library.
 func TestLinksNothingForeign(t *testing.T) {
 	all := list(t)
 	for _, p := range []string{"", "/kernel", "/memory", "/policy", "/answer", "/httplimit", "/client", "/storetest"} {
 		for _, d := range all[module+p].Deps {
 			if !all[d].Standard && !strings.HasPrefix(d, module) {
-				t.Errorf("%s links %s", module+p, d)
+				t.Errorf("%s depends on %s", module+p, d)
 			}
 		}
 	}
 }
 
-// The module that programs import does not bring the program's dependencies into their module graph.
+// The library's module graph does not contain the program's dependencies, so programs that import the library do not
+// get them either.
 func TestModuleGraph(t *testing.T) {
 	graph := exec.CommandContext(t.Context(), "go", "list", "-m", "all")
 	graph.Env = append(os.Environ(), "GOWORK=off")
@@ -118,7 +119,7 @@ func TestModuleGraph(t *testing.T) {
 	modules := strings.Fields(string(out))
 	for _, program := range []string{"chromedp", "sqlite", "jackc/pgx", "spf13/cobra", "otel/sdk", "exporters/otlp", "gonum"} {
 		if i := slices.IndexFunc(modules, func(m string) bool { return strings.Contains(m, program) }); i >= 0 {
-			t.Errorf("the module graph of the library has %s", modules[i])
+			t.Errorf("the library's module graph contains %s", modules[i])
 		}
 	}
 	if !slices.Contains(modules, "github.com/redis/rueidis") {
@@ -126,7 +127,8 @@ func TestModuleGraph(t *testing.T) {
 	}
 }
 
-// The tests run the program with the versions that its own go.mod gives to those who install it.
+// The workspace, and with it the tests, uses the versions of modules that cmd/go.mod requires: "go install" builds the
+// program with these.
 func TestVersionsOfTheProgram(t *testing.T) {
 	text, err := os.ReadFile("cmd/go.mod")
 	if err != nil {
@@ -135,11 +137,11 @@ func TestVersionsOfTheProgram(t *testing.T) {
 	chosen := strings.Split(run(t, "go", "list", "-m", "all"), "\n")
 	required := regexp.MustCompile(`(?m)^\t(\S+ v\S+)`).FindAllStringSubmatch(string(text), -1)
 	if len(required) < 20 {
-		t.Fatalf("cmd/go.mod requires %d modules", len(required))
+		t.Fatalf("cmd/go.mod requires only %d modules", len(required))
 	}
 	for _, m := range required {
 		if !strings.HasPrefix(m[1], module) && !slices.Contains(chosen, m[1]) {
-			t.Errorf("cmd/go.mod requires %s, and the workspace has another version: let scripts/tidy follow \"go get\" in cmd", m[1])
+			t.Errorf("cmd/go.mod requires %s, and the workspace has another version: run scripts/tidy after \"go get\" in cmd", m[1])
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/internal/plantest"
 )
 
-// texts returns the lines "text -> meaning" of a file, without comments.
+// texts returns the lines of a file that have the form "text -> meaning". It skips comments and empty lines.
 func texts(t *testing.T, file string) (all [][2]string) {
 	t.Helper()
 	page, err := os.ReadFile(file)
@@ -34,7 +34,7 @@ func texts(t *testing.T, file string) (all [][2]string) {
 		all = append(all, [2]string{text, meaning})
 	}
 	if len(all) < 10 {
-		t.Fatalf("%s has %d lines", file, len(all))
+		t.Fatalf("%s has only %d lines", file, len(all))
 	}
 	return all
 }
@@ -57,14 +57,14 @@ func TestParseLimit(t *testing.T) {
 		case wrong && (err == nil || l != (sluice.Limit{}) || !strings.Contains(err.Error(), problem) || !strings.HasPrefix(err.Error(), "limit \"")):
 			t.Errorf("%q: %+v, %v, want %s", text, l, err, problem)
 		case wrong && !strings.HasSuffix(err.Error(), `write it as in "100/minute burst 20"`) && !strings.Contains(text, "month"):
-			t.Errorf("%q: %v does not show how", text, err)
+			t.Errorf("%q: %v does not show an example", text, err)
 		}
 	}
 	if _, err := sluice.ParseLimit(strings.Repeat("9", 1000) + "/s"); err == nil || len(err.Error()) > 400 {
 		t.Errorf("a count of 1000 digits: %v", err)
 	}
 	if _, err := sluice.ParsePeriod("month"); err == nil || !strings.Contains(err.Error(), "written 30d") {
-		t.Errorf("a month is no length: %v", err)
+		t.Errorf("a month as a length: %v", err)
 	}
 }
 
@@ -84,8 +84,8 @@ func TestLimitString(t *testing.T) {
 	}
 }
 
-// FuzzParseLimit: what is read is written so that it is read as the same, and whatever is
-// read has a plan or an error.
+// FuzzParseLimit checks that String of a parsed limit parses to the same limit, and that every parsed limit has a
+// correct plan or an error.
 func FuzzParseLimit(f *testing.F) {
 	for _, s := range []string{
 		"100/minute burst 20", "5/90s", "1/7d12h", "1/106751d23h47m16.854775s", "010/1us", "3/1.5h burst 1", "1/1d+1h", "1/.5s",
@@ -100,11 +100,11 @@ func FuzzParseLimit(f *testing.F) {
 			return
 		}
 		if l.Count < 1 || l.Period < time.Microsecond || l.Period%time.Microsecond != 0 || l.Burst < 0 || l.MonthDay < 0 || l.MonthDay > 31 {
-			t.Fatalf("%q was read as %+v", s, l)
+			t.Fatalf("%q was parsed as %+v", s, l)
 		}
 		again, err := sluice.ParseLimit(l.String())
 		if err != nil || again != l {
-			t.Fatalf("%q was read as %+v, and its %q as %+v, %v", s, l, l, again, err)
+			t.Fatalf("%q was parsed as %+v, and its String %q as %+v, %v", s, l, l, again, err)
 		}
 		checkPlan(t, l)
 		l.Algorithm = sluice.Algorithm(algorithm % 8)
@@ -112,7 +112,8 @@ func FuzzParseLimit(f *testing.F) {
 	})
 }
 
-// Names are read and written alike.
+// Parsing and String use the same names for algorithms and consistencies. Origins have names, too, and the last two are
+// degraded.
 func TestNames(t *testing.T) {
 	names := "token_bucket leaky_bucket gcra fixed_window sliding_window_counter sliding_window_log sliding_window_log_exact"
 	for i, name := range strings.Fields(names) {
@@ -143,8 +144,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What needs the shared store each time is what no instance can know part of: where each unit is, whose
-// turn it is, and what has happened before.
+// A plan is not leasable if each decision depends on the charges of all instances: when each unit was taken, which
+// turns are given out, which permits are held, or which values came before.
 func TestLeasable(t *testing.T) {
 	leasable := map[string]*sluice.Plan{}
 	never := map[string]*sluice.Plan{"month": plantest.Plan(t, "10/month"), "in flight": inFlight(t, 3), "distinct": plantest.Distinct(t, "3/hour"), "lock": lockOf(t, sluice.Penalty{First: time.Minute})}
@@ -167,12 +168,12 @@ func TestLeasable(t *testing.T) {
 	}
 	for what, p := range never {
 		if err := p.Leasable(); !errors.Is(err, sluice.ErrUsage) {
-			t.Errorf("%s may be leased: %v", what, err)
+			t.Errorf("%s: Leasable returned %v, want ErrUsage", what, err)
 		}
 	}
 }
 
-// A limiter has all its limits counted as it says, also those of With.
+// All charges of a limiter have its Consistency, and so have those of a limiter that With returns.
 func TestLimiterConsistency(t *testing.T) {
 	store := newSpy()
 	minute, hour := sluice.Limit{Count: 10, Period: time.Minute}, sluice.Limit{Count: 100, Period: time.Hour}
@@ -192,7 +193,7 @@ func TestLimiterConsistency(t *testing.T) {
 			}
 			for _, c := range store.last {
 				if c.Consistency != sluice.Synced {
-					t.Errorf("%+v", c)
+					t.Errorf("not synced: %+v", c)
 				}
 			}
 		}

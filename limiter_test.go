@@ -70,7 +70,7 @@ func TestLimiter(t *testing.T) {
 	})
 }
 
-// TestLimiterKeyForm: a store gets keys that people can read and that mean nothing to it.
+// TestLimiterKeyForm checks that the store gets readable keys, in which characters that have a meaning are escaped.
 func TestLimiterKeyForm(t *testing.T) {
 	store := newSpy()
 	limit := sluice.Limit{Count: 1, Period: time.Hour}
@@ -90,7 +90,8 @@ func TestLimiterKeyForm(t *testing.T) {
 	}
 }
 
-// TestLimiterConcurrent: limiters reuse the memory in which they build keys.
+// TestLimiterConcurrent checks that concurrent calls do not mix up their keys: limiters reuse the buffers in which they
+// build keys.
 func TestLimiterConcurrent(t *testing.T) {
 	l := limiterOf(t, memory.New(), "100/10000d")
 	var group sync.WaitGroup
@@ -106,12 +107,12 @@ func TestLimiterConcurrent(t *testing.T) {
 	group.Wait()
 	for n := range 16 {
 		if d, err := l.Peek(t.Context(), fmt.Sprint("key ", n)); err != nil || d.Remaining != 0 {
-			t.Errorf("key %d: %+v, %v: 160 were asked for, and 100 are the limit", n, d, err)
+			t.Errorf("key %d: %+v, %v: 160 were requested, and the limit is 100", n, d, err)
 		}
 	}
 }
 
-// TestWait: waits are as long as they have to be, for all algorithms: as the model finds them.
+// TestWait checks that Wait waits exactly as long as the model requires, for all algorithms.
 func TestWait(t *testing.T) {
 	for _, a := range sluice.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
@@ -122,7 +123,7 @@ func TestWait(t *testing.T) {
 					for {
 						d := model.Decide(c, plantest.TakeAt(t, model, until.UnixMicro(), c)[0])
 						if until = until.Add(d.RetryAfter + d.Delay); d.Allowed {
-							until = until.Add(-d.RetryAfter) // for one more
+							until = until.Add(-d.RetryAfter) // RetryAfter applies to the next unit
 							break
 						}
 					}
@@ -139,7 +140,7 @@ func TestWaitGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, memory.New(), "1/minute burst 3")
 		if err := l.Wait(t.Context(), "a", 4); !errors.Is(err, sluice.ErrNever) {
-			t.Errorf("4 of 3: %v, want ErrNever", err)
+			t.Errorf("cost 4 with a burst of 3: %v, want ErrNever", err)
 		}
 		if err := l.Wait(t.Context(), "a", 3); err != nil {
 			t.Error(err)
@@ -148,7 +149,7 @@ func TestWaitGivesUp(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute-time.Microsecond)
 		defer cancel()
 		if err := l.Wait(ctx, "a", 1); !errors.Is(err, sluice.ErrTooLong) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a deadline that is too near: %v, want ErrTooLong", err)
+			t.Errorf("a deadline that is too early: %v, want ErrTooLong", err)
 		}
 		if waited := time.Since(begin); waited != 0 {
 			t.Errorf("gave up after %v, not at once", waited)
@@ -162,12 +163,12 @@ func TestWaitGivesUp(t *testing.T) {
 			t.Errorf("cancelled before: %v", err)
 		}
 		if d, _ := l.Peek(t.Context(), "a"); d.ResetAfter != 3*time.Minute-time.Second {
-			t.Errorf("waiting in vain has used something up: %+v", d)
+			t.Errorf("failed waits were charged: %+v", d)
 		}
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := l.Wait(ctx, "a", 1); err != nil || time.Since(begin) != time.Minute {
-			t.Errorf("a deadline that is far enough: %v after %v", err, time.Since(begin))
+			t.Errorf("a deadline that is late enough: %v after %v", err, time.Since(begin))
 		}
 	})
 }
@@ -189,8 +190,8 @@ func TestAppendKeyPart(t *testing.T) {
 	}
 }
 
-// FuzzAppendKeyPart: short values can be read back, so that no two give the same, and
-// nothing that comes out means anything in a key.
+// FuzzAppendKeyPart checks that short values can be decoded, that different values have different texts, and that texts
+// contain no characters with a meaning in keys.
 func FuzzAppendKeyPart(f *testing.F) {
 	for _, s := range []string{"", "a/b", "{a}", "%2F", "a%", "\x00\xff", "#0123", "é!", strings.Repeat("{", 128), strings.Repeat("a", 129)} {
 		f.Add(s, s+"a")
@@ -202,17 +203,17 @@ func FuzzAppendKeyPart(f *testing.F) {
 		}
 		for _, c := range []byte(one) {
 			if c <= ' ' || c > '~' || strings.IndexByte("/{}!*?[]\"'\\", c) >= 0 {
-				t.Fatalf("%q became %q, which has a %q", a, one, c)
+				t.Fatalf("%q became %q, which contains a %q", a, one, c)
 			}
 		}
 		if len(a) > sluice.MaxKeyPart {
 			if len(one) != 33 || one[0] != '#' {
-				t.Fatalf("%q, which is long, became %q", a, one)
+				t.Fatalf("the long value %q became %q", a, one)
 			}
 			return
 		}
 		if back, err := url.PathUnescape(one); err != nil || back != a || strings.HasPrefix(one, "#") {
-			t.Fatalf("%q became %q, which reads as %q, %v", a, one, back, err)
+			t.Fatalf("%q became %q, which decodes to %q, %v", a, one, back, err)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// An observer sees each Take and Acquire once, with what its caller got, and nothing else.
+// An observer sees each call that takes units once, with the result that the caller got, and no other calls.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	store := newSpy()
@@ -30,7 +30,7 @@ func TestObserve(t *testing.T) {
 			}
 			seen = nil
 		}
-		for _, cost := range []int64{1, 2} { // the second is refused
+		for _, cost := range []int64{1, 2} { // the second is denied
 			d, err := l.Take(ctx, "a", cost)
 			expect("a", cost, d, err)
 		}
@@ -52,12 +52,12 @@ func TestObserve(t *testing.T) {
 		_ = l.Owe(ctx, "a", 1)
 		_ = l.Reset(ctx, "a")
 		if len(seen) > 0 {
-			t.Errorf("%d limits: what takes nothing is observed: %+v", len(limits), seen)
+			t.Errorf("%d limits: calls that take nothing were observed: %+v", len(limits), seen)
 		}
 	}
 }
 
-// Limiters that With returns have the observers of the first, and their own.
+// A limiter that With returns calls the observers of the limiter it comes from, and its own.
 func TestObserveWith(t *testing.T) {
 	t.Parallel()
 	l, err := sluice.NewLimiter(memory.New(), "plans", sluice.Limit{Count: 9, Period: time.Hour})
@@ -68,7 +68,7 @@ func TestObserveWith(t *testing.T) {
 	observe := func(l *sluice.Limiter, name string) {
 		l.Observe(func(context.Context, sluice.Observation) { seen[name]++ })
 	}
-	for range 3 { // the third leaves room in the slice
+	for range 3 { // the third leaves spare capacity in the slice, which x and y must not share
 		observe(l, "all")
 	}
 	plans := map[string]*sluice.Limiter{}
@@ -80,7 +80,7 @@ func TestObserveWith(t *testing.T) {
 	}
 	_, _ = plans["x"].Take(t.Context(), "k", 1)
 	if seen["all"] != 3 || seen["x"] != 1 || seen["y"] != 0 {
-		t.Errorf("a decision of x was seen by %v", seen)
+		t.Errorf("observers that saw a decision of x: %v", seen)
 	}
 }
 
@@ -98,6 +98,6 @@ func TestObserveSemaphore(t *testing.T) {
 	_, _ = s.Peek(t.Context(), "a")
 	_ = s.Reset(t.Context(), "a")
 	if len(seen) != 2 || seen[0] != (sluice.Observation{Key: "a", Cost: 1, Decision: first}) || seen[1].Decision != second || second.Allowed {
-		t.Errorf("%+v, and %+v then %+v", seen, first, second)
+		t.Errorf("observed %+v, want %+v, then %+v", seen, first, second)
 	}
 }

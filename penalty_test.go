@@ -61,8 +61,8 @@ func (l *locked) offend(now int64) (r sluice.Receipt) {
 	return r
 }
 
-// TestPenaltiesAreBounded takes any penalties and offences: none is longer than Most, the state says
-// when it is empty, and is at the latest after the plan's Lifetime.
+// TestPenaltiesAreBounded checks with random penalties and offences that no penalty is shorter than the one before it
+// or longer than Most, and that the state is empty at the latest after the plan's Lifetime.
 func TestPenaltiesAreBounded(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 5))
 	for range 2000 {
@@ -122,7 +122,7 @@ func TestLockOut(t *testing.T) {
 	}
 }
 
-// TestPenaltyWithoutStore holds that on_error "allow" lets pass whatever the stand-in says.
+// TestPenaltyWithoutStore checks that a receipt of on_error "allow" never locks out, whatever it contains.
 func TestPenaltyWithoutStore(t *testing.T) {
 	p := lockOf(t, sluice.Penalty{First: time.Minute})
 	r := sluice.Receipt{Receipt: kernel.Receipt{Now: plantest.Start, Tick: plantest.Start + 60e6, Used: 1, Prev: plantest.Start + 60e6, Fits: true}, Origin: sluice.ByOnError}
@@ -131,7 +131,7 @@ func TestPenaltyWithoutStore(t *testing.T) {
 	}
 }
 
-// TestLimiterLock exceeds limiters of one limit and of two.
+// TestLimiterLock exceeds limiters with a Lock, of one limit and of two.
 func TestLimiterLock(t *testing.T) {
 	for _, limits := range [][]string{{"3/day"}, {"2/second", "3/day"}, {"2/second burst 100", "3/day"}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestLimiterLock(t *testing.T) {
 				}
 				for _, one := range each {
 					if one.Locked != d.Locked || d.Locked && (one.RetryAfter < time.Minute || one.Remaining != 0 || one.Allowed) {
-						t.Errorf("%v: %+v, and together %+v", limits, each, d)
+						t.Errorf("%v: for each limit %+v, combined %+v", limits, each, d)
 					}
 				}
 				return d
@@ -157,21 +157,21 @@ func TestLimiterLock(t *testing.T) {
 				n++
 			}
 			if most := 3; n > most || n < 2 {
-				t.Errorf("%v: %d pass", limits, n)
+				t.Errorf("%v: %d were allowed", limits, n)
 			}
 			time.Sleep(9 * time.Minute)
 			peek, err := l.Peek(ctx, "alice")
 			if err != nil || !peek.Locked || !peek.Allowed || peek.Remaining != 0 || peek.RetryAfter < time.Minute {
-				t.Errorf("%v: looked at: %+v, %v", limits, peek, err)
+				t.Errorf("%v: Peek: %+v, %v", limits, peek, err)
 			}
 			if back, err := l.Refund(ctx, "alice", 3); err != nil || !back.Locked {
-				t.Errorf("%v: a refund lifts it: %+v, %v", limits, back, err)
+				t.Errorf("%v: after a refund: %+v, %v", limits, back, err)
 			}
 			if d := take(); d.Allowed || !d.Locked {
 				t.Errorf("%v: a minute before the end: %+v", limits, d)
 			}
 			if d, err := l.TakeLimit(ctx, "alice", 1, sluice.Limit{Count: 5, Period: time.Hour}); err != nil || d.Allowed || !d.Locked {
-				t.Errorf("%v: by another limit: %+v, %v", limits, d, err)
+				t.Errorf("%v: TakeLimit: %+v, %v", limits, d, err)
 			}
 			if err := l.Reset(ctx, "alice"); err != nil {
 				t.Fatal(err)
@@ -184,7 +184,7 @@ func TestLimiterLock(t *testing.T) {
 			}
 			time.Sleep(10 * time.Minute)
 			if d, err := l.Peek(ctx, "alice"); err != nil || d.Locked {
-				t.Errorf("%v: afterwards: %+v, %v", limits, d, err)
+				t.Errorf("%v: after the penalty: %+v, %v", limits, d, err)
 			}
 		})
 	}

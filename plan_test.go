@@ -47,8 +47,8 @@ func TestPlans(t *testing.T) {
 	checkPlan(t, sluice.Limit{Count: math.MaxInt64, Period: math.MaxInt64 / 1000 * 1000, Burst: 5, Algorithm: sluice.LeakyBucket})
 }
 
-// checkPlan holds a plan, if l has one, to what it is for: that its numbers mean l, and
-// that nothing that is computed from them leaves 2^53.
+// checkPlan checks the plan of l, if l has one: its numbers express l exactly, and the numbers computed from them fit
+// into 52 bits, which floating-point numbers represent exactly.
 func checkPlan(t *testing.T, l sluice.Limit) {
 	t.Helper()
 	p, err := sluice.NewPlan(l)
@@ -70,7 +70,7 @@ func checkPlan(t *testing.T, l sluice.Limit) {
 		return
 	}
 	if period%p.Tick != 0 {
-		t.Errorf("%+v: the period is no whole number of ticks of %d", l, p.Tick)
+		t.Errorf("%+v: the period is not a whole number of ticks of %d", l, p.Tick)
 	}
 	exact := func(what string, factors ...int64) {
 		product := big.NewInt(1)
@@ -102,8 +102,8 @@ func checkPlan(t *testing.T, l sluice.Limit) {
 	}
 }
 
-// checkLogPlan: a unit that was taken in the last microsecond of its tick counts for a period,
-// and no span that is shorter would do. What it may count for too long is less than two ticks.
+// checkLogPlan checks that a unit taken in the last microsecond of its tick counts for a whole period, and that a
+// shorter span would not be enough. A unit therefore counts for less than two ticks too long.
 func checkLogPlan(t *testing.T, p *sluice.Plan) {
 	t.Helper()
 	period := p.Limit.Period.Microseconds()
@@ -142,7 +142,7 @@ func TestPlanErrors(t *testing.T) {
 		"limit 5/month: token_bucket does not count by the calendar: use fixed_window":  {Count: 5, MonthDay: 1},
 		"a month of the calendar has no burst":                                          {Count: 5, MonthDay: 1, Burst: 5, Algorithm: sluice.FixedWindow},
 		"limit 2251799813685249/month: the numbers are too large":                       {Count: 1<<51 + 1, MonthDay: 1, Algorithm: sluice.FixedWindow},
-		// An odd number of microseconds has no coarser tick.
+		// This number of microseconds is not a multiple of a coarser tick.
 		"limit 1000003/27h46m40.000003s: the numbers are too large": {Count: 1_000_003, Period: 100_000_000_003 * time.Microsecond, Algorithm: sluice.FixedWindow},
 	} {
 		p, err := sluice.NewPlan(l)
@@ -152,11 +152,11 @@ func TestPlanErrors(t *testing.T) {
 	}
 	p := monthly(t, 5, 15)
 	if again, err := sluice.NewPlan(p.Limit); err != nil || *again != *p {
-		t.Errorf("a plan of %+v is %+v, %v, and of its own limit %+v", p.Limit, p, err, again)
+		t.Errorf("the plan of %+v is %+v; NewPlan of its Limit: %v, %+v", p.Limit, p, err, again)
 	}
 }
 
-// TestFingerprints: what gives a state its meaning is in it, what does not is not.
+// TestFingerprints checks that limits share a fingerprint exactly if their states have the same meaning.
 func TestFingerprints(t *testing.T) {
 	page, err := os.ReadFile("testdata/fingerprints.txt")
 	if err != nil {
@@ -185,7 +185,8 @@ func TestFingerprints(t *testing.T) {
 	}
 }
 
-// TestFingerprintText: states outlive processes, so what a fingerprint is of never changes.
+// TestFingerprintText checks the texts that fingerprints are hashes of. They must never change, because states outlive
+// processes.
 func TestFingerprintText(t *testing.T) {
 	for text, l := range map[string]sluice.Limit{
 		"0 1 100000 1 0 false":     {Count: 10, Period: time.Second},
@@ -240,7 +241,7 @@ func TestWithMost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := places.WithMost(4); !errors.Is(err, sluice.ErrUsage) {
-		t.Errorf("places in flight: %v", err)
+		t.Errorf("permits in flight: %v", err)
 	}
 }
 
@@ -249,7 +250,8 @@ func monthly(t testing.TB, count int64, day int) *sluice.Plan {
 	return plan(t, sluice.Limit{Count: count, MonthDay: day, Algorithm: sluice.FixedWindow})
 }
 
-// Distinct values are a count and a period that can be counted exactly, and a value that counted before is not undone.
+// NewDistinct accepts only a count and a period that can be counted exactly. Undo gives back a new value, but not one
+// that counted before.
 func TestDistinct(t *testing.T) {
 	t.Parallel()
 	for _, l := range []sluice.Limit{
@@ -266,7 +268,7 @@ func TestDistinct(t *testing.T) {
 		t.Errorf("%v: %+v", p, p)
 	}
 	if other := plantest.Distinct(t, "1000/minute"); p.Fingerprint == other.Fingerprint {
-		t.Error("another period has the same state")
+		t.Error("another period has the same fingerprint")
 	}
 	if _, err := p.WithMost(2000); !errors.Is(err, sluice.ErrUsage) {
 		t.Errorf("WithMost: %v", err)

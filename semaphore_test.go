@@ -17,10 +17,10 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// spy is a store that notes what it is asked for, and that can be made to fail and to be slow.
+// spy is a store that records its last Take, and that can be made to fail or to be slow.
 type spy struct {
 	sluice.Store
-	before func(charges []sluice.Charge) error // of each Take, or nil
+	before func(charges []sluice.Charge) error // called before each Take, if not nil
 
 	mu    sync.Mutex
 	last  []sluice.Charge
@@ -66,7 +66,7 @@ func semaphore(t *testing.T, store sluice.Store, places int64) *sluice.Semaphore
 	return s
 }
 
-// acquire takes a place that has to be free, or not.
+// acquire calls Acquire, which must be allowed if want is true, and denied otherwise.
 func acquire(t *testing.T, s *sluice.Semaphore, key string, want bool) (release func()) {
 	t.Helper()
 	release, d, err := s.Acquire(t.Context(), key)
@@ -84,24 +84,23 @@ func TestSemaphore(t *testing.T) {
 		acquire(t, s, "b", true)()
 		refused, d, err := s.Acquire(t.Context(), "a")
 		if want := (sluice.Decision{RetryAfter: time.Second, Now: time.Now().UnixMicro()}); err != nil || d != want {
-			t.Errorf("of two places a third: %+v, %v, want %+v", d, err, want)
+			t.Errorf("the third of two permits: %+v, %v, want %+v", d, err, want)
 		}
-		refused() // gives back nothing
+		refused() // has no effect
 		acquire(t, s, "a", false)
 		first()
-		first() // and not that of another
+		first() // must not release another permit
 		third := acquire(t, s, "a", true)
 		acquire(t, s, "a", false)
 		second()
 		third()
 		if d, err := s.Peek(t.Context(), "a"); err != nil || d.Remaining != 2 {
-			t.Errorf("when all are released: %+v, %v", d, err)
+			t.Errorf("after all are released: %+v, %v", d, err)
 		}
 	})
 }
 
-// A place is held for as long as its holder lives, and a place that nobody takes again is free after
-// kernel.PermitLasts.
+// A permit is held as long as its holder renews it, and is free kernel.PermitLasts after the last renewal.
 func TestSemaphoreHoldsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()
@@ -111,14 +110,14 @@ func TestSemaphoreHoldsOn(t *testing.T) {
 			time.Sleep(kernel.PermitLasts / 3)
 			acquire(t, other, "a", false)
 		}
-		store.fail(errors.New("unavailable")) // it does not come back before the place is free
+		store.fail(errors.New("unavailable")) // until the permit has expired
 		time.Sleep(kernel.PermitLasts)
 		store.fail(nil)
 		acquire(t, other, "a", true)()
 		release()
 
 		release = acquire(t, other, "a", true)
-		store.fail(errors.New("unavailable")) // and now it does
+		store.fail(errors.New("unavailable")) // but not until it has expired
 		time.Sleep(kernel.PermitLasts * 2 / 3)
 		store.fail(nil)
 		time.Sleep(kernel.PermitLasts * 2 / 3)
@@ -127,14 +126,14 @@ func TestSemaphoreHoldsOn(t *testing.T) {
 	})
 }
 
-// Whoever ends gives back all that it holds, and later that which is released anyway nothing more.
+// ReleaseAll releases all permits of a holder. A later Release of one of them does not call the store.
 func TestHolderReleaseAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()
 		h := sluice.NewHolder(store)
 		plan := inFlight(t, 3)
 		if err := h.ReleaseAll(t.Context()); err != nil || store.takes.Load() > 0 {
-			t.Errorf("of nothing: %v, %d takes", err, store.takes.Load())
+			t.Errorf("with no permits: %v, %d takes", err, store.takes.Load())
 		}
 		var holds []*sluice.Hold
 		for i := range uint64(3) {
@@ -152,12 +151,12 @@ func TestHolderReleaseAll(t *testing.T) {
 		}
 		takes := store.takes.Load()
 		if err := holds[1].Release(t.Context()); err != nil || store.takes.Load() > takes {
-			t.Errorf("released again: %v, %d takes more", err, store.takes.Load()-takes)
+			t.Errorf("released again: %v, %d more takes", err, store.takes.Load()-takes)
 		}
 	})
 }
 
-// Whoever ends waits for what others are giving back, until its context ends.
+// ReleaseAll waits for releases in progress, until its context ends.
 func TestHolderReleaseAllWaits(t *testing.T) {
 	for takes, want := range map[time.Duration]time.Duration{100 * time.Millisecond: 100 * time.Millisecond, time.Minute: time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -173,19 +172,19 @@ func TestHolderReleaseAllWaits(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			if err := h.ReleaseAll(ctx); err != nil || time.Since(began) != want {
-				t.Errorf("%v after %v, want %v where a Take takes %v", err, time.Since(began), want, takes)
+				t.Errorf("%v after %v, want %v if a Take takes %v", err, time.Since(began), want, takes)
 			}
 		})
 	}
 }
 
-// A place that is released while it is being taken again is free all the same.
+// A permit that is released during its renewal is free afterwards.
 func TestReleasedWhileTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()
 		release := acquire(t, semaphore(t, store, 1), "a", true)
 		store.delay.Store(int64(100 * time.Millisecond))
-		time.Sleep(kernel.PermitLasts/5 + 50*time.Millisecond) // the Take is under way
+		time.Sleep(kernel.PermitLasts/5 + 50*time.Millisecond) // the renewal is in progress
 		release()
 		time.Sleep(200 * time.Millisecond)
 		store.delay.Store(0)
@@ -201,7 +200,7 @@ func TestLeftWhileTaken(t *testing.T) {
 		plantest.Take(t, store, c)
 		hold := sluice.NewHolder(store).Hold(c)
 		store.delay.Store(int64(100 * time.Millisecond))
-		time.Sleep(kernel.PermitLasts/5 + 50*time.Millisecond) // the Take is under way
+		time.Sleep(kernel.PermitLasts/5 + 50*time.Millisecond) // the renewal is in progress
 		hold.Leave()
 		hold.Leave()
 		time.Sleep(time.Second)
@@ -219,19 +218,19 @@ func TestSemaphoreWaitEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := s.Wait(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
-			t.Errorf("a Wait for what is taken ends with %v", err)
+			t.Errorf("Wait for a taken permit returned %v", err)
 		}
 		unavailable := errors.New("unavailable")
 		store.fail(unavailable)
 		if _, err := s.Wait(t.Context(), "a"); !errors.Is(err, unavailable) {
-			t.Errorf("a Wait for a store that is unavailable ends with %v", err)
+			t.Errorf("Wait with an unavailable store returned %v", err)
 		}
 		store.fail(nil)
 		release()
 	})
 }
 
-// Whoever leaves while the store is asked leaves no place behind, although it was taken.
+// A caller whose context ends during a call of the store leaves no permit behind, although the store has taken one.
 func TestSemaphoreLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()
@@ -246,7 +245,7 @@ func TestSemaphoreLeaves(t *testing.T) {
 	})
 }
 
-// A release that fails is tried again, until the store is back.
+// A failed release is retried until the store is available again.
 func TestReleasedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()
@@ -265,21 +264,21 @@ func TestReleasedAgain(t *testing.T) {
 		store.takes.Store(0)
 		time.Sleep(time.Minute)
 		if n := store.takes.Load(); n > 0 {
-			t.Errorf("%d takes when nothing is held and nothing is owed", n)
+			t.Errorf("%d takes with no permits to renew or release", n)
 		}
 		third := acquire(t, s, "a", true)
-		store.fail(unavailable) // for longer than a place lasts: it is forgotten
+		store.fail(unavailable) // until the permit has expired: its release is dropped
 		third()
 		time.Sleep(time.Minute)
 		store.takes.Store(0)
 		time.Sleep(time.Minute)
 		if n := store.takes.Load(); n > 0 {
-			t.Errorf("%d takes for a place that is free by itself", n)
+			t.Errorf("%d takes for a permit that has expired", n)
 		}
 	})
 }
 
-// lost is a store whose answers nobody hears whose context has ended.
+// lost is a store whose Take succeeds, but returns the context's error if the context has ended.
 type lost struct{ sluice.Store }
 
 func (l lost) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {

@@ -13,13 +13,13 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// queueTest is a queue of one process, where four callers have turns at 0 to 3 s, and that at 1 s was given up.
+// queueTest is a queue in one process. Four callers got turns at 0, 1, 2 and 3 s, and the turn at 1 s was given up.
 type queueTest struct {
 	*testing.T
 	sluice.Turns
 	store *spy
 	queue *sluice.Plan
-	day   *sluice.Plan // beside it
+	day   *sluice.Plan // a second limit of each Take
 }
 
 func newQueueTest(t *testing.T) *queueTest {
@@ -39,7 +39,8 @@ func newQueueTest(t *testing.T) *queueTest {
 	return q
 }
 
-// ask takes a turn, and a unit of the day. It returns how long the turn is away, or -1 if it is refused.
+// ask takes a turn and a unit of the daily limit. It returns the turn and the time until it, or -1 if the Take was
+// denied.
 func (q *queueTest) ask() (turns.Turn, time.Duration) {
 	q.Helper()
 	charges := []sluice.Charge{{Key: "k", Plan: q.day, Cost: 1}, {Key: "k", Plan: q.queue, Cost: 1}}
@@ -65,22 +66,22 @@ func (q *queueTest) used(p *sluice.Plan) int64 {
 	return p.Capacity - p.Decide(0, plantest.One(q.T, q.store.Store, "k", p, 0)).Remaining
 }
 
-// TestTurns has turns that were given up meet everything that may happen to them.
+// TestTurns checks what happens to a turn that was given up.
 func TestTurns(t *testing.T) {
 	for name, run := range map[string]func(q *queueTest){
 		"taken": func(q *queueTest) {
-			q.expect("the turn of the one that left", time.Second)
+			q.expect("the turn that was given up", time.Second)
 			q.expect("the queue is full", -1)
 		},
 		"passed": func(q *queueTest) {
 			time.Sleep(1500 * time.Millisecond)
-			q.expect("the turn of the one that left has passed", 2500*time.Millisecond)
+			q.expect("the turn that was given up has passed", 2500*time.Millisecond)
 		},
 		"passes meanwhile": func(q *queueTest) {
 			q.store.before = func([]sluice.Charge) error { time.Sleep(1200 * time.Millisecond); q.store.before = nil; return nil }
-			q.expect("it has passed when the store answers", 2800*time.Millisecond)
+			q.expect("the turn passes before the store answers", 2800*time.Millisecond)
 			if used := q.used(q.day); used != 5 {
-				q.Errorf("%d of the day are used, want 5", used)
+				q.Errorf("%d units of the daily limit are used, want 5", used)
 			}
 		},
 		"passes meanwhile in a full queue": func(q *queueTest) {
@@ -93,14 +94,14 @@ func TestTurns(t *testing.T) {
 				}
 				return nil
 			}
-			q.expect("it has passed, and others have filled the queue", -1)
+			q.expect("the turn has passed, and others have filled the queue", -1)
 			if used := q.used(q.day); used != 4 || calls != 3 {
-				q.Errorf("%d of the day are used after %d calls, want 4 after 3: what was taken beside the turn is given back", used, calls)
+				q.Errorf("%d units of the daily limit are used after %d calls, want 4 after 3: the unit of the denied Take is given back", used, calls)
 			}
 		},
 		"refused by another": func(q *queueTest) {
 			plantest.One(q.T, q.store, "k", q.day, 3)
-			q.expect("the day is used up", -1)
+			q.expect("the daily limit is used up", -1)
 			plantest.One(q.T, q.store, "k", q.day, -3)
 			q.expect("the turn is still there", time.Second)
 		},
@@ -129,9 +130,9 @@ func TestTurns(t *testing.T) {
 		},
 		"of a longer queue": func(q *queueTest) {
 			l := q.queue.Limit
-			l.Burst = 1 // as of a tier
+			l.Burst = 1 // a shorter queue, as of another tier
 			q.queue = plantest.Of(q.T, l)
-			q.expect("the turn is longer away than the limit lets wait", -1)
+			q.expect("the turn lies beyond the end of the shorter queue", -1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +145,7 @@ func (q *queueTest) reset() {
 	plantest.One(q.T, q.store, "k", q.queue, sluice.All)
 }
 
-// Turns are bounded. Where there are too many, those of some other queue make room for the newest.
+// The number of kept turns is bounded. The newest turn is kept in place of turns of another queue.
 func TestTurnsBound(t *testing.T) {
 	store, turns := memory.New(), new(sluice.Turns)
 	queue := plantest.Plan(t, "1/hour burst 4 as leaky_bucket")
@@ -166,7 +167,7 @@ func TestTurnsBound(t *testing.T) {
 		}
 		turn, _ := c[0].Turn(&receipt[0])
 		if turns.Leave(turn); i%1000 == 0 && !look(c[0].Key) {
-			t.Fatalf("the turn of key %d is not kept", i)
+			t.Fatalf("the new turn of key %d is not kept", i)
 		}
 	}
 	kept := 0

@@ -17,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// A limiter is left with what a rule of a policy is that goes by the outcome.
+// Adjust leaves a limiter in the same state as a policy leaves a rule that is settled by the outcome.
 func TestAdjust(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range sluice.Algorithms() {
@@ -77,7 +77,7 @@ func TestAdjust(t *testing.T) {
 	}
 }
 
-// A queue stays as it is, and so does what was let pass without the store.
+// Adjust does not change a queue, or requests that were allowed without the store.
 func TestAdjustNothing(t *testing.T) {
 	t.Parallel()
 	queue := sluice.Limit{Count: 1, Period: time.Hour, Burst: 5, Algorithm: sluice.LeakyBucket}
@@ -91,7 +91,7 @@ func TestAdjustNothing(t *testing.T) {
 	Adjust(t.Context(), limiter, "k", &d, at, 5)
 	each := make([]sluice.Decision, 2)
 	if _, err := limiter.TakeEach(t.Context(), "k", 1, each); err != nil || each[0].Remaining != 2 || each[1].Remaining != 3 {
-		t.Errorf("%d places and %d units are left, want 2 and 3: %v", each[0].Remaining, each[1].Remaining, err)
+		t.Errorf("%d turns and %d units remain, want 2 and 3: %v", each[0].Remaining, each[1].Remaining, err)
 	}
 	for _, d := range []policy.Decision{
 		{Allowed: true, Err: errors.New("unavailable"), Results: d.Results},
@@ -100,11 +100,11 @@ func TestAdjustNothing(t *testing.T) {
 		Adjust(t.Context(), limiter, "k", &d, at, 5)
 	}
 	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Remaining != 2 {
-		t.Errorf("%d are left: %v", d.Remaining, err)
+		t.Errorf("%d remain: %v", d.Remaining, err)
 	}
 }
 
-// encoded returns the answer to a decision as one text.
+// encoded returns the answer to a decision as text.
 func encoded(d *policy.Decision) string {
 	var a Answer
 	h := http.Header{}

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// An answer that is used again has nothing of the last one, whose fields stay as they were.
+// A reused Answer keeps nothing of the previous answer, and does not change the fields of the previous answer.
 func TestAnswerIsUsedAgain(t *testing.T) {
 	limiter := policytest.Limiter(t, memory.New(), "2/hour")
 	var e Encoder
@@ -36,7 +36,7 @@ func TestAnswerIsUsedAgain(t *testing.T) {
 	}
 	for i, want := range []string{"1", "0", "0", "0", ""} {
 		if got := all[i].Get("X-RateLimit-Remaining"); got != want {
-			t.Errorf("answer %d says now %q", i, got)
+			t.Errorf("the fields of answer %d now have %q", i, got)
 		}
 	}
 	h := http.Header{}
@@ -47,7 +47,7 @@ func TestAnswerIsUsedAgain(t *testing.T) {
 	}
 }
 
-// Lists are gone on with, and those of somebody else stay as they are; the rest is replaced.
+// Encode appends to existing list fields, without writing to the slice of another owner, and replaces other fields.
 func TestFieldsJoin(t *testing.T) {
 	outer := append(make([]string, 0, 8), "outer")
 	h := http.Header{"Ratelimit": outer, "X-Ratelimit-Limit": {"7"}}
@@ -55,14 +55,14 @@ func TestFieldsJoin(t *testing.T) {
 	Take(t.Context(), policytest.Limiter(t, memory.New(), "2/hour"), "one", "k", 1, &d)
 	new(Encoder).Encode(new(Answer), h, &d, Client{})
 	if got := h["Ratelimit"]; len(got) != 2 || got[0] != "outer" || !strings.HasPrefix(got[1], `"one"`) || outer[:2][1] != "" {
-		t.Errorf("%q, and behind the list that was there %q", got, outer[:2])
+		t.Errorf("%q, and the existing slice has %q", got, outer[:2])
 	}
 	if got := h["X-Ratelimit-Limit"]; !slices.Equal(got, []string{"2"}) {
 		t.Errorf("%q", got)
 	}
 }
 
-// A request that never passes is given no time after which it would, also while the store is away.
+// A request that can never be allowed gets no Retry-After, even while the store is unavailable.
 func TestNeverHasNoRetryAfter(t *testing.T) {
 	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "all", Limit: "5/day"}}})
 	if err != nil {
@@ -76,7 +76,7 @@ func TestNeverHasNoRetryAfter(t *testing.T) {
 	}
 }
 
-// Text of any length is kept, also where a chunk has no room for it.
+// An arena keeps texts of any length, also those that do not fit in a chunk.
 func TestArenaText(t *testing.T) {
 	var a arena
 	var kept, want []string
@@ -89,11 +89,11 @@ func TestArenaText(t *testing.T) {
 		clear(text)
 	}
 	if !slices.Equal(kept, want) {
-		t.Error("what was kept has changed")
+		t.Error("a text has changed")
 	}
 }
 
-// All limits are told, though the fields have room for some.
+// A quota lists all limits, although the fields have space for only some of them.
 func TestQuotaOfMany(t *testing.T) {
 	t.Parallel()
 	var doc policy.Document

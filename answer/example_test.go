@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// A door of another protocol, without a ResponseWriter: it reads "METHOD PATH ADDRESS" and writes lines.
+// An integration with another protocol, without a ResponseWriter, reads "METHOD PATH ADDRESS" and writes lines.
 func Example() {
 	rules, err := policyfile.Parse("api.yaml", []byte(`
 version: 1

@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// randomDecision makes a decision of random rules about a store with a random past.
+// randomDecision returns a decision of random rules, made by a store with random earlier charges.
 func randomDecision(t *testing.T, rnd *rand.Rand) policy.Decision {
 	store, now := memory.NewSize(1<<20), int64(1_700_000_000_000_000)+rnd.Int64N(1e12)
 	charges := make([]sluice.Charge, 1+rnd.IntN(5))
@@ -76,8 +76,8 @@ func randomName(rnd *rand.Rand) string {
 	return string(name)
 }
 
-// The fields of random decisions, read by a parser of structured fields, against the
-// definitions in rational numbers.
+// The fields of random decisions, parsed as structured fields, equal those computed from the definitions in rational
+// numbers.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -105,7 +105,7 @@ func TestFields(t *testing.T) {
 			e.Encode(&a, h, &d, Client{})
 			if len(told) == 0 {
 				if len(h) > 0 {
-					t.Fatalf("shadows alone are told: %v", h)
+					t.Fatalf("the fields contain shadows: %v", h)
 				}
 				continue
 			}
@@ -122,7 +122,7 @@ func TestFields(t *testing.T) {
 		}
 	}
 	if refused < 100 || never < 100 || shadowed < 100 {
-		t.Errorf("only %d refusals, %d that can never fit, %d shadows", refused, never, shadowed)
+		t.Errorf("premise: only %d denials, %d that can never fit, %d shadows", refused, never, shadowed)
 	}
 }
 
@@ -221,7 +221,7 @@ func checkRefusal(t *testing.T, h http.Header, d *policy.Decision) {
 	}
 }
 
-// naiveWindow is the effective window in seconds.
+// naiveWindow returns the effective window in seconds.
 func naiveWindow(r policy.Result, now int64) *big.Rat {
 	wait := big.NewRat(r.RetryAfter.Microseconds(), 1_000_000)
 	if r.Remaining == 0 {
@@ -236,7 +236,7 @@ func naiveWindow(r policy.Result, now int64) *big.Rat {
 	}
 	if r.Plan.Limit.Algorithm == sluice.FixedWindow {
 		period := r.Plan.Limit.Period
-		next := time.UnixMicro(now).Truncate(period) // counts from year 1
+		next := time.UnixMicro(now).Truncate(period) // Truncate counts from year 1
 		if 24*time.Hour%period == 0 {
 			return big.NewRat(next.Add(period).UnixMicro()-now, 1_000_000)
 		}
@@ -249,7 +249,7 @@ func naiveWindow(r policy.Result, now int64) *big.Rat {
 	return window
 }
 
-// naiveRate is units per second, of a month in that of now.
+// naiveRate returns the units per second. For calendar months, it is the rate of the month of now.
 func naiveRate(l sluice.Limit, now int64) *big.Rat {
 	if l.MonthDay > 0 {
 		begin, end := naiveMonth(l.MonthDay, now)
@@ -258,8 +258,7 @@ func naiveRate(l sluice.Limit, now int64) *big.Rat {
 	return new(big.Rat).Quo(big.NewRat(l.Count, 1), big.NewRat(int64(l.Period), int64(time.Second)))
 }
 
-// naiveMonth is when the month that now is in begins and ends, by looking at one day after the
-// other.
+// naiveMonth returns the beginning and the end of the month that contains now. It checks one day after the other.
 func naiveMonth(day int, now int64) (begin, end time.Time) {
 	begins := func(t time.Time) bool {
 		return t.Day() == day || t.Day() < day && t.AddDate(0, 0, 1).Day() == 1
@@ -292,7 +291,7 @@ func naivePrintable(name string) string {
 	return b.String()
 }
 
-// naiveMostRestrictive sorts by the definition.
+// naiveMostRestrictive returns the most restrictive result, by the definition.
 func naiveMostRestrictive(told []policy.Result, d *policy.Decision) (best policy.Result) {
 	share := func(r policy.Result) *big.Rat { return big.NewRat(r.Remaining, r.Plan.Limit.Count) }
 	found := false
@@ -334,8 +333,7 @@ func TestFieldsLargeNumbers(t *testing.T) {
 	}
 }
 
-// Sets of rules that share a place in the cache, or differ in one detail, must not get
-// each other's fields.
+// Sets of rules that share an entry of the cache, or differ in one detail, must not get each other's fields.
 func TestHeaderCache(t *testing.T) {
 	t.Parallel()
 	a, b := randomPlan(t, rand.New(rand.NewPCG(1, 1))), randomPlan(t, rand.New(rand.NewPCG(2, 2)))
@@ -345,7 +343,7 @@ func TestHeaderCache(t *testing.T) {
 		{{Rule: "x", Plan: a}, {Rule: "y", Plan: b, Shadow: true}}, {},
 		{{Rule: "x", Name: "x-1", Plan: a}}, {{Rule: "x", Name: "x-2", Plan: a}, {Rule: "x", Plan: b}},
 	}
-	for i := range 5000 { // more than there are places
+	for i := range 5000 { // more than the cache has entries
 		sets = append(sets, []policy.Result{{Rule: "n" + strconv.Itoa(i), Plan: a}})
 	}
 	var c headerCache
@@ -364,6 +362,6 @@ func TestHeaderCache(t *testing.T) {
 		}
 	}
 	if first := c.get(sets[0], Draft11, 0); first != c.get(sets[0], Draft11, 1) {
-		t.Error("nothing is kept")
+		t.Error("the cache keeps nothing")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The numbers of limits in USD are in micro-USD, whatever unit a limit counts in, and sentences are in USD.
+// For limits in USD, fields have micro-USD, whatever unit a limit counts in, and sentences have USD.
 func TestMoney(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -47,10 +47,10 @@ func TestMoney(t *testing.T) {
 			t.Errorf("%s left of %s", left, limit)
 		}
 		if _, body := ask(48_749_996); !strings.Contains(body, `"Limit team-1d: 50 USD per 86400s. `) {
-			t.Errorf("refused with %s", body)
+			t.Errorf("denied with %s", body)
 		}
 		if _, body := ask(60_500_000); !strings.Contains(body, "The request asks for 60.50 USD. The limit allows at most 50 USD at once.") {
-			t.Errorf("refused for good with %s", body)
+			t.Errorf("denied forever with %s", body)
 		}
 		var a answer.Answer
 		d := e.Quota(t.Context(), &policy.Request{Path: "/"})

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// answered returns the answer to a decision where the policy has some of its own.
+// answered returns the answer to a decision under a policy that may have its own answers.
 func answered(p *policy.Policy, d *policy.Decision, request http.Header) (status int, h http.Header, body string) {
 	var e Encoder
 	var a Answer
@@ -24,7 +24,7 @@ func answered(p *policy.Policy, d *policy.Decision, request http.Header) (status
 	return a.Status, h, string(a.Body())
 }
 
-// refusing refuses in every way: the first request to / passes.
+// refusing is a policy with all kinds of denials. It allows the first request to /.
 const refusing = `version: 1
 cors: {origins: [https://app.example.com]}
 rules:
@@ -35,7 +35,7 @@ rules:
   - {name: api, match: '/{$}', key: [client_ip], limits: [1/minute, 2/day]}
 `
 
-// An answer that is used again has nothing of the policy's own of the last one.
+// A reused Answer keeps nothing of a previous answer from the policy.
 func TestOwnAnswerIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	p := policytest.Parse(t, "rules: []\nanswers: {403: {status: 404, type: text/plain, body: own}}")
@@ -61,7 +61,7 @@ func TestOwnAnswerIsUsedAgain(t *testing.T) {
 	}
 }
 
-// Nothing that a request brings is in an answer to it, whatever the template writes.
+// An answer contains no text from the request, whatever the template writes.
 func TestOwnAnswerHasNothingOfTheRequest(t *testing.T) {
 	t.Parallel()
 	document := refusing
@@ -96,11 +96,11 @@ func TestOwnAnswerHasNothingOfTheRequest(t *testing.T) {
 		}
 	}
 	if refused < 6 {
-		t.Errorf("premise: %d are refused", refused)
+		t.Errorf("premise: %d are denied", refused)
 	}
 }
 
-// No answer can set a field that an encoder sets.
+// An answer of a policy cannot set a field that an encoder sets.
 func TestOwnHeadersAreNoneOfOurs(t *testing.T) {
 	t.Parallel()
 	p := policytest.Parse(t, refusing+"answers: {429: {type: text/html, body: no}}")

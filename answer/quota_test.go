@@ -11,8 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// A client sees what it has left and what it owes, in tokens and USD, however much it is charged before its responses
-// report their cost.
+// A quota has the remaining and the owed tokens and USD, by the costs that the responses have reported.
 func TestQuotaOfBudgets(t *testing.T) {
 	t.Parallel()
 	p := policytest.Parse(t, `

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Requests are answered as testdata/answers.txt says.
+// Responses are those in testdata/answers.txt.
 func TestAnswers(t *testing.T) {
 	for _, c := range testkit.Script(t, "testdata/answers.txt") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 		case "unavailable":
 			store = unavailableStore{}
 		default:
-			t.Fatalf("no setting %q", word)
+			t.Fatalf("unknown setting %q", word)
 		}
 	}
 	p := policytest.Parse(t, c.Setup)
@@ -100,7 +100,7 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 	})
 }
 
-// written returns an answer as text: its status, its fields but for the length, and its body.
+// written returns an answer as text: its status, its fields except for the length, and its body.
 func written(a *Answer, h http.Header) string {
 	text := fmt.Sprintln(a.Status)
 	for _, name := range slices.Sorted(maps.Keys(h)) {
@@ -111,7 +111,7 @@ func written(a *Answer, h http.Header) string {
 	return text + string(a.Body())
 }
 
-// Accept chooses the body of a refusal as testdata/accept.txt says.
+// The body of a denial has the format that testdata/accept.txt has for the Accept field.
 func TestAccept(t *testing.T) {
 	for _, c := range testkit.Script(t, "testdata/accept.txt") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// So much of Accept is looked at.
+// If Accept is longer than maxAccept or has too many elements, the default is chosen.
 func TestLongAccept(t *testing.T) {
 	for _, test := range []struct {
 		accept []string
@@ -151,7 +151,7 @@ func TestLongAccept(t *testing.T) {
 	}
 }
 
-// FuzzNegotiate: what is chosen has been asked for, or is the default.
+// FuzzNegotiate checks that the chosen type is in Accept, or is the default.
 func FuzzNegotiate(f *testing.F) {
 	f.Add("text/plain;q=0.5, */*;q=0.1", "application/json")
 	f.Add("text/*; q=1.000 ;x", "\";,")
@@ -165,7 +165,7 @@ func FuzzNegotiate(f *testing.F) {
 		if !strings.Contains(asked, offers[got]) && !strings.Contains(asked, kind+"/*") && !strings.Contains(asked, "*/*") {
 			t.Errorf("%q: %s", asked, offers[got])
 		}
-		// Another type changes nothing.
+		// An additional type does not change the choice.
 		full := tooMany([]string{a, b, strings.Repeat(",", 4) + "x/y;q=0"})
 		if again := negotiate([]string{a, b, "x/y;q=0"}); again != got && !full {
 			t.Errorf("%q: %s, then %s", asked, offers[got], offers[again])

@@ -18,12 +18,12 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// A request in a queue of one second: when its turn comes it passes, and whatever prevents
-// that gives the place back, once, with a context that has not ended.
+// A request whose turn comes in a second is allowed at that time. If something prevents this, Settle denies the request
+// and has the turn given back, with a context that has not ended.
 func TestSettle(t *testing.T) {
 	gone := errors.New("the client has left")
 	for name, test := range map[string]struct {
-		deadline, leaves time.Duration // zero: none, and never
+		deadline, leaves time.Duration // zero means none, and never
 		drain            func() error
 		passes           bool
 		after            time.Duration
@@ -60,17 +60,17 @@ func TestSettle(t *testing.T) {
 					GiveBack(limiter, "k", 1, &d)
 				})
 				if after := time.Since(begun); d.Allowed != test.passes || (given == 0) != test.passes || after != test.after {
-					t.Errorf("passes: %t after %v, given back %d times", d.Allowed, after, given)
+					t.Errorf("allowed: %t after %v, given back %d times", d.Allowed, after, given)
 				}
 				if !test.passes && (d.Results[0].Allowed || d.RetryAfter != time.Second || d.Now != 0) {
-					t.Errorf("what does not pass is %+v", d)
+					t.Errorf("the denial is %+v", d)
 				}
 			})
 		})
 	}
 }
 
-// Other decisions are left alone, and nobody waits.
+// Settle does not change other decisions, and does not wait for them.
 func TestSettleNothing(t *testing.T) {
 	for _, d := range []policy.Decision{
 		{Allowed: true},
@@ -85,7 +85,7 @@ func TestSettleNothing(t *testing.T) {
 	}
 }
 
-// Who leaves before the store has answered is refused, although the rule says allow.
+// A client that leaves before the store has answered is denied, although OnError is Allow.
 func TestSettleLeaver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -111,7 +111,7 @@ func TestOutage(t *testing.T) {
 	var log bytes.Buffer
 	o := Outage{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	d := policy.Decision{Now: 1, Results: make([]policy.Result, 1)}
-	blocked := policy.Decision{Blocked: "abusers", Results: make([]policy.Result, 1)} // without asking the store
+	blocked := policy.Decision{Blocked: "abusers", Results: make([]policy.Result, 1)} // decided without the store
 	failed := d
 	failed.Err = errors.New("connection refused")
 	for _, d := range []policy.Decision{d, failed, failed, {}, blocked, failed, d, d, failed, blocked} {
@@ -123,7 +123,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// The memory of a decision serves the next one, and nothing of the last one stays.
+// Take reuses the memory of a decision, and keeps nothing of the previous decision.
 func TestTakeReuses(t *testing.T) {
 	well := policytest.Limiter(t, memory.New(), "5/hour")
 	unavailable := policytest.Limiter(t, unavailableStore{}, "1/hour")
@@ -137,14 +137,14 @@ func TestTakeReuses(t *testing.T) {
 	Take(t.Context(), well, "one", "a", 1, &d)
 	Take(t.Context(), well, "one", "b", 1, &fresh)
 	if &d.Results[0] != first {
-		t.Error("the memory is not used again")
+		t.Error("the memory is not reused")
 	}
 	if d.Now, d.Results[0].Now = fresh.Now, fresh.Now; !fresh.Allowed || fresh.Results[0].Remaining != 4 || !reflect.DeepEqual(d, fresh) {
-		t.Errorf("used again: %+v, fresh: %+v", d, fresh)
+		t.Errorf("reused: %+v, fresh: %+v", d, fresh)
 	}
 }
 
-// Whoever is held is counted until the turn comes or the client leaves.
+// Waiting counts a request until its turn comes or its client leaves.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := policytest.Limiter(t, memory.New(), "1/second burst 4 as leaky_bucket")
@@ -170,12 +170,12 @@ func TestWaiting(t *testing.T) {
 		leave()
 		synctest.Wait()
 		if n := Waiting() - before; n != 0 {
-			t.Errorf("%d wait after all have passed or left", n)
+			t.Errorf("%d wait after all turns have come or clients have left", n)
 		}
 	})
 }
 
-// degraded is a store of which it is said that a stand-in has decided.
+// degraded is a store whose receipts report that a fallback has decided.
 type degraded struct{ *memory.Store }
 
 func (s degraded) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
@@ -186,7 +186,7 @@ func (s degraded) Take(ctx context.Context, charges []sluice.Charge, receipts []
 	return err
 }
 
-// A client that has left while a stand-in decided is refused, and keeps no place.
+// A client that has left while a fallback decided is denied, and keeps no permit.
 func TestInFlightLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "all", InFlight: policy.InFlight{Most: 1}}}})
@@ -207,7 +207,7 @@ func TestInFlightLeft(t *testing.T) {
 		}
 		time.Sleep(kernel.PermitLasts / 2)
 		if d := e.Decide(t.Context(), &policy.Request{}); !d.Allowed {
-			t.Error("its place is taken")
+			t.Error("its permit is still taken")
 		}
 	})
 }

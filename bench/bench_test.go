@@ -19,7 +19,7 @@ func TestVerdict(t *testing.T) {
 		want        string
 	}{
 		{1.5, false, 1.5, 0, "met"},
-		{1.5, false, 1.5004, 0, "met"}, // it is shown as 1.50
+		{1.5, false, 1.5004, 0, "met"}, // shown as 1.50
 		{1.5, false, 1.4, 0.05, "met"},
 		{1.5, false, 1.4, 0.2, "met within noise"},
 		{1.5, false, 1.6, 0.2, "**missed** within noise"},
@@ -47,7 +47,7 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if got := over("w", "ns", "a", "nobody")(rs); got != nil {
-		t.Errorf("%v over somebody who is not there", got)
+		t.Errorf("%v over a missing contender", got)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestSentBy(t *testing.T) {
 		}
 	}
 	if len(commands) != 1 {
-		t.Errorf("%q were sent, and one should be", commands)
+		t.Errorf("%q were sent, want one command", commands)
 	}
 	if n := s.keys(); n != 1 {
 		t.Errorf("%d keys", n)
@@ -134,7 +134,7 @@ func TestTargetsAreMeasured(t *testing.T) {
 			t.Errorf("%s: %v", f.name, v)
 		}
 		if names[f.name] {
-			t.Errorf("%s is there twice", f.name)
+			t.Errorf("%s occurs twice", f.name)
 		}
 		names[f.name] = true
 	}
@@ -144,7 +144,7 @@ func TestTargetsAreMeasured(t *testing.T) {
 	}
 	for _, section := range strings.Split(string(notes), "\n## ")[1:] {
 		if name, _, _ := strings.Cut(section, "\n"); !names[name] {
-			t.Errorf("notes.md is about %q, which is no figure", name)
+			t.Errorf("notes.md has a section about %q, which is not a target", name)
 		}
 	}
 }

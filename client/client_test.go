@@ -25,13 +25,13 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// pipes count the connections that are made.
+// pipes counts the connections that are made.
 type pipes struct {
 	*testkit.Pipes
 	dials atomic.Int32
 }
 
-// serve serves h until the test ends. All goroutines have to have ended by then.
+// serve serves h until the test ends. In a bubble of synctest, all goroutines must have ended by then.
 func serve(t *testing.T, h http.Handler) *pipes {
 	t.Helper()
 	p := &pipes{Pipes: testkit.NewPipes()}
@@ -51,8 +51,8 @@ func (p *pipes) transport(t *testing.T) *http.Transport {
 	return base
 }
 
-// script answers each request by the next of its functions, the last for all that follow, and notes
-// when they came.
+// script responds to each request with the next of its steps, and to all later requests with the last one. It records
+// the times and the bodies of the requests.
 type script struct {
 	mu    sync.Mutex
 	start time.Time
@@ -70,7 +70,7 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	step(w, r)
 }
 
-// say answers with a status and fields such as "Retry-After: 17".
+// say returns a handler that responds with a status and fields such as "Retry-After: 17".
 func say(status int, fields ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for _, f := range fields {
@@ -82,8 +82,8 @@ func say(status int, fields ...string) http.HandlerFunc {
 	}
 }
 
-// run lets f ask a server of these steps in virtual time, without jitter, and returns what the server
-// has seen.
+// run calls f with a client of a server with the given steps, in virtual time and without jitter. It returns the
+// server's script, with the requests that arrived.
 func run(t *testing.T, tr *Transport, f func(*http.Client), steps ...http.HandlerFunc) *script {
 	t.Helper()
 	s := &script{steps: steps}
@@ -111,13 +111,14 @@ func get(t *testing.T, c *http.Client, path string) int {
 func sameTimes(t *testing.T, got []time.Duration, want ...time.Duration) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("the requests came after %v, not %v", got, want)
+		t.Errorf("the requests came after %v, want %v", got, want)
 	}
 }
 
 const s = time.Second
 
-// A refused request is sent again, or left to the program, as testdata/refusals.txt says.
+// For each denial in testdata/refusals.txt, the Transport sends the request again, or returns the denial to the
+// program.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/refusals.txt") {
@@ -134,7 +135,7 @@ func TestRefusals(t *testing.T) {
 					settings.MaxRetries, _ = strconv.Atoi(value)
 				case "", "#":
 				default:
-					t.Fatalf("there is no setting %q", name)
+					t.Fatalf("unknown setting %q", name)
 				}
 			}
 			c.Play(t, func(step string) (outcome string) {
@@ -155,7 +156,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// refused reads a step: the request, and its first answer.
+// refused parses a step. It returns the request and the handler of its first response.
 func refused(t *testing.T, step string) (*http.Request, http.HandlerFunc) {
 	t.Helper()
 	lines := strings.Split(step, "\n")
@@ -171,7 +172,7 @@ func refused(t *testing.T, step string) (*http.Request, http.HandlerFunc) {
 		r.Method, r.GetBody = "PUT", nil
 	case key == "a key":
 		r.Header.Set("Idempotency-Key", "1")
-	case key != "": // which is there, with no value
+	case key != "": // the field exists, but has no value
 		r.Header[key] = nil
 	}
 	if status, err = strconv.Atoi(lines[1]); err != nil {
@@ -180,7 +181,7 @@ func refused(t *testing.T, step string) (*http.Request, http.HandlerFunc) {
 	return r, say(status, lines[2:]...)
 }
 
-// send returns the status that the program gets, and when.
+// send returns the status that the program gets, and the time until then.
 func send(t *testing.T, c *http.Client, r *http.Request, deadline time.Duration) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
@@ -199,7 +200,7 @@ func send(t *testing.T, c *http.Client, r *http.Request, deadline time.Duration)
 	return fmt.Sprintf("%d after %v", response.StatusCode, time.Since(began))
 }
 
-// Where nothing is promised, the waits double, and there are four.
+// If a denial has no Retry-After, there are four retries, and the waits double.
 func TestBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -252,7 +253,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 	}
 }
 
-// What cannot wait long enough is sent at once, and the server says what it says.
+// A request that cannot wait long enough is sent at once, and the program gets the response of the server.
 func TestSentWhereWaitingIsNoUse(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -281,7 +282,8 @@ type closing struct {
 
 func (c *closing) Close() error { c.closed = true; return nil }
 
-// One path's refusal holds up no other, nor one key's those of another.
+// A limit that is used up delays requests with the same path and key, or with all paths if all responses to the key
+// report the limit. It does not delay other keys.
 func TestOnlyWhatIsLimitedWaits(t *testing.T) {
 	t.Parallel()
 	refuse := func(w http.ResponseWriter, r *http.Request) {
@@ -309,7 +311,7 @@ func TestOnlyWhatIsLimitedWaits(t *testing.T) {
 			}
 			_ = response.Body.Close()
 			if waited := time.Since(began); waited != want {
-				t.Errorf("%s of %q waited %v, not %v", path, key, waited, want)
+				t.Errorf("%s of %q waited %v, want %v", path, key, waited, want)
 			}
 		}
 		ask("/login", "mine", 0)
@@ -320,16 +322,16 @@ func TestOnlyWhatIsLimitedWaits(t *testing.T) {
 		ask("/login", "mine", 50*s)
 		ask("/a", "used up", 0)
 		ask("/b", "used up", 0)
-		ask("/c", "used up", 50*s) // every answer has told of it
+		ask("/c", "used up", 50*s) // all responses to this key have reported the limit
 		ask("/orders", "mine", 0)
 		ask("/search/a", "other", 0)
 		ask("/search/b", "other", 0)
-		ask("/orders", "other", 50*s) // every answer so far
-		ask("/orders/1", "other", 0)  // no longer
+		ask("/orders", "other", 50*s) // all responses so far have reported the limit
+		ask("/orders/1", "other", 0)  // one response has not reported it
 	}, refuse)
 }
 
-// A whole tenant waits, whatever the path.
+// With Partition, all requests of a tenant wait, whatever the path.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	tr := &Transport{Partition: func(r *http.Request) string { return r.Header.Get("Tenant") }}
@@ -347,7 +349,7 @@ func TestPartition(t *testing.T) {
 	sameTimes(t, got.at, 0, 12*s, 12*s)
 }
 
-// What is refused has its body read, and its connection used again.
+// The body of a denial is read, so that its connection can be reused.
 func TestConnectionIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -360,7 +362,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	})
 }
 
-// A refusal whose body does not come holds nobody up for long.
+// If the body of a denial does not arrive, the request is nevertheless sent again in time.
 func TestBodyThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	hang := func(w http.ResponseWriter, r *http.Request) {
@@ -374,9 +376,9 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 	sameTimes(t, got.at, 0, 2*s)
 }
 
-// A thousand programs that were refused at once do not come back at once, and none comes early. How
-// far the times of their second requests are from evenly spread is the statistic of Kolmogorov and
-// Smirnov: of a thousand even ones it is above 3.5 once in 10^10 runs.
+// If a thousand programs are denied at once, their retries are spread evenly over time, and none is early. The test
+// computes the statistic of Kolmogorov and Smirnov: for a thousand evenly distributed times, it is above 3.5 once in
+// 10^10 runs.
 func TestThousandDoNotComeBackTogether(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -411,7 +413,7 @@ func TestThousandDoNotComeBackTogether(t *testing.T) {
 			})
 			slices.Sort(times)
 			if len(times) != clients || times[0] < c.first || times[clients-1] > c.last {
-				t.Fatalf("%d came back, from %v to %v", len(times), times[0], times[len(times)-1])
+				t.Fatalf("%d retries, from %v to %v", len(times), times[0], times[len(times)-1])
 			}
 			distance := 0.0
 			for i, at := range times {
@@ -419,13 +421,13 @@ func TestThousandDoNotComeBackTogether(t *testing.T) {
 				distance = max(distance, math.Abs(even-float64(i)/clients), math.Abs(even-float64(i+1)/clients))
 			}
 			if d := distance * math.Sqrt(clients); d > 3.5 {
-				t.Errorf("they are not spread: the distance is %.2f", d)
+				t.Errorf("the retries are not spread evenly: the distance is %.2f", d)
 			}
 		})
 	}
 }
 
-// A server that refuses everything gets a tenth more requests, and fifty.
+// A server that denies everything gets retries for a tenth of the requests, and at most fifty more.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]http.HandlerFunc{"429": say(429), "503": say(503, "Retry-After: 1")} {
@@ -450,15 +452,15 @@ func TestBudget(t *testing.T) {
 			})
 			const requests = programs * each
 			if n := asked.Load(); n < requests+requests/10 || n > requests+requests/10+50 {
-				t.Errorf("%d requests reached the server for %d", n, requests)
+				t.Errorf("%d requests reached the server, for %d requests of the programs", n, requests)
 			}
 		})
 	}
 }
 
-// Forty that share a key, behind each kind of limit and each dialect of ours: everyone gets through at
-// the pace of the limit, and is refused only before anything is known of it. Where nothing is told
-// but Retry-After, limits are found out by what is refused, and so some are.
+// Forty callers share a key, behind each kind of limit and each dialect of rate-limit fields: all requests are allowed
+// at the pace of the limit, and are denied only before the client knows the limit. If responses have only Retry-After,
+// the client learns the limit from denials, so some requests are denied.
 func TestBehindSluice(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog} {
@@ -473,27 +475,27 @@ func TestBehindSluice(t *testing.T) {
 			t.Run(fmt.Sprint(algorithm, "/", name), func(t *testing.T) {
 				limit := sluice.Limit{Algorithm: algorithm, Count: 20, Period: time.Second}
 				got := askTogether(t, config, limit, 40, 10)
-				t.Logf("%d passed, %d refused, in %v", got.passed, got.refused, got.took)
+				t.Logf("%d allowed, %d denied, in %v", got.passed, got.refused, got.took)
 				switch {
 				case name == "nothing":
 					if got.passed < 320 || got.refused > 160 || got.took > time.Minute {
-						t.Error("that is too bad a guess")
+						t.Error("want at least 320 allowed and at most 160 denied, within a minute")
 					}
 				case got.passed != 400 || got.refused < 20 || got.refused > 30 || got.took < 19*s || got.took > 45*s:
-					t.Error("400 were to pass in 19 s, of the 40 at the beginning 20 to be refused, and no others")
+					t.Error("want 400 allowed in 19 to 45 s, and 20 to 30 denied: 20 of the first 40, and hardly any others")
 				}
 			})
 		}
 	}
 }
 
-// together is what callers have met.
+// together has the results of the requests of askTogether.
 type together struct {
 	passed, refused int64
 	took            time.Duration
 }
 
-// askTogether lets callers who share a client ask a server so often each, one request after another.
+// askTogether runs callers that share a client. Each sends the given number of requests, one after another.
 func askTogether(t *testing.T, config httplimit.Config, limit sluice.Limit, callers, each int) (got together) {
 	var refused, passed atomic.Int64
 	synctest.Test(t, func(t *testing.T) {
@@ -521,7 +523,7 @@ func askTogether(t *testing.T, config httplimit.Config, limit sluice.Limit, call
 	return got
 }
 
-// distant is a server 20 ms away, whose refusals are counted.
+// distant is the transport to a server 20 ms away. It counts denials.
 type distant struct {
 	http.RoundTripper
 	refused *atomic.Int64

@@ -27,7 +27,7 @@ func ExampleTransport() {
 		fmt.Println(err)
 		return
 	}
-	request.Header.Set("Idempotency-Key", "3f2c") // so that a POST may be repeated
+	request.Header.Set("Idempotency-Key", "3f2c") // allows the Transport to repeat a POST
 	response, err := api.Do(request)
 	if err != nil {
 		fmt.Println(err)

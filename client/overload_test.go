@@ -13,7 +13,7 @@ import (
 )
 
 // 100 clients send a request at once to a server that serves four at a time. Their retries are spread over time, and
-// each sends at most four.
+// there are at most four for each request.
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -21,7 +21,7 @@ func TestOverload(t *testing.T) {
 		e := policytest.Engine(t, "rules: [{name: capacity, in_flight: {auto: true, least: 4, most: 4}}]")
 		var mu sync.Mutex
 		start := time.Now()
-		var at []time.Duration // requests that came, refused or not
+		var at []time.Duration // times of all requests, denied or not
 		limited := httplimit.Policy(e)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(100 * time.Millisecond) }))
 		p := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
@@ -59,16 +59,16 @@ func TestOverload(t *testing.T) {
 			busiest = max(busiest, within[d/(100*time.Millisecond)])
 		}
 		if busiest > clients/4 {
-			t.Errorf("%d clients came back within 100 ms: %v", busiest, within)
+			t.Errorf("%d retries within 100 ms: %v", busiest, within)
 		}
 		if first := at[clients]; first < time.Second {
-			t.Errorf("the first came back after %v", first)
+			t.Errorf("the first retry came after %v", first)
 		}
 		if served < clients*3/4 {
 			t.Errorf("%d of %d clients are served", served, clients)
 		}
 		if state := policytest.Load(t, e); state.InFlight != 0 {
-			t.Errorf("%+v", state)
+			t.Errorf("requests are still in flight: %+v", state)
 		}
 	})
 }

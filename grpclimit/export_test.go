@@ -2,7 +2,7 @@ package grpclimit
 
 import "reflect"
 
-// UnderWay returns how many calls are kept as being under way.
+// UnderWay returns the number of calls that c counts as in flight.
 func (c *Client) UnderWay() (n int) {
 	peers := reflect.ValueOf(&c.pacer).Elem().FieldByName("peers")
 	for i := peers.MapRange(); i.Next(); {

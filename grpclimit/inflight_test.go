@@ -15,14 +15,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// awaitUnderWay waits until so many of two places of the rule "all" are taken.
+// awaitUnderWay waits until the wanted number of the two permits of the rule "all" are taken.
 func awaitUnderWay(t *testing.T, e *policy.Engine, want int64) {
 	t.Helper()
 	s, err := e.Subject("all", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Await(t, fmt.Sprint(want, " calls are under way"), func() bool {
+	testkit.Await(t, fmt.Sprint(want, " calls are in flight"), func() bool {
 		results, err := s.Peek(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -31,7 +31,7 @@ func awaitUnderWay(t *testing.T, e *policy.Engine, want int64) {
 	})
 }
 
-// A call counts until its handler has returned, whatever its kind and its end.
+// A call is in flight until its handler has returned, whatever the kind of the call and however it ends.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	e := policytest.Engine(t, `
@@ -52,7 +52,7 @@ rules:
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 5 { // messages have the place of their stream
+		for range 5 { // messages use the permit of their stream
 			in := wrapperspb.String("hello")
 			if err := stream.SendMsg(in); err != nil {
 				t.Fatal(err)
@@ -65,13 +65,13 @@ rules:
 	awaitUnderWay(t, e, 2)
 	refused := said(t, call(t.Context(), cc, sayMethod, "hello"))
 	if !strings.HasPrefix(refused, "ResourceExhausted") || !strings.Contains(refused, "\nviolated all, all, 2: Limit all: 2 in flight") {
-		t.Errorf("beside two streams: %s", refused)
+		t.Errorf("during two streams: %s", refused)
 	}
 	cancel()
 	awaitUnderWay(t, e, 0)
 }
 
-// A panic of an observer, which a program may recover from, leaves no place behind.
+// A panic of an observer, from which a program may recover, releases the permit.
 func TestInFlightObserverPanics(t *testing.T) {
 	t.Parallel()
 	e := policytest.Engine(t, "rules: [{name: all, in_flight: 2}]")
@@ -80,7 +80,7 @@ func TestInFlightObserverPanics(t *testing.T) {
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("nobody has panicked")
+				t.Error("premise: the observer has not panicked")
 			}
 		}()
 		_, _ = server.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: sayMethod}, func(context.Context, any) (any, error) { return nil, nil })

@@ -21,7 +21,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Calls are answered as testdata/calls.txt says.
+// Calls return the results in testdata/calls.txt.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/calls.txt") {
@@ -50,7 +50,7 @@ func playCalls(t *testing.T, c *testkit.Case) {
 			options = append(options, grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 2,
 				"initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`))
 		default:
-			t.Fatalf("no setting %q", word)
+			t.Fatalf("unknown setting %q", word)
 		}
 	}
 	config := grpclimit.Config{Attributes: func(ctx context.Context, _ string, attributes map[string]string) {
@@ -86,7 +86,7 @@ func playCalls(t *testing.T, c *testkit.Case) {
 				md = append(md, name, value)
 			}
 		}
-		defer synctest.Wait() // for what a client that has left gives back
+		defer synctest.Wait() // until a call whose client has left is refunded
 		text := said(t, call(ctx, cc, "/test.Echo/"+method, order, md...))
 		if took := time.Since(start); took > 0 {
 			text += fmt.Sprint("\nafter ", took)
@@ -104,7 +104,7 @@ func duration(t *testing.T, text string) time.Duration {
 	return d
 }
 
-// said returns the code of a call, its message, its limits, and its details.
+// said returns the result of a call as text: its code, message, limits and details.
 func said(t *testing.T, a answered) string {
 	t.Helper()
 	text := a.code.String()
@@ -131,7 +131,7 @@ func said(t *testing.T, a answered) string {
 				text += fmt.Sprintf("\nviolated %s, %s, %d: %s", v.Subject, v.QuotaId, v.QuotaValue, v.Description)
 			}
 		default:
-			t.Errorf("a detail is %v", d)
+			t.Errorf("unexpected detail %v", d)
 		}
 	}
 	return text

@@ -104,7 +104,7 @@ func obey(ctx context.Context, order string) error {
 	return nil
 }
 
-// recovered answers calls whose handlers have panicked, as those do who keep their server alive.
+// recovered turns a panic of a handler into an error, like the interceptors that keep servers alive.
 func recovered(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
 	defer func() {
 		if recover() != nil {
@@ -127,7 +127,7 @@ func piped(t *testing.T, s *grpclimit.Server, options ...grpc.DialOption) *grpc.
 	return connect(t, serve(t, s), options...)
 }
 
-// answered is what a call has brought.
+// answered is the result of a call.
 type answered struct {
 	code            codes.Code
 	status          *status.Status

@@ -30,7 +30,7 @@ func open(t *testing.T, ctx context.Context, cc *grpc.ClientConn) grpc.ClientStr
 	return stream
 }
 
-// say sends a message and returns the code of its answer.
+// exchange sends a message and returns the code of the answer.
 func exchange(stream grpc.ClientStream, text string) codes.Code {
 	_ = stream.SendMsg(wrapperspb.String(text)) // the stream's error comes from RecvMsg
 	return status.Code(stream.RecvMsg(&wrapperspb.StringValue{}))
@@ -50,7 +50,7 @@ func talkOnce(t *testing.T, cc *grpc.ClientConn) codes.Code {
 	return codes.OK
 }
 
-// Interceptors of a single limiter, with other services beside ours.
+// A limiter counts the calls of all services of a server, under the address of the client.
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	limiter, err := sluice.NewLimiter(memory.New(), "calls", sluice.Limit{Count: 2, Period: time.Hour})
@@ -73,11 +73,11 @@ func TestLimit(t *testing.T) {
 		t.Errorf("%v", got.status)
 	}
 	if d, err := limiter.Peek(t.Context(), "192.0.2.1"); err != nil || d.Remaining > 0 {
-		t.Errorf("the address is not what has counted: %+v, %v", d, err)
+		t.Errorf("the calls are not counted under the address: %+v, %v", d, err)
 	}
 }
 
-// Each message of a stream counts where that is asked for.
+// With PerMessage, each message of a stream counts.
 func TestPerMessage(t *testing.T) {
 	t.Parallel()
 	rules := `rules: [{name: messages, limit: 3/day}]`
@@ -86,7 +86,7 @@ func TestPerMessage(t *testing.T) {
 		stream := open(t, t.Context(), cc)
 		for i, code := range want {
 			if got := exchange(stream, "hello"); got != code {
-				t.Errorf("per message %v: message %d is answered with %v, not %v", perMessage, i, got, code)
+				t.Errorf("per message %v: message %d returned %v, want %v", perMessage, i, got, code)
 			}
 		}
 		if pushed := stream.Trailer().Get("grpc-retry-pushback-ms"); perMessage && len(pushed) != 1 {
@@ -95,7 +95,7 @@ func TestPerMessage(t *testing.T) {
 	}
 }
 
-// Streams count by how they end, too. A client that leaves has seen no end of it.
+// Streams are counted by their outcome, too. A stream whose client leaves counts.
 func TestOutcomeOfStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,9 +115,9 @@ func TestOutcomeOfStreams(t *testing.T) {
 		synctest.Wait()
 		leave()
 		synctest.Wait()
-		// The one that was refused by the handler and the one that was left count, and the one that asks.
+		// The stream that the handler failed, the stream whose client left, and this call count.
 		if got := call(t.Context(), cc, sayMethod, "").header.Get("ratelimit")[0]; !strings.Contains(got, "r=7;") {
-			t.Errorf("%s, and r=7 was to be left", got)
+			t.Errorf("%s, want r=7", got)
 		}
 	})
 }
@@ -126,7 +126,7 @@ func waiting(c *grpclimit.Client) []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream)}
 }
 
-// Streams wait before they are opened, and tell what is left.
+// The client delays streams before they are opened, and reads the remaining units from their responses.
 func TestClientPacesStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,13 +141,13 @@ func TestClientPacesStreams(t *testing.T) {
 		if took := time.Since(start); took < 10*time.Second || took > 11*time.Second {
 			t.Errorf("three streams took %v", took)
 		}
-		// One that is not read from leaves nothing behind.
+		// A stream from which nothing is read leaves no state in the client.
 		ctx, cancel := context.WithCancel(t.Context())
 		_ = open(t, ctx, cc).SendMsg(wrapperspb.String("wait"))
 		cancel()
 		synctest.Wait()
 		if n := client.UnderWay(); n > 0 {
-			t.Errorf("%d are kept", n)
+			t.Errorf("%d calls are kept as in flight", n)
 		}
 	})
 }

@@ -19,7 +19,8 @@ import (
 
 const thinks = 300 * time.Millisecond
 
-// The latency of a call is the time from its last message to the first of the response, and its permit lasts until then.
+// The measured latency of a call is the time from its last message to the first message of the response. No permit is
+// taken after the call.
 func TestLatency(t *testing.T) {
 	t.Parallel()
 	leave := func(ctx context.Context, cc *grpc.ClientConn) {
@@ -30,12 +31,12 @@ func TestLatency(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		call    func(ctx context.Context, cc *grpc.ClientConn)
-		unknown bool // nothing is learnt
+		unknown bool // no latency is measured
 	}{
 		{name: "unary", call: func(ctx context.Context, cc *grpc.ClientConn) { call(ctx, cc, sayMethod, "think 300ms") }},
 		{name: "an error", call: func(ctx context.Context, cc *grpc.ClientConn) {
 			time.Sleep(thinks)
-			call(ctx, cc, sayMethod, "code 14") // fast: UNAVAILABLE
+			call(ctx, cc, sayMethod, "code 14") // a fast failure: UNAVAILABLE
 		}, unknown: true},
 		{name: "a panic", call: func(ctx context.Context, cc *grpc.ClientConn) {
 			call(ctx, cc, sayMethod, "think 300ms panic")
@@ -60,7 +61,7 @@ func TestLatency(t *testing.T) {
 					tt.call(t.Context(), cc)
 					synctest.Wait()
 					if n := policytest.Load(t, e).InFlight; n != 0 {
-						t.Fatalf("%d are under way at the end", n)
+						t.Fatalf("%d in flight at the end", n)
 					}
 				}
 				if got := policytest.Load(t, e).Latency; tt.unknown && got != 0 || !tt.unknown && (got < thinks*9/10 || got > thinks*11/10) {
@@ -101,14 +102,14 @@ rules:
 			}
 		}
 		if len(waits) < 15 {
-			t.Errorf("20 refusals have only %d different waits: %v", len(waits), waits)
+			t.Errorf("20 denials have only %d different waits: %v", len(waits), waits)
 		}
 		if code := exchange(stream, "hello"); code != codes.OK {
 			t.Fatal(code)
 		}
-		synctest.Wait() // the stream goes on, and has no permit any more
+		synctest.Wait() // the stream goes on, without a permit
 		if a := call(t.Context(), cc, sayMethod, "hello"); a.code != codes.OK || policytest.Load(t, e).InFlight != 0 {
-			t.Errorf("afterwards: %v, %+v", a.code, policytest.Load(t, e))
+			t.Errorf("after the first response of the stream: %v, %+v", a.code, policytest.Load(t, e))
 		}
 	})
 }

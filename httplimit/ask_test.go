@@ -18,7 +18,7 @@ func TestUsageAskedOfOddBodies(t *testing.T) {
 		url, _ := model(t, "{tokens: total, usage: ask}", func(w http.ResponseWriter, r *http.Request) {
 			text, _ := io.ReadAll(r.Body)
 			if string(text) != one.body && string(text) != `{"stream_options":{"include_usage":true},"model":"m"}` {
-				t.Errorf("corrupted")
+				t.Errorf("the body is corrupted")
 			}
 		})
 		resp, err := http.Post(url+one.path, one.typ, strings.NewReader(one.body))

@@ -22,7 +22,7 @@ var bare = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	w.Write([]byte("things\n"))
 })
 
-// sink is a ResponseWriter that costs little, so that it is the door that is measured.
+// sink is a cheap ResponseWriter, so that benchmarks measure the middleware.
 type sink struct {
 	header http.Header
 	status int
@@ -48,11 +48,10 @@ func benchRequest() *http.Request {
 	return r
 }
 
-// What a call needs is cut from memory that is allocated once for several calls: most
-// calls allocate nothing over the bare handler.
+// Most calls allocate nothing beyond the bare handler, because memory is allocated for several calls at once.
 func TestAllocations(t *testing.T) {
 	r := benchRequest()
-	// The fewest of many calls: the race detector makes pools forget now and then.
+	// The minimum of many calls, because with the race detector pools drop some items.
 	fewest := func(h http.Handler) float64 {
 		n := testing.AllocsPerRun(1, func() { serveOnce(h, r) })
 		for range 100 {
@@ -70,7 +69,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkInFlight serves requests with a rate limit, alone and beside a limit of requests under way.
+// BenchmarkInFlight serves requests with a rate limit, alone and with a limit of requests in flight.
 func BenchmarkInFlight(b *testing.B) {
 	for _, c := range []struct{ name, rule string }{
 		{"none", ""}, {"fixed", "  - {name: capacity, in_flight: 1000}\n"}, {"auto", "  - {name: capacity, in_flight: auto}\n"},

@@ -20,12 +20,12 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// peekBody reads the body of r as a middleware does.
+// peekBody reads the body of r as the middleware does.
 func peekBody(r *http.Request, limit int64) ([]byte, error) {
 	return (&call{r: r, w: httptest.NewRecorder(), door: &door{}}).peek(limit)
 }
 
-// peekServer answers with what was peeked and what the handler read after it.
+// peekServer starts a server that responds with the peeked body and the body that the handler read after that.
 func peekServer(t *testing.T, limit int64) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peeked, _ := peekBody(r, limit)
@@ -37,7 +37,8 @@ func peekServer(t *testing.T, limit int64) *httptest.Server {
 	return s
 }
 
-// Whatever is peeked, the handler reads what a client has sent, and meets its end as it would without us.
+// Whatever part is peeked, the handler reads the whole body, and gets the same error at its end as without the
+// middleware.
 func TestPeekBody(t *testing.T) {
 	t.Parallel()
 	s := peekServer(t, 5)
@@ -93,10 +94,10 @@ func TestPeekBodyClose(t *testing.T) {
 	body := &failing{Reader: io.MultiReader(bytes.NewReader([]byte("abc")), bytes.NewReader([]byte("def")))}
 	r := &http.Request{Body: body, ContentLength: -1}
 	if got, _ := peekBody(r, 4); got != nil {
-		t.Errorf("six bytes fit four: %q", got)
+		t.Errorf("six bytes were peeked with a limit of four: %q", got)
 	}
 	if got, _ := peekBody(r, 6); string(got) != "abcdef" {
-		t.Errorf("the second look: %q", got)
+		t.Errorf("the second peek: %q", got)
 	}
 	if err := r.Body.Close(); err == nil || !body.closed {
 		t.Error("not closed")
@@ -115,8 +116,7 @@ func connected(t *testing.T, server *http.Server) net.Conn {
 	return client
 }
 
-// A body that trickles is over after a time in all, and its request is counted: with those
-// of all others that cannot be read.
+// Reading a body that trickles in ends after a timeout for the whole body, and the request is counted.
 func TestTricklingBody(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -162,7 +162,7 @@ func TestTricklingBody(t *testing.T) {
 				t.Errorf("%s: the handler runs after %v and reads %v", test.name, after, failed)
 			}
 			if told := response.Header.Get("RateLimit"); !strings.Contains(told, `"login";r=0`) {
-				t.Errorf("%s: it was not counted: %q", test.name, told)
+				t.Errorf("%s: the request was not counted: %q", test.name, told)
 			}
 			client.Close()
 			sender.Wait()
@@ -172,7 +172,7 @@ func TestTricklingBody(t *testing.T) {
 	}
 }
 
-// The bound is for what is read before the decision, and not for what the handler reads.
+// The timeout applies to reading before the decision, and not to the handler.
 func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -205,8 +205,7 @@ func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 	})
 }
 
-// A refusal waits for what is left of a body for a moment only, and the connection ends
-// where more would have come.
+// A denial waits only a moment for the rest of a body, and closes the connection if the body has not ended by then.
 func TestRefusalsDoNotWaitForBodies(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]time.Duration{

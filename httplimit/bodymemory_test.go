@@ -17,14 +17,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// calls has a rule that goes by the body.
+// calls is a policy with a rule that matches by the body.
 const calls = `
 version: 1
 body_limit: 1MiB
 rules: [{name: calls, match: POST /, body: {method: call}, limit: 1000000/second}]
 `
 
-// callOf is a body of so many bytes.
+// callOf returns a body of size bytes.
 func callOf(size int) string {
 	const start, end = `{"method":"call","text":"`, `"}`
 	return start + strings.Repeat("x", size-len(start)-len(end)) + end
@@ -33,13 +33,14 @@ func callOf(size int) string {
 // unsized hides the length of a body.
 func unsized(s string) io.Reader { return io.MultiReader(strings.NewReader(s)) }
 
-// A test that looks at the memory for bodies runs alone.
+// checkBodyMemory waits until the memory for bodies is released. Tests that call it must not be parallel.
 func checkBodyMemory(t *testing.T) {
 	t.Helper()
-	testkit.Await(t, "the memory for bodies to be released", func() bool { return bodyMemory.used.Load() == 0 })
+	testkit.Await(t, "the memory for bodies is released", func() bool { return bodyMemory.used.Load() == 0 })
 }
 
-// A body is read up to body_limit, whatever its length says, and beyond it is refused with 413, and not as malformed.
+// A body is read up to body_limit, whether its length is known or not. A larger one is rejected with 413, not as
+// malformed.
 func TestBodyLimit(t *testing.T) {
 	h := Policy(policytest.Engine(t, calls))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -66,7 +67,8 @@ func TestBodyLimit(t *testing.T) {
 	checkBodyMemory(t)
 }
 
-// Where the bodies of other requests take up the memory, a request is refused with 503, and passes when they are gone.
+// If the bodies of other requests use up the memory, a request is rejected with 503. It is allowed again when they are
+// gone.
 func TestBodyMemory(t *testing.T) {
 	h := Policy(policytest.Engine(t, calls))(things)
 	ask := func(body io.Reader) *httptest.ResponseRecorder {
@@ -93,12 +95,12 @@ func TestBodyMemory(t *testing.T) {
 	}
 	bodyMemory.release(maxBodyMemory - left)
 	if w := ask(strings.NewReader(callOf(300 << 10))); w.Code != 200 {
-		t.Errorf("when all memory is free: %d %s", w.Code, w.Body)
+		t.Errorf("after all memory is free: %d %s", w.Code, w.Body)
 	}
 	checkBodyMemory(t)
 }
 
-// While a request is under way its body is held once, until the handler has read or closed it.
+// The body of a request is kept in memory once, until the handler has read or closed it.
 func TestBodyMemoryHeld(t *testing.T) {
 	const size = 300 << 10
 	for name, read := range map[string]func(io.ReadCloser) (released bool){
@@ -109,21 +111,21 @@ func TestBodyMemoryHeld(t *testing.T) {
 	} {
 		h := Policy(policytest.Engine(t, calls))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if n := bodyMemory.used.Load(); n < size || n > size+1 {
-				t.Errorf("%s: %d bytes are held of a body of %d", name, n, size)
+				t.Errorf("%s: %d bytes of memory are used for a body of %d", name, n, size)
 			}
 			released := read(r.Body)
 			if n := bodyMemory.used.Load(); released != (n == 0) {
-				t.Errorf("%s: %d bytes are still held", name, n)
+				t.Errorf("%s: %d bytes are used after reading", name, n)
 			}
 		}))
 		recorded(h, httptest.NewRequest("POST", "/", strings.NewReader(callOf(size))))
 		if n := bodyMemory.used.Load(); n != 0 {
-			t.Errorf("%s: %d bytes are held when the request has ended", name, n)
+			t.Errorf("%s: %d bytes are used after the request", name, n)
 		}
 	}
 }
 
-// All memory comes back however a request ends.
+// All memory is released, however a request ends.
 func TestBodyMemoryReleased(t *testing.T) {
 	engine := policytest.Engine(t, calls)
 	refused := policytest.Engine(t, strings.Replace(calls, "1000000/second", "1/day", 1))
@@ -162,12 +164,12 @@ func TestBodyMemoryReleased(t *testing.T) {
 			}
 			conn.Close()
 		}
-		testkit.Await(t, name+": the memory to be released", func() bool { return bodyMemory.used.Load() == 0 })
+		testkit.Await(t, name+": the memory is released", func() bool { return bodyMemory.used.Load() == 0 })
 		server.Close()
 	}
 }
 
-// A panic of an observer, too, gives the memory back.
+// A panic of an observer releases the memory, too.
 func TestBodyMemoryPanic(t *testing.T) {
 	engine := policytest.Engine(t, calls)
 	engine.Observe(func(context.Context, *policy.Observation) { panic("observer") })
@@ -178,7 +180,8 @@ func TestBodyMemoryPanic(t *testing.T) {
 	checkBodyMemory(t)
 }
 
-// What follows what was read is read by the handler, however the body is cut, also where a body could not be read.
+// The handler reads the whole body after a part of it was peeked, in whatever pieces the body arrives, even if it was
+// too large to be peeked as a whole.
 func TestReplayCuts(t *testing.T) {
 	text := callOf(150 << 10)
 	for _, limit := range []int64{10, 64 << 10, 64<<10 + 1, 100 << 10, int64(len(text)), int64(len(text)) + 1} {
@@ -191,7 +194,7 @@ func TestReplayCuts(t *testing.T) {
 			}
 			all, err := io.ReadAll(b)
 			if err != nil || !bytes.Equal(all, []byte(text)) {
-				t.Fatalf("cut %d, limit %d: %d bytes are read again: %v", cut, limit, len(all), err)
+				t.Fatalf("cut %d, limit %d: the handler reads %d bytes: %v", cut, limit, len(all), err)
 			}
 			if err := b.Close(); err == nil || !body.closed {
 				t.Error("not closed")
@@ -201,7 +204,7 @@ func TestReplayCuts(t *testing.T) {
 	checkBodyMemory(t)
 }
 
-// cutReader returns at most so many bytes at a time.
+// cutReader returns at most cut bytes at a time.
 type cutReader struct {
 	rest []byte
 	cut  int

@@ -29,7 +29,7 @@ func request(remote string, header http.Header) *http.Request {
 	return r
 }
 
-// Clients and their keys are those of testdata/clientip.txt.
+// ClientIP returns the addresses and keys in testdata/clientip.txt.
 func TestClientIP(t *testing.T) {
 	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/clientip.txt") {
@@ -42,7 +42,7 @@ func TestClientIP(t *testing.T) {
 					client.Trusted = prefixes(strings.Fields(value)...)
 				case "header":
 					client.Header = strings.TrimSpace(value)
-				case "trusts": // which addresses are trusted
+				case "trusts": // the steps are addresses that may be trusted
 					client.Trusted = prefixes(strings.Fields(value)...)
 					of = func(r *http.Request) string { return fmt.Sprint(client.Trusts(netip.MustParseAddr(r.RemoteAddr))) }
 				case "key":
@@ -64,7 +64,7 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
-// FuzzPlain4 holds the quick way to read a peer to the library's.
+// FuzzPlain4 compares the fast parser of a peer's address with package netip.
 func FuzzPlain4(f *testing.F) {
 	for _, s := range []string{
 		"192.0.2.1:80", "0.0.0.0:0", "255.255.255.255:65535", "256.0.2.1:80", "1.2.3:80", "1.2.3.4.5:80", "01.2.3.4:80", "1.2.3.00:80",
@@ -90,7 +90,7 @@ func FuzzPlain4(f *testing.F) {
 	})
 }
 
-// A real server on a Unix socket.
+// A client on a Unix socket has the address 127.0.0.1, and can be trusted like it.
 func TestClientIPUnixSocket(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -117,14 +117,14 @@ func TestClientIPUnixSocket(t *testing.T) {
 	}
 	response.Body.Close()
 	if key := <-got; key != "127.0.0.1" {
-		t.Errorf("nobody trusted: %s", key)
+		t.Errorf("without trusted proxies: %s", key)
 	}
 	if key := <-got; key != "203.0.113.9" {
-		t.Errorf("this machine trusted: %s", key)
+		t.Errorf("with this machine trusted: %s", key)
 	}
 }
 
-// Something that has replaced RemoteAddr on a network is not a socket of this machine.
+// If middleware has replaced RemoteAddr, a client on a network is not treated as one on a Unix socket.
 func TestClientIPNotASocket(t *testing.T) {
 	t.Parallel()
 	r := request("@", http.Header{"X-Forwarded-For": {"203.0.113.9"}})
@@ -134,9 +134,8 @@ func TestClientIPNotASocket(t *testing.T) {
 	}
 }
 
-// FuzzClientIP holds two things. Whatever a client sends, as long as its proxies append
-// what they see, the result is the client. And whatever arrives at all, X-Forwarded-For
-// is read as a naive reader would.
+// FuzzClientIP checks two properties. Whatever a client sends, if its proxies append the addresses that they see, the
+// result is the client. And whatever X-Forwarded-For contains, the result is that of a naive parser.
 func FuzzClientIP(f *testing.F) {
 	f.Add("1.1.1.1", "", uint8(0))
 	f.Add(`for="1.1.1.1`, `for=1.1.1.1;x="\`, uint8(7))
@@ -182,8 +181,7 @@ func FuzzClientIP(f *testing.F) {
 	})
 }
 
-// naiveClient is an oracle on package net instead of net/netip, for the proxies that
-// FuzzClientIP trusts.
+// naiveClient is an oracle that uses package net instead of net/netip, for the proxies that FuzzClientIP trusts.
 func naiveClient(peer, list string) string {
 	entries := strings.Split(list, ",")
 	for i := range min(len(entries), 100) {

@@ -23,10 +23,11 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// A turn that a client does not wait for, or cannot, is given up at its cost, and the fields of the limit with it.
+// If a client has left, or its deadline is before its turn, the turn is given up with all its units, and the response
+// has no fields of the limit.
 func TestQueueGivesUp(t *testing.T) {
 	t.Parallel()
-	for name, within := range map[string]time.Duration{"a deadline that is nearer than the turn": 500 * time.Millisecond, "a client that has left": -1} {
+	for name, within := range map[string]time.Duration{"a deadline before the turn": 500 * time.Millisecond, "a client that has left": -1} {
 		synctest.Test(t, func(t *testing.T) {
 			limiter := policytest.Limiter(t, memory.New(), "1/second burst 5 as leaky_bucket")
 			h := LimitBy(func(*http.Request) (Choice, error) { return Choice{Limiter: limiter, Key: "k", Cost: 4}, nil })(things)
@@ -38,21 +39,21 @@ func TestQueueGivesUp(t *testing.T) {
 			defer cancel()
 			w := recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
 			if d, err := limiter.Take(t.Context(), "k", 4); err != nil || d.Delay != time.Second || time.Since(start) != 0 {
-				t.Errorf("%s: after %v the next one waits for %v: %v", name, time.Since(start), d.Delay, err)
+				t.Errorf("%s: after %v, the next request waits for %v: %v", name, time.Since(start), d.Delay, err)
 			}
 			if within > 0 && (w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"violated-policies":["default"]`)) {
 				t.Errorf("%s: %d %v %s", name, w.Code, w.Header(), w.Body)
 			}
 			for field := range w.Header() {
 				if strings.Contains(field, "Ratelimit") {
-					t.Errorf("%s: %s is still told", name, field)
+					t.Errorf("%s: the response has %s", name, field)
 				}
 			}
 		})
 	}
 }
 
-// A real client hangs up while it is queued, whatever it has sent of a body.
+// A real client that hangs up while it is queued gives up its turn, whatever it has sent of a body.
 func TestQueueHangUp(t *testing.T) {
 	t.Parallel()
 	for name, rest := range map[string]string{
@@ -77,13 +78,13 @@ func TestQueueHangUp(t *testing.T) {
 		if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\n"+rest); err != nil {
 			t.Fatal(err)
 		}
-		awaitDelay(t, name, limiter, 2) // it is in the queue
+		awaitDelay(t, name, limiter, 2) // the request is in the queue
 		c.Close()
 		awaitDelay(t, name, limiter, 1)
 	}
 }
 
-// What was read while the request waited is there for the handler.
+// The handler gets the part of the body that was read while the request waited.
 func TestQueueKeepsBody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +98,7 @@ func TestQueueKeepsBody(t *testing.T) {
 	})
 }
 
-// awaitDelay waits until the next turn under the key "all" is so many hours away.
+// awaitDelay waits until the next turn under the key "all" is the given number of hours away.
 func awaitDelay(t *testing.T, what string, limiter *sluice.Limiter, hours float64) {
 	t.Helper()
 	testkit.Await(t, fmt.Sprintf("%s: the next turn is %v hours away", what, hours), func() bool {
@@ -106,7 +107,8 @@ func awaitDelay(t *testing.T, what string, limiter *sluice.Limiter, hours float6
 	})
 }
 
-// The log says once that the store is away, and once that it is back; responses say so if they are to.
+// The log reports once that the store is unavailable, and once that it is available again. With DegradedField,
+// responses report that a decision was made without the store.
 func TestStoreUnavailable(t *testing.T) {
 	t.Parallel()
 	store := faultstore.New(memory.New())
@@ -146,7 +148,7 @@ func TestWiringErrors(t *testing.T) {
 
 var errDatabase = errors.New("the database is unavailable")
 
-// plans chooses by the header X-Plan, and counts by X-Key.
+// plans returns a function that chooses a limiter by the field X-Plan, and a key by X-Key.
 func plans(t *testing.T) func(*http.Request) (Choice, error) {
 	store := memory.New()
 	limiters := map[string]*sluice.Limiter{
@@ -172,7 +174,7 @@ func plans(t *testing.T) func(*http.Request) (Choice, error) {
 	}
 }
 
-// A program that cannot choose is logged once a second at most.
+// Errors of the function that chooses a limiter are logged at most once a second.
 func TestLimitByLogs(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

@@ -17,7 +17,7 @@ import (
 
 var api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
 
-// show prints what a client gets that asks n times.
+// show prints the responses to n requests.
 func show(h http.Handler, n int) {
 	for range n {
 		w := httptest.NewRecorder()

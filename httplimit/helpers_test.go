@@ -37,7 +37,7 @@ var things = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "things\n")
 })
 
-// recorded calls a handler directly, for the clock of a bubble.
+// recorded calls a handler without a connection, so that it can run in a bubble of synctest.
 func recorded(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

@@ -23,13 +23,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// underWay returns how many of two places of the rule "all" are taken.
+// underWay returns how many of the two permits of the rule "all" are taken.
 func underWay(t *testing.T, e *policy.Engine) int64 {
 	t.Helper()
 	return 2 - policytest.Remaining(t, e, "all")
 }
 
-// A request is under way until its handler has returned, in whatever way, and what is refused never was.
+// A request is in flight until its handler has returned or panicked. A denied request takes no permit.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,47 +62,46 @@ rules:
 				want = 0
 			}
 			if n := underWay(t, e); n != want {
-				t.Errorf("%s: %d are under way, want %d", path, n, want)
+				t.Errorf("%s: %d in flight, want %d", path, n, want)
 			}
 			if want > 0 {
 				end <- true
 			}
 			all.Wait()
 			if n := underWay(t, e); n != 0 {
-				t.Errorf("%s: %d are under way when it has returned", path, n)
+				t.Errorf("%s: %d in flight after the handler has returned", path, n)
 			}
 		}
 	})
 }
 
-// A place of one request is not given back by another that has its memory, and whose answer comes
-// without a decision.
+// A request that is rejected without a decision does not release the permit of another request whose memory it reuses.
 func TestInFlightMemory(t *testing.T) {
 	t.Parallel()
 	e := policytest.Engine(t, "rules: [{name: all, in_flight: 2}]")
 	var handler http.Handler
 	handler = Policy(e)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		for range 20 { // of which some get the memory of this one
+		for range 20 { // some of these reuse memory of other requests
 			odd := httptest.NewRequest("GET", "/", nil)
 			odd.Host = "no host"
 			w := httptest.NewRecorder()
 			if handler.ServeHTTP(w, odd); w.Code != http.StatusBadRequest {
-				t.Errorf("%d", w.Code)
+				t.Errorf("status %d, want 400", w.Code)
 			}
 		}
 		if n := underWay(t, e); n != 1 {
-			t.Errorf("%d are under way, want this one", n)
+			t.Errorf("%d in flight, want this one", n)
 		}
 	}))
 	for range 10 {
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	}
 	if n := underWay(t, e); n != 0 {
-		t.Errorf("%d are under way", n)
+		t.Errorf("%d in flight", n)
 	}
 }
 
-// A connection that was taken over counts for as long as its handler runs.
+// A hijacked connection is in flight as long as its handler runs.
 func TestInFlightHijacked(t *testing.T) {
 	t.Parallel()
 	e := policytest.Engine(t, "rules: [{name: all, in_flight: 2}]")
@@ -128,13 +127,13 @@ func TestInFlightHijacked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := underWay(t, e); n != 1 {
-		t.Errorf("%d are under way", n)
+		t.Errorf("%d in flight", n)
 	}
 	conn.Close()
-	testkit.Await(t, "it is no longer under way", func() bool { return underWay(t, e) == 0 })
+	testkit.Await(t, "the connection is no longer in flight", func() bool { return underWay(t, e) == 0 })
 }
 
-// A client that leaves a queue has no place any more.
+// A client that leaves a queue releases its permit.
 func TestInFlightQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,23 +151,23 @@ rules:
 		})
 		synctest.Wait()
 		if n := underWay(t, e); n != 1 {
-			t.Errorf("%d are under way while one waits for its turn", n)
+			t.Errorf("%d in flight while one waits for its turn", n)
 		}
 		cancel()
 		all.Wait()
 		if n := underWay(t, e); n != 0 {
-			t.Errorf("%d are under way", n)
+			t.Errorf("%d in flight", n)
 		}
 	})
 }
 
-// Where something else serves the request, it takes no place and passes if there is one.
+// With AuthOnly, another server serves the request: the request takes no permit, and is denied if none is free.
 func TestInFlightAuthOnly(t *testing.T) {
 	t.Parallel()
 	e := policytest.Engine(t, "rules: [{name: all, in_flight: 2}]")
 	auth := Config{AuthOnly: true}.Policy(e)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if n := underWay(t, e); n != 0 {
-			t.Errorf("%d are under way", n)
+			t.Errorf("%d in flight", n)
 		}
 	}))
 	ask := func() int {
@@ -178,18 +177,18 @@ func TestInFlightAuthOnly(t *testing.T) {
 	}
 	for range 3 {
 		if got := ask(); got != http.StatusOK {
-			t.Errorf("%d", got)
+			t.Errorf("status %d, want 200", got)
 		}
 	}
 	for range 2 {
 		e.Decide(t.Context(), &policy.Request{Ends: true})
 	}
 	if got := ask(); got != http.StatusTooManyRequests {
-		t.Errorf("%d with all places taken", got)
+		t.Errorf("status %d with all permits taken", got)
 	}
 }
 
-// slowToFree is a store that takes its time to free places.
+// slowToFree is a store that is slow to release permits.
 type slowToFree struct{ *memory.Store }
 
 func (s slowToFree) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
@@ -199,8 +198,8 @@ func (s slowToFree) Take(ctx context.Context, charges []sluice.Charge, receipts 
 	return s.Store.Take(ctx, charges, receipts)
 }
 
-// A client that asks again when it has read all of a response is not refused for that one, however the handler has
-// written it.
+// A client that sends a request after it has read a whole response is not denied because of the previous request,
+// however the handler wrote the response.
 func TestInFlightOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	const size = 100_000
@@ -219,7 +218,7 @@ func TestInFlightOneAfterTheOther(t *testing.T) {
 			}
 			obey(w, r)
 		})))
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // the server takes turns on one connection
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // on one connection, the server would wait for the previous handler
 		for range 5 {
 			resp, err := client.Get(server.URL)
 			if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// A proxy whose upstream has limits of its own, and sends 103, answers with the fields of the limit, and has none in
-// the 103.
+// Keep replaces the rate-limit fields of a proxy's upstream by those of the limit, and leaves them out of a 103
+// response.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -38,7 +38,7 @@ func TestKeep(t *testing.T) {
 		hints++
 		for name := range h {
 			if strings.Contains(name, "Ratelimit") {
-				t.Errorf("%s in a %d", name, code)
+				t.Errorf("%s in a %d response", name, code)
 			}
 		}
 		return nil

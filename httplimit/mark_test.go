@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// marking counts a request of / as one of 1 a day, and marks the others.
+// marking is a policy that marks the requests that exceed the rules soft and softer, of one request a day.
 const marking = `version: 1
 rules:
   - {name: soft, match: [/, /v1/], limit: 1/day, over: mark}
@@ -21,7 +21,7 @@ rules:
   - {name: hard, limit: 9/day}
 `
 
-// The upstream receives the rules that a request exceeds, and never what a client writes in their place.
+// The upstream receives the rules that a request exceeds, and never the client's fields of the same name.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	var got http.Header
@@ -54,7 +54,7 @@ func TestMarks(t *testing.T) {
 		}
 		for name, values := range got {
 			if strings.Contains(strings.Join(values, ","), "vip") {
-				t.Errorf("request %d: the client's %s: %s arrives", i, name, values)
+				t.Errorf("request %d: the client's field %s: %s arrives", i, name, values)
 			}
 		}
 		if got.Get("Sluice-Overs")+got.Get("Sluiceover") != "keptkept" {
@@ -63,7 +63,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// A policy that marks nothing leaves the field alone. A proxy that asks receives the mark in the answer.
+// A policy without marks does not change the field. With AuthOnly, the response contains the mark.
 func TestMarksElsewhere(t *testing.T) {
 	t.Parallel()
 	var got http.Header
@@ -84,7 +84,8 @@ func TestMarksElsewhere(t *testing.T) {
 	}
 }
 
-// The upstream's fields of the APIs of language models reach the client only where ours are not set.
+// The rate-limit fields of an upstream with a language model reach the client only if the limiter does not set such
+// fields.
 func TestKeepReplacesFieldsOfModels(t *testing.T) {
 	t.Parallel()
 	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -128,13 +129,14 @@ rules:
 		}
 		for name, values := range response.Header {
 			if path != "/plain" && (strings.Contains(strings.Join(values, ","), "999999") || name == "X-Ratelimit-Reset-Images") {
-				t.Errorf("%s: the upstream's %s: %s reaches the client", path, name, values)
+				t.Errorf("%s: the upstream's field %s: %s reaches the client", path, name, values)
 			}
 		}
 	}
 }
 
-// Clients of MCP read an error of JSON-RPC from a 200. A proxy that asks gets the status.
+// A denied call of MCP gets a JSON-RPC error with the status 200. With AuthOnly, and for notifications, the status is
+// 429.
 func TestStatusOfMCP(t *testing.T) {
 	t.Parallel()
 	const document = "version: 1\nrules: [{name: tools, limit: 1/day, answer: mcp}]"

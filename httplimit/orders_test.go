@@ -17,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// obey follows the orders in the field Do, with ";" between them.
+// obey follows the orders in the field Do, which are separated by ";".
 func obey(w http.ResponseWriter, r *http.Request) {
 	for order := range strings.SplitSeq(r.Header.Get("Do"), ";") {
 		words := append(strings.Fields(order), "", "")
@@ -57,7 +57,7 @@ func obey(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// outcomeOf reads "counts", "not", "status 401" and "cost 5".
+// outcomeOf parses "counts", "not", "status 401" and "cost 5".
 func outcomeOf(words []string) (o policy.Outcome) {
 	for i, word := range words {
 		switch word {
@@ -74,7 +74,7 @@ func outcomeOf(words []string) (o policy.Outcome) {
 	return o
 }
 
-// What a handler does uses up what testdata/outcomes.txt says.
+// Handlers that follow the orders in testdata/outcomes.txt use up the units that the file has for them.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/outcomes.txt") {
@@ -106,7 +106,7 @@ func usedOfLimit(t *testing.T, cost int64, orders string) string {
 	}
 	serveOrders(t, limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if n := left(t, limiter); n != 100-cost {
-			t.Errorf("%s: %d are left while the handler runs", orders, n)
+			t.Errorf("%s: %d units remain while the handler runs", orders, n)
 		}
 		obey(w, r)
 	})), orders)
@@ -119,7 +119,7 @@ func usedOfRules(t *testing.T, rules, orders string) string {
 	return uses(t, e)
 }
 
-// serveOrders has a real server follow orders, and waits until its handler has returned.
+// serveOrders sends orders to a real server, and waits until its handler has returned.
 func serveOrders(t *testing.T, h http.Handler, orders string) {
 	t.Helper()
 	network := testkit.NewPipes()

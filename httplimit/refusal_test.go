@@ -17,7 +17,8 @@ rules:
   - {name: signed, match: /signed, key: [header:X-API-Key], missing: refuse, limit: 9/hour}
 `
 
-// A program that decides by itself answers HEAD without a body, and refuses as it says: see also ExampleAnswerer.
+// In a program that decides itself, an Answerer responds to HEAD without a body, and calls Refuse: see also
+// ExampleAnswerer.
 func TestAnswerer(t *testing.T) {
 	t.Parallel()
 	head := httptest.NewRecorder()
@@ -29,6 +30,6 @@ func TestAnswerer(t *testing.T) {
 		fmt.Fprint(w, d.Err)
 	}}.Answerer().Answer(mine, httptest.NewRequest("GET", "/", nil), policy.Decision{Unavailable: true, Err: errors.New("the database is unavailable")})
 	if mine.Code != 503 || mine.Body.String() != "the database is unavailable" {
-		t.Errorf("an answer of one's own: %d %s", mine.Code, mine.Body)
+		t.Errorf("with Refuse: %d %s", mine.Code, mine.Body)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// What clients are answered is what testdata/answers.txt has.
+// Responses are those in testdata/answers.txt.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/answers.txt") {
@@ -43,7 +43,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// scripted returns a handler behind the limit or the policy of a case, and the engine of that.
+// scripted returns a handler behind the limit or the policy of a case, and the engine of the policy.
 func scripted(t *testing.T, c *testkit.Case) (http.Handler, *policy.Engine) {
 	t.Helper()
 	store := faultstore.New(memory.New())
@@ -71,7 +71,7 @@ func scripted(t *testing.T, c *testkit.Case) (http.Handler, *policy.Engine) {
 		case name == "user":
 			config.Attributes = func(r *http.Request, attributes map[string]string) {
 				if len(attributes) > 0 {
-					t.Errorf("there are attributes already: %v", attributes)
+					t.Errorf("the attributes are not empty: %v", attributes)
 				}
 				attributes["user"] = r.Header.Get("X-User")
 			}
@@ -94,7 +94,7 @@ func scripted(t *testing.T, c *testkit.Case) (http.Handler, *policy.Engine) {
 		case name == "bounded":
 			bounded = true
 		default:
-			t.Fatalf("no setting %q", word)
+			t.Fatalf("unknown setting %q", word)
 		}
 	}
 	var h http.Handler
@@ -114,14 +114,14 @@ func scripted(t *testing.T, c *testkit.Case) (http.Handler, *policy.Engine) {
 	return h, engine
 }
 
-// echo answers with the request.
+// echo responds with the target of the request and the names of its fields.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	delete(r.Header, "Connection")
 	names := slices.Sorted(maps.Keys(r.Header))
 	fmt.Fprintf(w, "%s %s%s %s\n", r.Method, r.Host, r.URL.EscapedPath(), strings.Join(names, " "))
 })
 
-// roundTrip sends a request, with what has to be in it, and returns the answer.
+// roundTrip sends a request, to which it adds missing required fields, and returns the response.
 func roundTrip(t *testing.T, network *testkit.Pipes, step string) string {
 	t.Helper()
 	head, body, _ := strings.Cut(step, "\n\n")

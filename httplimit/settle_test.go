@@ -29,7 +29,7 @@ rules:
   - {name: bytes, limit: 1000/day, algorithm: fixed_window, cost: {response_bytes: 10, estimate: 10}}
 `
 
-// uses returns what the rules of byOutcome have counted.
+// uses returns the units that the rules of byOutcome have counted.
 func uses(t *testing.T, e *policy.Engine) string {
 	t.Helper()
 	var all []string
@@ -50,7 +50,7 @@ func served(t *testing.T, h http.HandlerFunc) (*policy.Engine, *httptest.Server)
 	return e, server
 }
 
-// By the time that a client has the head of a response, what does not count is given back.
+// By the time that a client has the head of a response, a request that does not count is refunded.
 func TestSettledBeforeTheResponse(t *testing.T) {
 	t.Parallel()
 	more := make(chan struct{})
@@ -72,11 +72,11 @@ func TestSettledBeforeTheResponse(t *testing.T) {
 	resp.Body.Close()
 	server.Close()
 	if got := uses(t, e); got != "failures 0, told 3, bytes 0" {
-		t.Errorf("%s units are used in the end", got)
+		t.Errorf("%s units are used after the response", got)
 	}
 }
 
-// A client that leaves before there is an answer has made its guess.
+// If a client leaves before the response, its request counts, at the estimated cost.
 func TestSettleClientLeaves(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(){"panics": func() { panic(http.ErrAbortHandler) }, "returns": func() {}} {
@@ -109,14 +109,14 @@ func TestSettleClientLeaves(t *testing.T) {
 	}
 }
 
-// A handler speaks to all doors in front of it, and those without such rules leave it the
-// server's own ResponseWriter.
+// Settle applies to all middleware in front of a handler. Middleware without rules by outcome passes on the server's
+// own ResponseWriter.
 func TestSettleDoors(t *testing.T) {
 	t.Parallel()
 	outer, inner := policytest.Engine(t, byOutcome), policytest.Engine(t, byOutcome)
 	h := Policy(outer)(Policy(inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, wrapped := w.(*exchange.Exchange); !wrapped {
-			t.Error("nothing waits for the outcome")
+			t.Error("the ResponseWriter is not wrapped")
 		}
 		Settle(r.Context(), policy.Outcome{Cost: 5})
 	})))
@@ -133,7 +133,7 @@ func TestSettleDoors(t *testing.T) {
 	plain.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 }
 
-// unhijackable is a ResponseWriter whose connection cannot be taken over.
+// unhijackable is a ResponseWriter whose connection cannot be hijacked.
 type unhijackable struct{ http.ResponseWriter }
 
 func TestSettleHijackFails(t *testing.T) {
@@ -151,8 +151,8 @@ func TestSettleHijackFails(t *testing.T) {
 	}
 }
 
-// A framework that writes what its handler has returned once the middleware is done hides the
-// outcome from it: the log says so, once.
+// If a framework writes the response of a handler after the middleware has returned, the middleware cannot see the
+// outcome, and logs this once.
 func TestSettleTooLate(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -172,7 +172,7 @@ func TestSettleTooLate(t *testing.T) {
 	}
 }
 
-// What gin's Context.Stream asks for tells when the client has left.
+// CloseNotify, which gin's Context.Stream requires, reports that the client has left.
 func TestSettleCloseNotify(t *testing.T) {
 	t.Parallel()
 	e := policytest.Engine(t, byOutcome)
@@ -181,7 +181,7 @@ func TestSettleCloseNotify(t *testing.T) {
 		left := w.(interface{ CloseNotify() <-chan bool }).CloseNotify()
 		select {
 		case <-left:
-			t.Error("the client has left before it leaves")
+			t.Error("CloseNotify reports before the client leaves")
 		default:
 		}
 		leave()
@@ -189,7 +189,7 @@ func TestSettleCloseNotify(t *testing.T) {
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil))
 }
 
-// left returns what remains of a limiter without keys.
+// left returns the remaining units of a limiter without keys.
 func left(t *testing.T, l *sluice.Limiter) int64 {
 	t.Helper()
 	d, err := l.Peek(context.Background(), "")
@@ -199,8 +199,8 @@ func left(t *testing.T, l *sluice.Limiter) int64 {
 	return d.Remaining
 }
 
-// Without the setting handlers have the server's own ResponseWriter, and what they say is not
-// heard. What is refused has no outcome.
+// Without AwaitOutcome, handlers get the server's own ResponseWriter, and Settle has no effect. With it, a denied
+// request has no outcome.
 func TestAwaitNothing(t *testing.T) {
 	t.Parallel()
 	limiter := policytest.Limiter(t, memory.New(), "1/day")
@@ -217,16 +217,16 @@ func TestAwaitNothing(t *testing.T) {
 		return w.Code
 	}
 	if code := serve(h); code != 200 || left(t, limiter) != 0 {
-		t.Errorf("%d, and %d are left", code, left(t, limiter))
+		t.Errorf("status %d, and %d units remain", code, left(t, limiter))
 	}
 	waits := Config{AwaitOutcome: true}.Limit(limiter, key)(things)
 	if code := serve(waits); code != 429 || left(t, limiter) != 0 {
-		t.Errorf("%d, and %d are left", code, left(t, limiter))
+		t.Errorf("status %d, and %d units remain", code, left(t, limiter))
 	}
 }
 
-// Decisions that handlers keep stay as they were, whatever is decided afterwards, and only where Config says so
-// there are any.
+// Decisions that handlers keep do not change, whatever is decided afterwards. Without KeepDecision, a handler gets no
+// decision.
 func TestDecisionFrom(t *testing.T) {
 	t.Parallel()
 	const requests = 400
@@ -253,7 +253,7 @@ func TestDecisionFrom(t *testing.T) {
 	wg.Wait()
 	for remaining, d := range kept {
 		if !d.Allowed || d.Results[0].Rule != "all" || d.Results[0].Remaining != remaining {
-			t.Errorf("kept with %d left: %+v", remaining, d)
+			t.Errorf("kept with %d remaining: %+v", remaining, d)
 		}
 	}
 	if len(kept) != requests {

@@ -14,8 +14,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// Responses share memory, and must not notice: whatever a handler does to the fields of
-// one, the others say what they said at first.
+// Responses share memory. Whatever a handler does to the fields of one response, those of the others do not change.
 func TestValuesAreNotShared(t *testing.T) {
 	t.Parallel()
 	limited := func(said *sync.Map) http.Handler {
@@ -37,11 +36,11 @@ func TestValuesAreNotShared(t *testing.T) {
 			var first []http.Header
 			for i := range 300 {
 				r := benchRequest()
-				r.Host = fmt.Sprint(g, ".", i/3) // two pass, and the third is refused
+				r.Host = fmt.Sprint(g, ".", i/3) // two are allowed, and the third is denied
 				w := serveOnce(h, r)
 				before, passed := said.Load(r)
 				if passed != (i%3 < 2) {
-					t.Errorf("request %d of a client: passed is %v", i%3, passed)
+					t.Errorf("request %d of a client: allowed is %v", i%3, passed)
 					return
 				}
 				if !passed {
@@ -52,10 +51,10 @@ func TestValuesAreNotShared(t *testing.T) {
 			for i, w := range sinks {
 				remaining := fmt.Sprint(max(0, 1-i%3))
 				if got := first[i]["X-Ratelimit-Remaining"]; len(got) != 1 || got[0] != remaining {
-					t.Errorf("response %d says %q, want %s", i, got, remaining)
+					t.Errorf("response %d has %q, want %s", i, got, remaining)
 				}
 				if i%3 == 2 && !reflect.DeepEqual(w.header, first[i]) {
-					t.Errorf("response %d says %v, and said %v", i, w.header, first[i])
+					t.Errorf("response %d has %v, and had %v", i, w.header, first[i])
 				}
 				for name, values := range w.header {
 					if i%3 < 2 && !slices.Equal(values, []string{"mine", "mine"}) && !slices.Equal(values, []string{first[i].Get(name), "mine"}) {
@@ -68,7 +67,7 @@ func TestValuesAreNotShared(t *testing.T) {
 	wg.Wait()
 }
 
-// copied returns a copy that shares no memory.
+// copied returns a deep copy of h.
 func copied(h http.Header) http.Header {
 	c := maps.Clone(h)
 	for name, values := range c {

@@ -8,8 +8,7 @@ import (
 	"github.com/sluicehq/sluice/internal/policytest"
 )
 
-// Over HTTP/2 the target has a place of its own for the host, and one that names another
-// is refused.
+// HTTP/2 has a field of its own for the host, so a path that names a host is rejected.
 func TestTargetsOverHTTP2(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]int{"/x": 200, "http://b/x": 400, "a:http://b/x": 400, "*": 400} {
@@ -21,7 +20,7 @@ func TestTargetsOverHTTP2(t *testing.T) {
 	}
 }
 
-// A handler that has been given a part of the path only is none of our business.
+// A path that http.StripPrefix has shortened is not rejected.
 func TestTargetBehindStripPrefix(t *testing.T) {
 	t.Parallel()
 	h := http.StripPrefix("/api/", Policy(policytest.Engine(t, layers))(things))

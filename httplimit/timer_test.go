@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	thinks = 300 * time.Millisecond // a handler, before the head
-	pieces = 4                      // of a slow upload, which come at intervals of a second
+	thinks = 300 * time.Millisecond // time until a handler writes the head of its response
+	pieces = 4                      // number of pieces of a slow upload, one a second
 )
 
 // slowBody returns a body that comes in pieces.
@@ -36,19 +36,19 @@ func slowBody(text string) io.Reader {
 	return r
 }
 
-// The latency of an upstream is the time from the end of the upload to the head, and a permit lasts as long as the
-// handler, however both end.
+// The measured latency is the time from the end of the upload to the head of the response. A permit lasts as long as
+// the handler, however the request ends.
 func TestAnswered(t *testing.T) {
 	t.Parallel()
 	think := func(w http.ResponseWriter, r *http.Request) { time.Sleep(thinks) }
 	for _, tt := range []struct {
 		name, method string
-		rules        string // besides the automatic limit
+		rules        string // in addition to the automatic limit
 		handle       http.HandlerFunc
 		body         func() io.Reader
-		patience     time.Duration // of the client
+		patience     time.Duration // timeout of the client
 		noHTTP2      bool
-		unknown      bool // nothing is learnt
+		unknown      bool // no latency is measured
 	}{
 		{name: "silent", handle: think},
 		{name: "HEAD", method: "HEAD", handle: think},
@@ -71,7 +71,7 @@ func TestAnswered(t *testing.T) {
 				t.Errorf("%q, %v", text, err)
 			}
 			think(w, r)
-			_, _ = r.Body.Read(make([]byte, 1)) // behind its end
+			_, _ = r.Body.Read(make([]byte, 1)) // after its end
 		}},
 		{name: "an upload that is not read to its end", method: "POST", body: func() io.Reader { return slowBody("1111") }, handle: func(w http.ResponseWriter, r *http.Request) {
 			var n int
@@ -101,7 +101,7 @@ func TestAnswered(t *testing.T) {
 			}},
 		{name: "a queue", rules: "{name: queue, limit: 2/second burst 60, algorithm: leaky_bucket}", handle: think},
 		{name: "a client that leaves", patience: thinks, unknown: true, handle: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
-		// The first request does not wait, and its latency stays.
+		// The first request does not wait, so its latency is measured.
 		{name: "a client that leaves a queue", rules: "{name: queue, limit: 1/minute burst 60, algorithm: leaky_bucket}", patience: 2 * thinks, handle: think},
 		{name: "a client that leaves after the head", patience: 2 * thinks, handle: func(w http.ResponseWriter, r *http.Request) {
 			think(w, r)
@@ -140,7 +140,7 @@ func TestAnswered(t *testing.T) {
 					e := policytest.Engine(t, "rules: ["+strings.TrimSuffix("{name: capacity, in_flight: auto}, "+tt.rules, ", ")+"]")
 					client := overPipes(t, version, Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						if n := policytest.Load(t, e).InFlight; n < 1 {
-							t.Errorf("%d are under way", n)
+							t.Errorf("%d in flight", n)
 						}
 						tt.handle(w, r)
 					})))
@@ -154,7 +154,7 @@ func TestAnswered(t *testing.T) {
 					all.Wait()
 					synctest.Wait()
 					if n := policytest.Load(t, e).InFlight; n != 0 {
-						t.Fatalf("%d are under way at the end", n)
+						t.Fatalf("%d in flight at the end", n)
 					}
 					if got := policytest.Load(t, e).Latency; tt.unknown && got != 0 || !tt.unknown && (got < thinks*9/10 || got > thinks*11/10) {
 						t.Errorf("the latency is %v", got)
@@ -165,7 +165,7 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
-// ask sends a request and reads the response, as long as the client has patience.
+// ask sends a request and reads the response. A patience above 0 is the client's timeout.
 func ask(t *testing.T, client *http.Client, method string, body func() io.Reader, patience time.Duration) {
 	t.Helper()
 	ctx := t.Context()
@@ -191,7 +191,7 @@ func ask(t *testing.T, client *http.Client, method string, body func() io.Reader
 	}
 }
 
-// overPipes serves h in memory, and returns a client of it.
+// overPipes serves h in memory, and returns a client for it.
 func overPipes(t *testing.T, version string, h http.Handler) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(version != "h2c")

@@ -16,7 +16,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// model starts a server of h behind a rule that counts tokens, and returns what the rule has counted.
+// model starts a server of h behind a rule that counts tokens. used returns the number of tokens that the rule has
+// counted.
 func model(t *testing.T, cost string, h http.HandlerFunc) (url string, used func() int64) {
 	t.Helper()
 	e := policytest.Engine(t, fmt.Sprintf("version: 1\nrules: [{name: tokens, limit: 100000/day, algorithm: fixed_window, cost: %s}]", cost))
@@ -42,8 +43,8 @@ func post(t *testing.T, ctx context.Context, url, body string) *http.Response {
 
 const delta = `data: {"choices":[{"delta":{"content":"%s"}}]}` + "\n\n"
 
-// The usage of a response is settled by the time that the client has read it to its end. A compressed one costs the
-// estimate: ai-gateway PR #1189 and wso2 #1245 count nothing of it.
+// The usage of a response is settled when the response ends. A compressed response costs the estimate: ai-gateway PR
+// #1189 and wso2 #1245 count nothing for it.
 func TestUsageSettled(t *testing.T) {
 	t.Parallel()
 	const reserve = 1000 + 8 // for a body of 23 bytes
@@ -81,7 +82,7 @@ func TestUsageSettled(t *testing.T) {
 			for range 5 {
 				fmt.Fprintf(w, delta, "text")
 			}
-		}, reserve}, // the model may have thought longer than it wrote
+		}, reserve}, // the model may have generated more tokens than it has sent
 		{"broken off without usage", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for range 5 {
@@ -89,7 +90,7 @@ func TestUsageSettled(t *testing.T) {
 			}
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
-		}, 8 + 7}, // 20 bytes of text are more tokens than 5 events
+		}, 8 + 7}, // the estimate for 20 bytes of text is more than 5 events
 		{"compressed", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "gzip")
 			io.WriteString(w, "x")
@@ -120,7 +121,7 @@ func TestUsageSettled(t *testing.T) {
 	}
 }
 
-// Each piece reaches the client before the next is written: nothing is held back to be read.
+// Each piece reaches the client before the next is written: the middleware holds nothing back.
 func TestUsageHoldsNothingBack(t *testing.T) {
 	t.Parallel()
 	next, done := make(chan struct{}), make(chan struct{})
@@ -147,13 +148,13 @@ func TestUsageHoldsNothingBack(t *testing.T) {
 		}
 		next <- struct{}{}
 	}
-	leave() // costs the input, and an event is a token
+	leave() // counts the input, and one token for each event
 	<-done
 	testkit.Await(t, "the events that were sent are counted", func() bool { return used() == 1+21 || used() == 1+22 })
 }
 
-// With "usage: ask" a stream reports its usage although the request has not asked for it; other requests are left as
-// they are. apisix overwrites the stream_options of clients.
+// With "usage: ask", the option for reporting usage is added to requests for a stream that do not set it. Other
+// requests do not change. apisix overwrites the stream_options of clients.
 func TestUsageAsked(t *testing.T) {
 	t.Parallel()
 	const asked = `{"include_usage":true}`
@@ -186,7 +187,7 @@ func TestUsageAsked(t *testing.T) {
 	}
 }
 
-// With KeepDecision, a request also has the length of the body with the added option.
+// With KeepDecision, too, the length of a request is that of the body with the added option.
 func TestUsageAskedWithDecision(t *testing.T) {
 	t.Parallel()
 	e := policytest.Engine(t, "version: 1\nrules: [{name: tokens, limit: 100000/day, cost: {tokens: total, usage: ask}}]")
@@ -198,7 +199,7 @@ func TestUsageAskedWithDecision(t *testing.T) {
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"stream":true}`)))
 }
 
-// A handler that knows the cost says so, and one behind two doors is read by both.
+// Settle overrides the usage in a response. With two middlewares, both read the usage.
 func TestUsageDoors(t *testing.T) {
 	t.Parallel()
 	const document = "version: 1\nrules: [{name: a, limit: 1000/day, cost: {tokens: total, estimate: 100}}]"

@@ -33,7 +33,7 @@ func limiter(t *testing.T, store sluice.Store, name, limit string) *sluice.Limit
 	return l
 }
 
-// expect compares series of a page, as in {"sluice_…_total limiter=a,outcome=deny": 2}.
+// expect compares the values of series, as in {"sluice_…_total limiter=a,outcome=deny": 2}.
 func (p page) expect(t *testing.T, want map[string]float64) {
 	t.Helper()
 	for series, value := range want {
@@ -59,7 +59,7 @@ func (p page) expect(t *testing.T, want map[string]float64) {
 	}
 }
 
-// Names distinguish the limiters in a registry, and only a Take counts.
+// Names distinguish the limiters in a registry, and only Takes are counted.
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	store := memory.New()
@@ -100,11 +100,11 @@ func TestLimiter(t *testing.T) {
 		t.Errorf("%d series", n)
 	}
 	if err := registry.Register(promlimit.Limiter(limiter(t, store, "login", "9/day"))); err == nil {
-		t.Error("two limiters have one name")
+		t.Error("two limiters with the same name were registered")
 	}
 }
 
-// While the shared store is unavailable, the label on_error is what decided instead.
+// While the shared store is unavailable, the label on_error is the setting that decided instead.
 func TestLimiterOnError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestLimiterOnError(t *testing.T) {
 		bare := limiter(t, shared, "bare", "2/day")
 		registry.MustRegister(promlimit.Limiter(bare))
 		if _, err := bare.Take(t.Context(), "k", 1); err == nil {
-			t.Fatal("the store has answered")
+			t.Fatal("premise: the store has answered")
 		}
 		scrape(t, registry).expect(t, map[string]float64{
 			"sluice_limiter_errors_total limiter=allow,on_error=allow":      3,
@@ -170,7 +170,7 @@ func TestSemaphore(t *testing.T) {
 	scrape(t, registry).expect(t, map[string]float64{"sluice_semaphore_held semaphore=jobs": 0})
 }
 
-// Counting costs a Take no allocation.
+// Counting a Take allocates no memory.
 func TestLimiterAllocations(t *testing.T) {
 	l := limiter(t, memory.New(), "login", "2/day")
 	promlimit.Limiter(l)

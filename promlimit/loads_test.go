@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Automatic limits are added up over the keys of a rule.
+// The metrics of automatic limits are added up over the keys of a rule.
 func TestLoads(t *testing.T) {
 	t.Parallel()
 	auto := policy.InFlight{Auto: true, Least: 1, Most: 2}

@@ -29,7 +29,7 @@ func compiled(t *testing.T, rules ...policy.Rule) *policy.Policy {
 	return p
 }
 
-// page is what is scraped, as Prometheus reads it.
+// page has the scraped metrics, as Prometheus parses them.
 type page map[string]*dto.MetricFamily
 
 func scrape(t *testing.T, registry *prometheus.Registry) page {
@@ -52,7 +52,7 @@ func scrape(t *testing.T, registry *prometheus.Registry) page {
 	return read
 }
 
-// series returns how many Prometheus would keep.
+// series returns the number of series that Prometheus would keep.
 func (p page) series() (n int) {
 	for _, f := range p {
 		for _, m := range f.Metric {
@@ -66,7 +66,7 @@ func (p page) series() (n int) {
 	return n
 }
 
-// value returns what a metric has in all for some labels, as in "rule=login,outcome=deny".
+// value returns the sum of a metric over the series with the given labels, such as "rule=login,outcome=deny".
 func (p page) value(name, labels string) (sum float64) {
 	for _, m := range p[name].GetMetric() {
 		fits := true
@@ -84,8 +84,8 @@ func (p page) value(name, labels string) (sum float64) {
 	return sum
 }
 
-// However many rules there are, and whatever is asked, there are no more series than the
-// documentation says, and nothing that comes with a request is in them.
+// However many rules there are, and whatever the requests contain, the number of series is bounded, and no series
+// contains text from a request.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	const rules, asked = 2_000, 5_000
@@ -112,35 +112,35 @@ func TestBounded(t *testing.T) {
 			Door: doors[i%len(doors)], Header: http.Header{"X-Key": {secret}, "User-Agent": {secret}},
 		})
 	}
-	for range 10 { // and what is refused
+	for range 10 { // eight of these are denied
 		engine.Decide(t.Context(), &policy.Request{Path: "/r1/", Host: "example.com", Door: "gateway", Header: http.Header{"X-Key": {"again"}}})
 	}
 	after := scrape(t, registry)
 	const buckets = 40 // of a histogram, at most
 	if most := (telemetry.MaxRules+2)*7 + len(doors)*(8+buckets); after.series() > most {
-		t.Errorf("%d series, at most %d", after.series(), most)
+		t.Errorf("%d series, want at most %d", after.series(), most)
 	}
 	for name, f := range after {
 		if strings.Contains(f.String(), "secret") {
-			t.Errorf("%s tells what was in a request", name)
+			t.Errorf("%s contains text from a request", name)
 		}
 	}
 	const made = asked + 10
 	if n := after.value("sluice_requests_total", ""); n != made {
-		t.Errorf("%v requests, %d were made", n, made)
+		t.Errorf("%v requests, want %d", n, made)
 	}
 	if n := after.value("sluice_decision_duration_seconds", ""); n != made {
-		t.Errorf("%v durations, %d requests were made", n, made)
+		t.Errorf("%v durations, want %d", n, made)
 	}
 	if n := after.value("sluice_decisions_total", ""); n != made {
-		t.Errorf("%v decisions of rules, %d requests were made of one rule each", n, made)
+		t.Errorf("%v decisions of rules, want %d, one for each request", n, made)
 	}
 	if allow, deny := after.value("sluice_requests_total", "outcome=allow"), after.value("sluice_decisions_total", "rule=rule-1,outcome=deny"); deny != 8 || allow == 0 {
-		t.Errorf("%v of ten are refused, two pass", deny)
+		t.Errorf("%v of ten requests are denied, want 8, and others allowed", deny)
 	}
 }
 
-// A rule that leaves takes its series along, and its name may be anything that a policy allows.
+// The series of a rule appear with the rule, and are removed with it.
 func TestRulesCome(t *testing.T) {
 	t.Parallel()
 	engine := policy.NewEngine(memory.New(), compiled(t, policy.Rule{Name: "old", Limit: "1/day"}))
@@ -161,11 +161,11 @@ func TestRulesCome(t *testing.T) {
 	if text := p["sluice_decisions_total"].String(); strings.Contains(text, "old") || p.value("sluice_decisions_total", "rule=new,outcome=allow") != 6 {
 		t.Error(text)
 	}
-	// Of six, one leaves 1 and one leaves 0: less than a fifth is below 1.2.
+	// Two of the six requests leave less than a fifth of the limit, which is 1.2: they leave 1 and 0.
 	if n := p.value("sluice_near_limit_total", "rule=new"); n != 2 {
 		t.Errorf("%v of six are near the limit", n)
 	}
 	if n := p.value("sluice_requests_total", "door=http"); n != 8 {
-		t.Errorf("%v requests of eight", n)
+		t.Errorf("%v requests, want 8", n)
 	}
 }

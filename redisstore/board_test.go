@@ -21,7 +21,7 @@ func post(t *testing.T, s *redisstore.Store, part, instance, said string, expire
 	}
 }
 
-// posted returns what there is as "instance=said", in order.
+// posted returns the posts of a part as "instance=text", sorted.
 func posted(t *testing.T, s *redisstore.Store, part string) (all []string) {
 	t.Helper()
 	found, err := s.Posted(t.Context(), part)
@@ -38,7 +38,7 @@ func posted(t *testing.T, s *redisstore.Store, part string) (all []string) {
 func testBoard(t *testing.T, url string) {
 	a, b := open(t, url), open(t, url)
 	if got := posted(t, a, "now"); len(got) > 0 {
-		t.Errorf("an empty board says %q", got)
+		t.Errorf("an empty board has the posts %q", got)
 	}
 	post(t, a, "now", "a", "one\x00\xff", time.Minute)
 	post(t, b, "now", "b", "two", time.Minute)
@@ -46,17 +46,17 @@ func testBoard(t *testing.T, url string) {
 	post(t, a, "now", "a", "four\x00\xff", time.Minute)
 	for _, s := range []*redisstore.Store{a, b} {
 		if got := posted(t, s, "now"); !slices.Equal(got, []string{"a=four\x00\xff", "b=two"}) {
-			t.Errorf("%q is posted", got)
+			t.Errorf("the posts are %q", got)
 		}
 		if got := posted(t, s, "history"); !slices.Equal(got, []string{"b=three"}) {
-			t.Errorf("%q is posted as history", got)
+			t.Errorf("the posts of history are %q", got)
 		}
 	}
 	if err := a.Post(t.Context(), "now", "a", bytes.Repeat([]byte("x"), 1<<20+1), time.Minute); err == nil {
-		t.Error("more than a MiB is taken")
+		t.Error("a post of more than a MiB was accepted")
 	}
 	if got := posted(t, a, "now"); !slices.Equal(got, []string{"a=four\x00\xff", "b=two"}) {
-		t.Errorf("then %q is posted", got)
+		t.Errorf("afterwards, the posts are %q", got)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestBoard(t *testing.T) {
 		testBoard(t, server.URL()+"?prefix=mine:")
 		for key := range strings.FieldsSeq(server.Do("KEYS", "*")) {
 			if ttl := server.Do("PTTL", key); !strings.HasPrefix(key, "mine:") || strings.HasPrefix(ttl, "-") {
-				t.Errorf("there is a key %q, for %s ms", key, ttl)
+				t.Errorf("the key %q expires in %s ms", key, ttl)
 			}
 		}
 	})
@@ -88,7 +88,7 @@ func TestBoard(t *testing.T) {
 		if raw == "" || strings.Contains(raw, "alice") {
 			t.Errorf("the server sees %q", raw)
 		}
-		// Neither another secret reads it, nor is it taken for the post of another instance or part.
+		// A store with another secret cannot read the post, and the post is not accepted for another instance or part.
 		server.Do("HSET", "sluice:{posts:now}", "b", raw, "c", "plain")
 		server.Do("ZADD", "sluice:{posts:now}:until", "1", "b", "2", "c")
 		server.Do("HSET", "sluice:{posts:then}", "a", raw)
@@ -97,12 +97,12 @@ func TestBoard(t *testing.T) {
 			t.Errorf("with another secret: %q", got)
 		}
 		if now, then := posted(t, store, "now"), posted(t, store, "then"); !slices.Equal(now, []string{"a=alice@example.com"}) || len(then) > 0 {
-			t.Errorf("%q is believed, and %q of another part", now, then)
+			t.Errorf("accepted %q, and %q of another part", now, then)
 		}
 	})
 }
 
-// An instance that posts under ever new names fills neither the server nor its readers.
+// The number of posts is bounded, even if an instance posts under ever new names.
 func TestBoardIsBounded(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -111,15 +111,15 @@ func TestBoardIsBounded(t *testing.T) {
 		post(t, store, "now", fmt.Sprintf("%03d", i), "x", time.Minute+time.Duration(i)*time.Second)
 	}
 	if got := posted(t, store, "now"); len(got) != 256 || got[0] != "044=x" {
-		t.Errorf("%d instances, from %q on", len(got), got[0])
+		t.Errorf("%d instances, the first is %q", len(got), got[0])
 	}
 	if n := server.Do("ZCARD", "sluice:{posts:now}:until"); n != "256" {
-		t.Errorf("%s ends are kept", n)
+		t.Errorf("%s expiries are kept, want 256", n)
 	}
 }
 
-// TestBoardOfOthers is not parallel: it counts what the process allocates when the keys of the board
-// hold what a client of the server has put there.
+// TestBoardOfOthers checks that large values from another client of the server do not fill the memory of readers. It is
+// not parallel, because it counts the allocations of the process.
 func TestBoardOfOthers(t *testing.T) {
 	server := redistest.Shared(t)
 	store := open(t, server.URL())
@@ -142,20 +142,20 @@ func TestBoardOfOthers(t *testing.T) {
 	fill("large", 64<<20)
 	fill(strings.Repeat("n", 1<<20), 3)
 	if all, took := read(); len(all) != 1 || string(all["honest"]) != "one" || took > 8<<20 {
-		t.Errorf("%d posts, for which %d bytes were allocated", len(all), took)
+		t.Errorf("%d posts were read, and %d bytes allocated", len(all), took)
 	}
 	for i := range 60 {
 		fill(fmt.Sprint(i), 1<<20)
 	}
 	if all, took := read(); len(all) != 32 || took > 128<<20 {
-		t.Errorf("of 60 MiB %d posts of a MiB, for which %d bytes were allocated", len(all), took)
+		t.Errorf("%d posts of a MiB were read of 60, and %d bytes allocated", len(all), took)
 	}
 	if err := store.Post(t.Context(), "now", strings.Repeat("n", 257), nil, time.Minute); err == nil {
-		t.Error("a name of 257 bytes is taken")
+		t.Error("a name of 257 bytes was accepted")
 	}
 }
 
-// What is over is gone, and a clock that was ahead leaves nothing for ever.
+// Expired posts are gone, and so are posts from a time when the clock was ahead.
 func TestBoardClock(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartMovable(t)
@@ -165,19 +165,19 @@ func TestBoardClock(t *testing.T) {
 	server.SetClock(50 * time.Second)
 	post(t, store, "now", "late", "z", 45*time.Second)
 	if got := posted(t, store, "now"); !slices.Equal(got, []string{"late=z", "long=y"}) {
-		t.Errorf("after 50 seconds %q is posted", got)
+		t.Errorf("after 50 seconds, the posts are %q", got)
 	}
 	server.SetClock(24 * time.Hour)
 	post(t, store, "now", "ahead", "x", time.Minute)
 	server.SetClock(0)
 	post(t, store, "now", "a", "y", time.Minute)
 	if got := posted(t, store, "now"); !slices.Equal(got, []string{"a=y"}) {
-		t.Errorf("after the clock was set right, %q is posted", got)
+		t.Errorf("after the clock was corrected, the posts are %q", got)
 	}
 }
 
-// The clock of a real server jumps by an hour, either way. An instance is known again as soon as it is heard of, and
-// one that is not heard of any more does not stay. What a jump is to a limit is held by TestConformanceTimed.
+// The clock of a real server jumps by an hour, forward or back. An instance is counted again from its next heartbeat,
+// and instances without heartbeats do not stay. TestConformanceTimed checks the effect of jumps on limits.
 func TestServerClockJumps(t *testing.T) {
 	t.Parallel()
 	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
@@ -195,6 +195,6 @@ func TestServerClockJumps(t *testing.T) {
 		beat("a", 1)
 		beat("b", 2)
 		server.SetClock(jump + 10*time.Minute)
-		testkit.Await(t, "the key of the instances has expired", func() bool { return server.Do("DBSIZE") == "0" })
+		testkit.Await(t, "the key of the instances expires", func() bool { return server.Do("DBSIZE") == "0" })
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// Charges of several slots are all taken or given back, and the receipts say so.
+// Charges in several slots are all taken or all given back, and the receipts report this.
 func TestClusterSlots(t *testing.T) {
 	t.Parallel()
 	store := open(t, redistest.SharedCluster(t).URL())
@@ -33,13 +33,13 @@ func TestClusterSlots(t *testing.T) {
 	if len(shards) != 3 {
 		t.Errorf("8 keys are on %d shards", len(shards))
 	}
-	// The narrow one is in turn in each place.
+	// Each of the charges in turn has the narrow limit.
 	for place := range charges {
 		charges := slices.Clone(charges)
 		charges[place].Plan = narrow
 		for n := range 5 {
 			for i, r := range takeAll(t, store, charges...) {
-				before := int64(place*3 + min(n, 3)) // of a wide one, less what it was narrow for
+				before := int64(place*3 + min(n, 3)) // units of the wide limit: 3 for each earlier index, except its own
 				if place > i {
 					before -= 3
 				}
@@ -57,7 +57,7 @@ func TestClusterSlots(t *testing.T) {
 		}
 	}
 	charges[0].Plan = narrow
-	testkit.Await(t, "a refusal is remembered", func() bool {
+	testkit.Await(t, "a denial is remembered", func() bool {
 		r := takeAll(t, store, charges...)
 		if r[0].Fits || !r[1].Fits {
 			t.Fatalf("%+v", r)
@@ -71,8 +71,8 @@ func TestClusterSlots(t *testing.T) {
 	}
 }
 
-// Where a slot has something foreign, the error names the place of its charge in the Take, and
-// nothing is charged in other slots.
+// If a key has a foreign value, the error contains the index of its charge in the Take, and nothing is charged in other
+// slots.
 func TestClusterForeign(t *testing.T) {
 	t.Parallel()
 	c := redistest.SharedCluster(t)
@@ -86,7 +86,7 @@ func TestClusterForeign(t *testing.T) {
 		charges[place].Key = fmt.Sprint("list", place)
 		name := redisstore.Name(store, charges[place].Key, p)
 		for _, s := range c.Masters {
-			_, _ = s.Try("RPUSH", name, "x") // but for one they reply that it has moved
+			_, _ = s.Try("RPUSH", name, "x") // all but one master reply MOVED
 		}
 		for range 3 {
 			f := foreign(t, store.Take(t.Context(), charges, make([]sluice.Receipt, 6)), place)
@@ -102,10 +102,10 @@ func TestClusterForeign(t *testing.T) {
 	}
 }
 
-// What becomes of the nodes of a cluster under load.
+// TestCluster disturbs the nodes of a cluster under load.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	// A busy machine must not make a replica take over before its time: that loses counts.
+	// On a busy machine, a replica might take over although its master works, which loses counts.
 	c := redistest.StartCluster(t, 3, 1, "--cluster-replica-no-failover", "yes")
 	t.Run("script flush", func(t *testing.T) { testScriptFlush(t, c.URL(), c.Masters...) })
 	t.Run("resharding", func(t *testing.T) { testResharding(t, c) })
@@ -113,8 +113,9 @@ func TestCluster(t *testing.T) {
 	t.Run("frozen master", func(t *testing.T) { testFrozenMaster(t, c) })
 }
 
-// spend has callers take what charges returns for keys, the first of which has a limit, until all limits are
-// reached and the disturbance is over. No Take may fail, and what is admitted has to be the limit.
+// spend runs callers that take the charges of keys, as the function charges returns them, until the first charge of
+// each key has reached its limit and disturb has returned. No Take may fail, and exactly the limit of each key must be
+// admitted.
 func spend(t *testing.T, store *redisstore.Store, limit int64, keys []string, charges func(k, i int) []sluice.Charge, disturb func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -133,7 +134,7 @@ func spend(t *testing.T, store *redisstore.Store, limit int64, keys []string, ch
 				if sluice.Admitted(c, receipts) {
 					admitted[k].Add(1)
 				}
-				time.Sleep(time.Millisecond) // so that the load lasts
+				time.Sleep(time.Millisecond) // keeps the load up for longer
 			}
 		})
 	}
@@ -151,13 +152,12 @@ func spend(t *testing.T, store *redisstore.Store, limit int64, keys []string, ch
 	for k, key := range keys {
 		p := charges(k, 0)[0].Plan
 		if n, u := admitted[k].Load(), used(t, store, key, p); n != limit || u != limit {
-			t.Errorf("%s: %d admitted of a limit of %d, and %d are used", key, n, limit, u)
+			t.Errorf("%s: %d admitted with a limit of %d, and %d used", key, n, limit, u)
 		}
 	}
 }
 
-// Slots move between masters under load: nobody sees an error, nothing is counted twice
-// or lost.
+// Slots move between masters under load: no Take fails, and nothing is counted twice or lost.
 func testResharding(t *testing.T, c *redistest.Cluster) {
 	store := open(t, c.URL())
 	const limit = 1000
@@ -180,18 +180,17 @@ func testResharding(t *testing.T, c *redistest.Cluster) {
 	})
 	for _, key := range keys {
 		if n := used(t, store, key, q); n != limit {
-			t.Errorf("%s: %d in the log beside", key, n)
+			t.Errorf("%s: %d units used of the log", key, n)
 		}
 	}
 	for _, reply := range []string{"ASK", "MOVED", "TRYAGAIN"} {
 		if !slices.ContainsFunc(c.Nodes, func(s *redistest.Server) bool { return s.Info("errorstat_"+reply) != "" }) {
-			t.Errorf("premise: no request has met %s", reply)
+			t.Errorf("premise: no reply was %s", reply)
 		}
 	}
 }
 
-// A replica takes over by plan under load: nobody sees an error, nothing is counted
-// twice.
+// Replicas take over in planned failovers under load: no Take fails, and nothing is counted twice.
 func testFailover(t *testing.T, c *redistest.Cluster) {
 	p := plan(t, sluice.FixedWindow, "500/10d")
 	var keys []string
@@ -207,7 +206,7 @@ func testFailover(t *testing.T, c *redistest.Cluster) {
 	})
 }
 
-// A master that is silent holds up its own keys and no others.
+// A frozen master delays only its own keys.
 func testFrozenMaster(t *testing.T, c *redistest.Cluster) {
 	store := open(t, c.URL())
 	p := plan(t, sluice.FixedWindow, "1000000/10d")
@@ -228,22 +227,23 @@ func testFrozenMaster(t *testing.T, c *redistest.Cluster) {
 		shard := store.Shard(fmt.Sprint("key", i))
 		if err == nil {
 			if failed[shard] > 0 {
-				t.Errorf("shard %d answers for key %d and not for another", shard, i)
+				t.Errorf("shard %d serves key %d, but failed for another key", shard, i)
 			}
 			continue
 		}
 		failed[shard]++
-		// Whose patience ends first, the caller's or the client's, is for the machine to say.
+		// Either timeout may expire first: the caller's or the client's.
 		if !errors.Is(err, context.DeadlineExceeded) && kindOf(err) != redisstore.Unknown {
 			t.Errorf("key %d: %v", i, err)
 		}
 	}
 	if len(failed) != 1 {
-		t.Errorf("of the shards of 100 keys, these failed: %v", failed)
+		t.Errorf("failed Takes by shard: %v, want one shard", failed)
 	}
 }
 
-// A Take waits for a slot that no node has, as in a planned failover, and then fails with an error of its own.
+// A Take waits while no node serves its slot, as in a planned failover. If none does for too long, the Take fails with
+// ClusterDown.
 func TestClusterDown(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
@@ -253,7 +253,7 @@ func TestClusterDown(t *testing.T) {
 	slot := owner.Do("CLUSTER", "KEYSLOT", "k")
 	owner.Do("CLUSTER", "DELSLOTS", slot)
 	if err := tryFor(t, patient, store, "{k}", p); kindOf(err) != redisstore.ClusterDown {
-		t.Errorf("no node has the slot: %v", err)
+		t.Errorf("no node serves the slot: %v, want ClusterDown", err)
 	}
 	owner.Do("CLUSTER", "ADDSLOTS", slot)
 	testkit.Await(t, "a Take waits until the slot is served again", func() bool {
@@ -269,12 +269,12 @@ func TestClusterDown(t *testing.T) {
 	})
 }
 
-// ownerOf returns the number of the master that has the slot of a key.
+// ownerOf returns the index of the master that serves the slot of a key.
 func ownerOf(c *redistest.Cluster, key string) int {
 	return slices.IndexFunc(c.Masters, func(m *redistest.Server) bool { _, err := m.Try("GET", "{"+key+"}"); return err == nil })
 }
 
-// elsewhere returns a key on another shard than key.
+// elsewhere returns a key that starts with like and is on another shard than key.
 func elsewhere(s *redisstore.Store, key, like string) string {
 	for i := 0; ; i++ {
 		if other := fmt.Sprint(like, i); s.Shard(other) != s.Shard(key) {
@@ -283,8 +283,8 @@ func elsewhere(s *redisstore.Store, key, like string) string {
 	}
 }
 
-// Where a part cannot be decided, and what was taken before cannot be given back, nobody may
-// take it for not charged.
+// If one slot cannot decide, and the charge in another slot cannot be given back, the error must not report that
+// nothing was charged.
 func TestNotGivenBack(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
@@ -300,24 +300,24 @@ func TestNotGivenBack(t *testing.T) {
 	if err := both(); err != nil {
 		t.Fatal(err)
 	}
-	// The second takes no writes, and says so: nothing is charged, the first is given back.
+	// The server of the second key replies that it is out of memory: the charge of the first key is given back.
 	c.Masters[ownerOf(c, second)].Do("CONFIG", "SET", "maxmemory", "1")
 	if err := both(); kindOf(err) != redisstore.OutOfMemory || !notCharged(err) {
-		t.Errorf("error %v of a server whose memory is full", err)
+		t.Errorf("error %v with a server out of memory", err)
 	}
 	if n := used(t, store, first, p); n != 1 {
-		t.Errorf("%d units are used of the first key, want 1", n)
+		t.Errorf("the first key has used %d units, want 1", n)
 	}
-	// Now the first answers once more, and then never.
+	// Now the server of the first key answers once more, and then no longer.
 	var answers atomic.Int64
 	proxies[slices.Index(c.Nodes, c.Masters[ownerOf(c, first)])].Spoil(func() (time.Duration, bool) { return 0, answers.Add(1) > 1 })
 	if err := both(); kindOf(err) != redisstore.Unknown || notCharged(err) || answers.Load() < 2 {
-		t.Errorf("error %v after %d answers, want one that leaves it open", err, answers.Load())
+		t.Errorf("error %v after %d answers, want an unknown outcome", err, answers.Load())
 	}
 }
 
-// What a slot has taken is given back because another refuses, after its window is over: that takes nothing
-// off what others have used of the next one.
+// A unit taken in one slot is given back because another slot denies, but only after its window has ended. This must
+// not reduce the count of the next window.
 func TestClusterLateGiveBack(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
@@ -327,7 +327,7 @@ func TestClusterLateGiveBack(t *testing.T) {
 	const key = "a"
 	beside := elsewhere(other, key, "b")
 	plantest.One(t, other, beside, full, full.Capacity)
-	take(t, slow, key+"/warm", full) // the connections are there
+	take(t, slow, key+"/warm", full) // opens the connections
 	take(t, slow, beside+"/warm", full)
 	var held atomic.Pointer[chan struct{}]
 	proxies[ownerOf(c, beside)].Spoil(func() (time.Duration, bool) {
@@ -337,7 +337,7 @@ func TestClusterLateGiveBack(t *testing.T) {
 		return 0, false
 	})
 	window := func(r sluice.Receipt) int64 { return r.Tick }
-	testkit.Await(t, "what was taken in one window is given back in the next", func() bool {
+	testkit.Await(t, "a unit of one window is given back in the next", func() bool {
 		gate := make(chan struct{})
 		held.Store(&gate)
 		begin := window(plantest.One(t, other, key, p, 0))
@@ -346,7 +346,7 @@ func TestClusterLateGiveBack(t *testing.T) {
 			charges := []sluice.Charge{{Key: key, Plan: p, Cost: 1}, {Key: beside, Plan: full, Cost: 1}}
 			told <- slow.Take(context.WithoutCancel(t.Context()), charges, make([]sluice.Receipt, 2))
 		}()
-		taken := false // or else the other one was asked first, and refuses alone
+		taken := false // if it stays false, the other slot was asked first and denied alone
 		for window(plantest.One(t, other, key, p, 0)) == begin {
 			taken = taken || used(t, other, key, p) > 0
 			time.Sleep(10 * time.Millisecond)
@@ -362,14 +362,14 @@ func TestClusterLateGiveBack(t *testing.T) {
 			return false // the machine was busy
 		}
 		if after.Used != 2 {
-			t.Errorf("2 were used, and then %d", after.Used)
+			t.Errorf("2 units were used before, and %d after", after.Used)
 		}
 		return true
 	})
 }
 
-// A turn that was taken in one slot is given to no other caller because another slot refuses: those behind
-// it may have been given by then. The process keeps it.
+// If one slot assigns a turn and another slot denies, the store does not assign the turn again, because callers may
+// already have the turns after it. The process keeps the turn for a later caller.
 func TestClusterTurns(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.SharedCluster(t).URL())
@@ -410,8 +410,8 @@ func TestClusterTurns(t *testing.T) {
 	}
 }
 
-// What a client asks for in vain, far above its own limit, is not held from others with whom it shares a
-// limit in another slot, and hardly costs calls.
+// Denied requests of a client far above its own limit do not use up a limit in another slot that it shares with other
+// clients, and most of them cost no call.
 func TestClusterGreedy(t *testing.T) {
 	t.Parallel()
 	c := redistest.SharedCluster(t)
@@ -462,7 +462,7 @@ func TestClusterGreedy(t *testing.T) {
 			done.Store(true)
 			greedy.Wait()
 			if n := used(t, store, t.Name(), all); n != most || spared.Load() < asked.Load()/2 {
-				t.Errorf("%d of %d are used; of %d refusals %d cost no call", n, most, asked.Load(), spared.Load())
+				t.Errorf("%d of %d are used; of %d denials %d cost no call", n, most, asked.Load(), spared.Load())
 			}
 		})
 	}

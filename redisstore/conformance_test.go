@@ -10,7 +10,8 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// Every way to a server or a cluster keeps the contract: opened by URL, and over a client as it comes.
+// Stores opened by URL and stores with a default client conform to the contract of [sluice.Store], and so do stores
+// opened on the other installed servers.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	server, cluster := redistest.Shared(t), redistest.SharedCluster(t)
@@ -39,7 +40,7 @@ func testConformance(t *testing.T, stores map[string]func(t *testing.T) sluice.S
 func TestConformanceTimed(t *testing.T) {
 	t.Parallel()
 	storetest.RunTimed(t, func(t *testing.T) storetest.TimedStore {
-		t.Parallel() // nearly all of their time is round trips
+		t.Parallel() // the tests spend nearly all of their time on round trips
 		return timed(t, redistest.Shared(t))
 	})
 }
@@ -59,7 +60,7 @@ func TestVectors(t *testing.T) {
 	})
 }
 
-// Concurrent takes look as if they had come one after the other.
+// Concurrent Takes have the same results as if they had run one after the other.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"server": redistest.Shared(t).URL(), "cluster": redistest.SharedCluster(t).URL()} {

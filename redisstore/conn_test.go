@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// fill has a store make connections of which most are idle afterwards.
+// fill makes a store open many connections, most of which are idle afterwards.
 func fill(t *testing.T, store sluice.Store, p *sluice.Plan) {
 	t.Helper()
 	var callers sync.WaitGroup
@@ -34,7 +34,7 @@ func fill(t *testing.T, store sluice.Store, p *sluice.Plan) {
 	callers.Wait()
 }
 
-// Idle connections that the server has closed cost no decision.
+// No call fails because the server has closed idle connections.
 func TestIdleConnectionsDie(t *testing.T) {
 	t.Parallel()
 	p := plan(t, sluice.TokenBucket, "1000000/second")
@@ -74,7 +74,7 @@ func TestIdleConnectionsDie(t *testing.T) {
 	}
 }
 
-// Connections from which no answer ever comes do not keep others from being made.
+// Connections on which no answer ever arrives do not prevent new connections.
 func TestConnectionsLeadNowhere(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -86,29 +86,29 @@ func TestConnectionsLeadNowhere(t *testing.T) {
 	recovers(t, store, p)
 }
 
-// Close does not wait for a server that does not answer until it gives up by itself.
+// Close ends calls of a server that does not answer, without waiting for their timeout.
 func TestCloseCutsOff(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := open(t, server.URL())
 	p := plan(t, sluice.TokenBucket, "1000000/second")
 	take(t, store, "k", p)
-	testkit.Await(t, "its call is back", func() bool { return !store.InFlight() })
+	testkit.Await(t, "its call has returned", func() bool { return !store.InFlight() })
 	server.Freeze()
 	defer server.Thaw()
 	told := make(chan error)
 	go func() {
 		told <- store.Take(context.Background(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
 	}()
-	testkit.Await(t, "the request is under way", store.InFlight)
+	testkit.Await(t, "the request is in flight", store.InFlight)
 	_ = store.Close()
 	if err := <-told; kindOf(err) != redisstore.Unknown || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
+		t.Errorf("the Take returned %v", err)
 	}
 }
 
-// One answer in ten is lost on its way. What was admitted is counted, what is counted was
-// admitted or may have been, and nothing is counted twice: by what the servers have.
+// One answer in ten is lost. By the counts on the servers, every admitted unit is counted, every counted unit was
+// admitted or has an unknown outcome, and nothing is counted twice.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {
@@ -157,11 +157,11 @@ func testLostAnswers(t *testing.T, url string, servers []*redistest.Server, prox
 		}
 	}
 	if open < callers*each/50 || sure < callers*each/2 {
-		t.Errorf("premise: of %d answers %d came, and %d are lost that may have been charged", callers*each, sure, open)
+		t.Errorf("premise: of %d answers, %d arrived, and %d are lost with an unknown outcome", callers*each, sure, open)
 	}
 }
 
-// counted returns what the servers have counted in the window of a key.
+// counted returns the units in the window of a key, summed over the servers.
 func counted(t *testing.T, servers []*redistest.Server, key string) (n int64) {
 	t.Helper()
 	for _, s := range servers {
@@ -176,8 +176,7 @@ func counted(t *testing.T, servers []*redistest.Server, key string) (n int64) {
 	return n
 }
 
-// However many answers are lost on a server that answers others, those who come after them
-// wait for none of them.
+// However many answers are lost by a server that answers other calls, later callers do not wait for the lost ones.
 func TestLostAnswersHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -185,7 +184,7 @@ func TestLostAnswersHoldUpNobody(t *testing.T) {
 	store := open(t, "redis://"+px.Addr)
 	p := plan(t, sluice.TokenBucket, "1000000/day")
 	take(t, store, "k", p)
-	const losses = 40 // more than may be written off at a time
+	const losses = 40 // more than can be given up at a time
 	var lose atomic.Bool
 	px.Spoil(func() (time.Duration, bool) {
 		if lose.Load() {
@@ -198,7 +197,7 @@ func TestLostAnswersHoldUpNobody(t *testing.T) {
 		err := tryFor(t, 40*time.Millisecond, store, "k", p)
 		lose.Store(false)
 		if kindOf(err) == 0 {
-			t.Fatalf("premise: the answer is lost: %v", err)
+			t.Fatalf("premise: the answer was not lost: %v", err)
 		} else if !notCharged(err) { // it was sent in time
 			n++
 		}
@@ -213,8 +212,8 @@ func TestLostAnswersHoldUpNobody(t *testing.T) {
 	})
 }
 
-// Requests that are gathered are each decided for themselves, exactly, and first come first served, in as
-// few calls as their charges fit in.
+// Gathered requests are decided one by one, exactly, and in the order of their arrival, in as few calls as their
+// charges fit in.
 func TestGathering(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -241,7 +240,7 @@ func TestGathering(t *testing.T) {
 		before := commandCalls("evalsha", server)
 		sluice.TakeEach(t.Context(), store, calls)
 		if n := commandCalls("evalsha", server) - before; n != want {
-			t.Errorf("1000 Takes of %d charges are %d calls, want %d", charges, n, want)
+			t.Errorf("1000 Takes of %d charges took %d calls, want %d", charges, n, want)
 		}
 		for i, c := range calls {
 			if fits := c.Receipts[0].Fits; c.Err != nil || fits != (i < 500) {
@@ -257,7 +256,7 @@ func TestScriptFlush(t *testing.T) {
 	testScriptFlush(t, server.URL(), server)
 }
 
-// The script comes back by itself, and not by every caller.
+// After a flush, the store loads the script again, but not for every caller.
 func testScriptFlush(t *testing.T, url string, servers ...*redistest.Server) {
 	store := open(t, url)
 	p := plan(t, sluice.FixedWindow, "50/10d")
@@ -284,8 +283,8 @@ func testScriptFlush(t *testing.T, url string, servers ...*redistest.Server) {
 	}
 }
 
-// A caller goes when its context ends. It is told whether it may have been charged, and
-// is not if it was told so.
+// A Take returns when its context ends. Its error reports whether the unit may have been charged, and if not, it is not
+// charged.
 func TestCallersLeave(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -294,8 +293,8 @@ func TestCallersLeave(t *testing.T) {
 	take(t, store, "k", p) // connects
 
 	server.Freeze()
-	// The first callers take the workers, one after the other, and those in place of the
-	// ones that are written off. Whoever comes then has to wait.
+	// The first callers take the workers one after the other, including the workers that replace lost ones. Later
+	// callers have to wait.
 	var unknown, notSent int64
 	for begin := time.Now(); unknown < 2 || notSent < 50; {
 		if time.Since(begin) > testkit.Patience {
@@ -305,15 +304,15 @@ func TestCallersLeave(t *testing.T) {
 		unknown, notSent = unknown+told[redisstore.Unknown], notSent+told[redisstore.NotSent]
 	}
 	server.Thaw()
-	// Of those under way to a server that goes on some arrive: not those that waited for a
-	// connection for too long. Nobody else does.
-	_ = store.Close() // waits for them
+	// Some of the sent requests reach the server after the thaw, but not those that waited too long for a connection.
+	// No others do.
+	_ = store.Close() // waits for the calls in flight
 	if got := used(t, open(t, server.URL()), "k", p); got < 2 || got > 1+unknown {
 		t.Errorf("%d units are used, want 2 to %d", got, 1+unknown)
 	}
 }
 
-// leaving has 50 callers that wait for 30 ms, and returns what they were told.
+// leaving runs 50 callers with a timeout of 30 ms, and returns how many got each kind of error.
 func leaving(t *testing.T, store sluice.Store, p *sluice.Plan) map[redisstore.Kind]int64 {
 	t.Helper()
 	var mu sync.Mutex
@@ -365,11 +364,11 @@ func TestClose(t *testing.T) {
 	}
 	wg.Wait()
 	testkit.Await(t, "the closed store has no connections", func() bool {
-		return strings.Count(server.Do("CLIENT", "LIST"), " addr=") == 1 // who asks
+		return strings.Count(server.Do("CLIENT", "LIST"), " addr=") == 1 // this command's connection
 	})
 	second := open(t, server.URL())
 	if n := used(t, second, "k", p); n != admitted.Load() || refused.Load() != 100 {
-		t.Errorf("%d admitted, %d in the store; %d callers were told that it is closed", admitted.Load(), n, refused.Load())
+		t.Errorf("%d admitted, %d in the store; %d callers got the error of a closed store", admitted.Load(), n, refused.Load())
 	}
 }
 
@@ -391,7 +390,7 @@ func TestTooManyCharges(t *testing.T) {
 	}
 }
 
-// Each thing that a server can have has an error of its own, and passes.
+// Each fault of a server has its own kind of error, and the store recovers afterwards.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	p := plan(t, sluice.TokenBucket, "1000000/day")
@@ -442,7 +441,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A server that answers nonsense gets an error, and nobody in.
+// Invalid replies of a server cause an error and admit no request.
 func TestWrongReplies(t *testing.T) {
 	t.Parallel()
 	p := plan(t, sluice.TokenBucket, "10/day")
@@ -473,7 +472,7 @@ func TestWrongReplies(t *testing.T) {
 	}
 }
 
-// When its master dies, a store that knows Sentinels goes to the next one, and resets are heard again.
+// When the master dies, a store with Sentinels switches to the next master, and resets are noticed again.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t, "mymaster")

@@ -22,7 +22,7 @@ func bucket(t *testing.T, burst int64) *sluice.Plan {
 	return p
 }
 
-// note has f learn that at now, between local times, the bucket of a key was full or empty.
+// noteBucket records in d that the bucket of a key was full or empty, at the times in k.
 func (d *denyCache) noteBucket(p *sluice.Plan, key string, full bool, k cacheEntry) {
 	c := sluice.Charge{Key: key, Plan: p, Cost: 1}
 	r := sluice.Receipt{Receipt: kernel.Receipt{Now: k.Now, Used: p.Size}}
@@ -39,7 +39,7 @@ func (d *denyCache) refuses(p *sluice.Plan, key string, at int64) (sluice.Receip
 	return r[0], ok
 }
 
-// An answer that arrives late does not hide a newer one.
+// An answer that arrives late does not replace a newer one.
 func TestRefusedOrder(t *testing.T) {
 	p := bucket(t, 3)
 	for _, test := range []struct {
@@ -57,17 +57,17 @@ func TestRefusedOrder(t *testing.T) {
 		f.noteBucket(p, "k", false, test.back)
 		f.noteBucket(p, "k", true, test.late)
 		if _, refuses := f.refuses(p, "k", test.late.back+1); refuses != test.refuses {
-			t.Errorf("%s: refuses %v", test.name, refuses)
+			t.Errorf("%s: denied is %v", test.name, refuses)
 		}
 	}
 }
 
-// It refuses only what does not fit by the latest time that the server can have, and
-// promises by the earliest.
+// The cache denies only if a charge does not fit at the latest time that the server's clock may have now. The receipt
+// has the earliest such time.
 func TestRefusedBounds(t *testing.T) {
 	p, f := bucket(t, 1), newDenyCache()
 	const hour = 3_600_000_000
-	// Within 100 µs, which count as 101 as clocks differ, the bucket is empty.
+	// The bucket drains in 101 µs.
 	full := sluice.Receipt{Receipt: kernel.Receipt{Now: 10 * hour, Used: p.Size * 101 / hour}}
 	charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}
 	f.note(cacheEntry{sent: 1000, back: 1020}, false, charges, []sluice.Receipt{full}, []int64{0})
@@ -76,18 +76,18 @@ func TestRefusedBounds(t *testing.T) {
 		t.Errorf("%v, %+v, %+v", refuses, r, want)
 	}
 	if _, refuses := f.refuses(p, "k", 1101); refuses {
-		t.Error("refuses though it may fit")
+		t.Error("denied although the charge may fit")
 	}
 	if _, refuses := f.refuses(bucket(t, 2), "k", 1050); refuses {
-		t.Error("refuses though the burst is larger")
+		t.Error("denied although the burst is larger")
 	}
 	f.noteBucket(bucket(t, 2), "large", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 10 * hour}, sent: 1000, back: 1020})
 	if _, refuses := f.refuses(p, "large", 1050); refuses {
-		t.Error("refuses by a level above the burst, which the server cuts")
+		t.Error("denied because of a level above the burst, which the server would cut")
 	}
 }
 
-// However many are refused, the newest are remembered.
+// However many keys are denied, most of the newest are remembered.
 func TestRefusedFull(t *testing.T) {
 	p, f := bucket(t, 3), newDenyCache()
 	const keys = 10 * cacheSets * cacheWays
@@ -105,8 +105,8 @@ func TestRefusedFull(t *testing.T) {
 	}
 }
 
-// An answer that was given before a give-back and comes after it is not remembered, whatever
-// has needed the place of the give-back in between.
+// An answer from before a refund that arrives after it is not remembered, even if other keys have replaced the entry of
+// the refund.
 func TestRefusedAfterGivingBack(t *testing.T) {
 	const now = 1_700_000_000_000_000
 	p, err := sluice.NewPlan(sluice.Limit{Count: 5, Period: time.Hour, Algorithm: sluice.FixedWindow})
@@ -139,18 +139,18 @@ func TestRefusedAfterGivingBack(t *testing.T) {
 			}
 			f.note(cacheEntry{sent: 1, back: 300_000}, false, charge("k", 1), full(now), []int64{0})
 			if f.answerAt(300_001, charge("k", 1), make([]sluice.Receipt, 1)) {
-				t.Errorf("%s, then %d others: refused by what was said before", name, others)
+				t.Errorf("%s, then %d others: denied by an answer from before the refund", name, others)
 			}
 			f.note(cacheEntry{sent: 2_000_000, back: 2_000_100}, false, charge("k", 1), full(now+2_000_000), []int64{0})
 			if !f.answerAt(2_000_101, charge("k", 1), make([]sluice.Receipt, 1)) {
-				t.Errorf("%s, then %d others: what was said after it is not remembered", name, others)
+				t.Errorf("%s, then %d others: an answer from after the refund is not remembered", name, others)
 			}
 		}
 	}
 }
 
-// A state that was learnt after the clock was read is judged no earlier than it was told: a
-// unit that fits at the time in the receipt is the server's to give.
+// If a state was recorded after the caller read the clock, the cache judges it at the time in the receipt, not before.
+// If a unit fits at that time, the server must decide.
 func TestRefusedLearntMeanwhile(t *testing.T) {
 	const now = 1_700_000_000_000_000
 	p, err := sluice.NewPlan(sluice.Limit{Count: 20, Period: time.Millisecond})
@@ -164,7 +164,7 @@ func TestRefusedLearntMeanwhile(t *testing.T) {
 	for at := int64(200); at <= 400; at++ {
 		r := make([]sluice.Receipt, 1)
 		if f.answerAt(at, charges, r) {
-			t.Fatalf("at %d: refused, with the receipt %+v", at, r[0])
+			t.Fatalf("at %d: denied, with the receipt %+v", at, r[0])
 		}
 	}
 }
@@ -174,7 +174,7 @@ func deaf(secret string) *resets {
 	return newResets(&Store{denyCache: newDenyCache()}, Config{HashKey: []byte(secret)})
 }
 
-// message is what a process says that has reset the states of keys.
+// message returns the message of a process that has reset the states of keys.
 func message(secret string, p *sluice.Plan, keys ...string) rueidis.PubSubMessage {
 	var states []byte
 	for _, k := range keys {
@@ -183,8 +183,8 @@ func message(secret string, p *sluice.Plan, keys ...string) rueidis.PubSubMessag
 	return rueidis.PubSubMessage{Message: newCodec([]byte(secret), "resets").seal(states, "")}
 }
 
-// A refusal that was under way when the message came is not remembered after it. One that was
-// sent after it is, unless a give-back of this process may be under way.
+// A denial that was in flight when a message about a reset arrived is not remembered. A denial requested after the
+// message is remembered, unless a refund by this process may be in flight.
 func TestResetMeetsRefusal(t *testing.T) {
 	p := bucket(t, 3)
 	for _, secret := range []string{"", "0123456789abcdef"} {
@@ -200,28 +200,28 @@ func TestResetMeetsRefusal(t *testing.T) {
 			back := d.at(time.Now())
 			d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 2000}, sent: sent, back: back})
 			if _, refuses := d.refuses(p, "k", back+1); refuses {
-				t.Errorf("secret %q, known %v: refuses by an answer from before the reset", secret, known)
+				t.Errorf("secret %q, known %v: denied by an answer from before the reset", secret, known)
 			}
-			if known { // what this process gives back itself is unknown for a second
+			if known { // after a refund by this process, the state is unknown for a second
 				d.forgetState(p.Fingerprint, "k", back)
 				r.receiveMessage(message(secret, p, "k"))
 				sent = d.at(time.Now()) + 1
 				d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 2500}, sent: sent, back: sent})
 				if _, refuses := d.refuses(p, "k", sent+1); refuses {
-					t.Errorf("secret %q: refuses though a give-back may be under way", secret)
+					t.Errorf("secret %q: denied although a refund may be in flight", secret)
 				}
 				back = sent + cacheFor
 			}
 			back++
 			d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 3000}, sent: back, back: back})
 			if _, refuses := d.refuses(p, "k", back+1); !refuses {
-				t.Errorf("secret %q, known %v: does not refuse though it was refused after the reset", secret, known)
+				t.Errorf("secret %q, known %v: a denial from after the reset is not remembered", secret, known)
 			}
 		}
 	}
 }
 
-// Messages are of no use to those with another secret or another prefix, or without one.
+// A message has no effect on processes with another secret, or if only one of the two has a secret.
 func TestResetOfOthers(t *testing.T) {
 	p := bucket(t, 3)
 	for _, test := range []struct{ mine, theirs string }{{"0123456789abcdef", "another secret 1"}, {"0123456789abcdef", ""}, {"", "0123456789abcdef"}} {
@@ -231,12 +231,12 @@ func TestResetOfOthers(t *testing.T) {
 		d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 1000}, sent: at, back: at})
 		r.receiveMessage(message(test.theirs, p, "k"))
 		if _, refuses := d.refuses(p, "k", at+1); !refuses {
-			t.Errorf("secret %q forgets what %q says", test.mine, test.theirs)
+			t.Errorf("with secret %q, a message with secret %q removed a state", test.mine, test.theirs)
 		}
 	}
 }
 
-// However much is published, most of what is remembered stays.
+// A flood of messages removes at most maxRemoved states a second, and most others stay.
 func TestResetFlood(t *testing.T) {
 	p, r := bucket(t, 3), deaf("")
 	d := r.store.denyCache
@@ -245,7 +245,7 @@ func TestResetFlood(t *testing.T) {
 	for i := range keys {
 		d.noteBucket(p, strconv.Itoa(i), true, cacheEntry{Snapshot: kernel.Snapshot{Now: 1000}, sent: at, back: at})
 	}
-	r.since = 1 << 62 // the flood is within one second, however long it takes
+	r.since = 1 << 62 // the flood counts as one second, however long it takes
 	for n := range 100 {
 		var forged []string
 		for i := range 5000 {
@@ -260,17 +260,17 @@ func TestResetFlood(t *testing.T) {
 		}
 	}
 	if r.removed != maxRemoved {
-		t.Errorf("%d states of a flood were heard, want %d", r.removed, maxRemoved)
+		t.Errorf("a flood removed %d states, want %d", r.removed, maxRemoved)
 	}
 	if kept < (keys-maxRemoved)*8/10 {
 		t.Errorf("%d of %d other states are remembered", kept, keys-maxRemoved)
 	}
 }
 
-// What is told fits in a message that is read, and what does not is left out.
+// Announced states fit in a message that receivers accept. A state that does not fit is left out.
 func TestResetRoom(t *testing.T) {
 	p, r := bucket(t, 3), deaf("0123456789abcdef")
-	r.publishing = true // so that nothing is taken away
+	r.publishing = true // keeps the states pending
 	for _, length := range []int{maxStates, maxStates - maxStateHead, 1, 100} {
 		charges := []sluice.Charge{{Key: strings.Repeat("k", length), Plan: p, Cost: sluice.All}, {Key: "taken", Plan: p, Cost: 1}}
 		r.announce(charges, make([]sluice.Receipt, len(charges)))
@@ -289,10 +289,10 @@ func TestResetRoom(t *testing.T) {
 	}
 }
 
-// What is given back is told of once, and only where it may have kept another from being refused.
+// A refund is announced once, and only if its state was nearly full, because other states are probably not denied.
 func TestGiveBackTold(t *testing.T) {
 	p, r := bucket(t, 100), deaf("")
-	r.pause = time.Hour // so that nothing is taken away
+	r.pause = time.Hour // keeps the states gathered
 	for _, test := range []struct {
 		key        string
 		back, left int64
@@ -301,12 +301,12 @@ func TestGiveBackTold(t *testing.T) {
 		receipt := sluice.Receipt{Receipt: kernel.Receipt{Used: p.Size - test.left*p.Unit, Fits: true}}
 		r.announce([]sluice.Charge{{Key: test.key, Plan: p, Cost: test.back}}, []sluice.Receipt{receipt})
 		if len(r.gathered) != test.told {
-			t.Errorf("%+v: %d states are told of", test, len(r.gathered))
+			t.Errorf("%+v: %d states are announced", test, len(r.gathered))
 		}
 	}
 }
 
-// States are read back as they were written, and nothing is read twice or from beyond the end.
+// cutState reads what appendState has written, and reads no byte twice or beyond the end.
 func FuzzResetStates(f *testing.F) {
 	f.Add([]byte("12345678\x04key1\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
 	f.Add([]byte("12345678\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))

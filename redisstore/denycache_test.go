@@ -13,8 +13,7 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// What is given back in the process is there at once, and what another gives back after a
-// second.
+// A refund by the same process takes effect at once. A reset by another process takes effect after a second.
 func TestRefusedAndGivenBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -31,27 +30,27 @@ func TestRefusedAndGivenBack(t *testing.T) {
 			return plantest.OneAt(t, s, now+after.Microseconds(), a.String(), p, cost).Fits
 		}
 		if !fits(store, 3, 0) || fits(store, 1, 0) || fits(store, 1, 1) {
-			t.Fatalf("%v: not 3 units fit", a)
+			t.Fatalf("%v: want exactly 3 units to fit", a)
 		}
 		if spared := store.Spared; spared != 1 {
 			t.Errorf("%v: %d calls were spared", a, spared)
 		}
 		fits(store, -1, 2)
 		if !fits(store, 1, 3) || fits(store, 1, 4) {
-			t.Errorf("%v: not one unit fits after one was given back", a)
+			t.Errorf("%v: want exactly one unit to fit after a refund of one", a)
 		}
 		fits(other, sluice.All, 5)
 		if fits(store, 1, time.Second) {
-			t.Errorf("%v: it was not remembered for a second", a)
+			t.Errorf("%v: the denial was not remembered for a second", a)
 		}
 		if !fits(store, 1, time.Second+5*time.Microsecond) {
-			t.Errorf("%v: it was remembered for more than a second", a)
+			t.Errorf("%v: the denial was remembered for more than a second", a)
 		}
 	}
 }
 
-// A client that keeps asking costs the server a call a second, whatever it asks for: one unit, several, or
-// more than ever fit. The wait never grows, and layers that do not refuse are not charged.
+// A client that keeps trying costs the server about one call a second, whatever it requests: one unit, several, or more
+// than ever fit. Its wait never grows, and limits that do not deny are not charged.
 func TestRefusedCallsASecond(t *testing.T) {
 	t.Parallel()
 	store := open(t, redistest.Shared(t).URL())
@@ -83,13 +82,13 @@ func TestRefusedCallsASecond(t *testing.T) {
 				}
 			}
 			if most := 2 + int64(time.Since(start)/time.Second); asked > most {
-				t.Errorf("%s: %d calls for 500 refusals, want at most %d", key, asked, most)
+				t.Errorf("%s: %d calls for 500 denials, want at most %d", key, asked, most)
 			}
 		}
 	}
 }
 
-// A receipt says whether the server was asked, and without a wait it is not.
+// A receipt reports whether the server was called. A Take without a wait does not call it.
 func TestRefusedOrigin(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -110,11 +109,11 @@ func TestRefusedOrigin(t *testing.T) {
 		t.Errorf("without a wait: %+v, %v", r, err)
 	}
 	if _, err := ask(0, "other"); !notCharged(err) || commandCalls("evalsha", server) != calls {
-		t.Errorf("without a wait, of a key that is not known: %v", err)
+		t.Errorf("without a wait, with an unknown key: %v", err)
 	}
 	server.Freeze()
 	defer server.Thaw()
 	if _, err := ask(10*time.Millisecond, "other"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("of a server that hangs: %v", err)
+		t.Errorf("with a frozen server: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// histories compare what Redis decides with what memory does, for a number of steps.
+// histories compare the decisions of Redis with those of the memory store, over a number of steps.
 var histories = map[string]func(t *testing.T, steps int){
 	"differential": func(t *testing.T, steps int) {
 		storetest.Differential(t, memory.New(), timed(t, redistest.Shared(t)), steps, seed.Of(t))
@@ -42,8 +42,8 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// together holds what a store decides about the requests of one call to what a twin decides about each, and
-// returns the receipts.
+// together compares the decisions of store about the requests of one call with those of twin about each request alone.
+// It returns the receipts.
 func together(t *testing.T, twin storetest.TimedStore, store *redisstore.TimedStore, now int64, requests [][]sluice.Charge) [][]sluice.Receipt {
 	t.Helper()
 	receipts := make([][]sluice.Receipt, len(requests))
@@ -64,7 +64,7 @@ func together(t *testing.T, twin storetest.TimedStore, store *redisstore.TimedSt
 	return receipts
 }
 
-// refusedOf returns how many requests are refused.
+// refusedOf returns how many requests are denied.
 func refusedOf(requests [][]sluice.Charge, receipts [][]sluice.Receipt) (n int) {
 	for i := range requests {
 		if !sluice.Admitted(requests[i], receipts[i]) {
@@ -84,12 +84,11 @@ func plansOf(t *testing.T, limits ...string) (plans []*sluice.Plan) {
 	return plans
 }
 
-// Requests that share one call of the script, and keys in it, are decided as if each
-// had come alone.
+// Requests that share a call of the script, and keys in it, are decided as if each had been sent alone.
 func testBatches(t *testing.T, steps int) {
 	one, many := memory.New(), timed(t, redistest.Shared(t))
 	r := rand.New(rand.NewPCG(seed.Of(t), 2))
-	// One and the same fingerprint for the two of a pair, and logs short and long.
+	// Some of the limits share a fingerprint, and there are short and long logs.
 	plans := plansOf(t, "7/second", "70/10s", "1000/minute", "100/minute", "6000/minute")
 	plans = append(plans, plan(t, sluice.TokenBucket, "100/minute burst 20"), plan(t, sluice.GCRA, "7/second burst 500"))
 	for i, p := range plans {
@@ -168,14 +167,15 @@ func testBatches(t *testing.T, steps int) {
 		}
 	}
 	if refused < decided/20 || refused > decided/2 || long == 0 {
-		t.Errorf("of %d requests %d were refused, and a log was long %d times: this tells little", decided, refused, long)
+		t.Errorf("premise: of %d requests, %d were denied, and a log was long %d times", decided, refused, long)
 	}
 	if placesRefused < decided/100 || late < decided/100 || cut < decided/100 {
-		t.Errorf("of %d requests %d were refused a place, %d gave back too late, and debts of %d were cut: this tells little", decided, placesRefused, late, cut)
+		t.Errorf("premise: of %d requests, %d were denied a permit, %d refunds were too late, and debts of %d were cut", decided, placesRefused, late, cut)
 	}
 }
 
-// Two processes count one rate with different bursts, in ticks of a microsecond and of a millisecond, in one state.
+// Two processes share a state with one rate and different bursts: one counts in ticks of a microsecond, the other in
+// ticks of a millisecond.
 func testBursts(t *testing.T, steps int) {
 	server, r := redistest.Shared(t), rand.New(rand.NewPCG(seed.Of(t), 12))
 	plans := []*sluice.Plan{plan(t, sluice.TokenBucket, "999983/hour burst 10"), plan(t, sluice.TokenBucket, "999983/hour burst 1000000")}
@@ -200,18 +200,18 @@ func testBursts(t *testing.T, steps int) {
 		}
 	}
 	if refused < steps/20 {
-		t.Errorf("premise: of %d takes %d were refused", steps, refused)
+		t.Errorf("premise: of %d Takes, %d were denied", steps, refused)
 	}
 }
 
-// crowd makes up requests that many make at the same time.
+// crowd generates requests that many clients send at the same time.
 type crowd struct {
 	*rand.Rand
 	plans []*sluice.Plan
 	lock  *sluice.Plan
 }
 
-// request has up to three layers, some of them shadows, and often one for all.
+// request returns a request with up to three limits, some of them shadows, and often a limit shared by all.
 func (c *crowd) request() []sluice.Charge {
 	var charges []sluice.Charge
 	for i := range 1 + c.IntN(3)*c.IntN(2) {
@@ -234,7 +234,7 @@ func (c *crowd) request() []sluice.Charge {
 	return charges
 }
 
-// requests are those of one call: a few, made by many, some of them in turns.
+// requests returns the requests of one call: a few different ones, each repeated many times, some of them alternating.
 func (c *crowd) requests() (all [][]sluice.Charge) {
 	var few [][]sluice.Charge
 	for range 1 + c.IntN(3) {
@@ -249,7 +249,7 @@ func (c *crowd) requests() (all [][]sluice.Charge) {
 	return all
 }
 
-// run makes a number of calls, after each of which step sets the time.
+// run makes the given number of calls. After each, step returns the time of the next.
 func (c *crowd) run(t *testing.T, calls int, now int64, step func(now int64) int64) {
 	one, many := memory.New(), timed(t, redistest.Shared(t))
 	decided, refused, split := 0, 0, 0
@@ -263,12 +263,12 @@ func (c *crowd) run(t *testing.T, calls int, now int64, step func(now int64) int
 		now = step(now)
 	}
 	if many.Joined < decided/3 || refused < decided/10 || refused > decided*9/10 || split < calls/20 {
-		t.Errorf("of %d requests %d were joined with others and %d refused, in %d calls some of them: this tells little",
+		t.Errorf("premise: of %d requests, %d were joined with others and %d denied; %d calls were partly denied",
 			decided, many.Joined, refused, split)
 	}
 }
 
-// Equal requests at the same time are decided as if they came one after the other.
+// Identical requests at the same time are decided as if they had come one after the other.
 func testCrowd(t *testing.T, steps int) {
 	c := &crowd{Rand: rand.New(rand.NewPCG(seed.Of(t), 8)), lock: lockOf(t, sluice.Penalty{First: 200 * time.Millisecond, Factor: 2})}
 	c.plans = append(plansOf(t, "7/second", "70/10s", "400/3s"),
@@ -284,7 +284,8 @@ func testCrowd(t *testing.T, steps int) {
 	})
 }
 
-// Months of the calendar, of many in one call, over edges and leap days and wherever the clock goes.
+// Many requests of a call count by calendar months, across the ends of months and leap days, while the clock jumps
+// forward and back.
 func testMonths(t *testing.T, steps int) {
 	c := &crowd{Rand: rand.New(rand.NewPCG(seed.Of(t), 10)), lock: lockOf(t, sluice.Penalty{First: time.Hour})}
 	for _, limit := range []string{"7/month", "400/month from 15", "70/month from 29", "70/month from 30", "100/month from 31", "300/month from 31"} {
@@ -292,7 +293,7 @@ func testMonths(t *testing.T, steps int) {
 	}
 	const day = int64(24 * time.Hour / time.Microsecond)
 	begin := time.Date(2095, 12, 31, 23, 59, 59, 999_999_000, time.UTC).UnixMicro()
-	end := time.Date(2110, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro() // stores know times until 2112
+	end := time.Date(2110, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro() // stores support times until 2112
 	c.run(t, steps/40, begin, func(now int64) int64 {
 		if now > end {
 			return begin
@@ -310,8 +311,7 @@ func testMonths(t *testing.T, steps int) {
 	})
 }
 
-// Processes that remember what was refused decide as one that counts all by itself, as
-// long as nothing is given back.
+// Processes that remember denials decide like a single process without a cache, as long as nothing is given back.
 func testRemembered(t *testing.T, steps int) {
 	server := redistest.Shared(t)
 	stores := []*redisstore.TimedStore{timed(t, server), timed(t, server), timed(t, server)}
@@ -345,7 +345,7 @@ func testRemembered(t *testing.T, steps int) {
 			refused++
 		}
 		for i, c := range charges {
-			// What fits, by what is remembered, may have been used up by others.
+			// A remembered state may have room that others have used up since.
 			if wrong := !got[i].Fits && want[i].Fits; wrong || got[i].Now != now || sluice.Admitted(charges, got) != admitted {
 				t.Fatalf("take %d, charge %d %+v of %v: %+v, want %+v", n, i, c, c.Plan.Limit, got[i], want[i])
 			}
@@ -356,12 +356,12 @@ func testRemembered(t *testing.T, steps int) {
 		spared += s.Spared
 	}
 	if refused < steps/5 || refused > steps*4/5 || spared < refused/3 {
-		t.Errorf("of %d takes %d were refused, %d of them from memory: this tells little", steps, refused, spared)
+		t.Errorf("premise: of %d Takes, %d were denied, %d of them from memory", steps, refused, spared)
 	}
 }
 
-// Whatever some keys hold, requests that share a call with them are decided as ever: nothing
-// stops the script halfway.
+// Whatever values some keys have, other requests in the same call are decided as usual: no value stops the script
+// halfway.
 func testForeignInBatch(t *testing.T, steps int) {
 	server := redistest.Shared(t)
 	model, store := memory.New(), timed(t, server)
@@ -377,7 +377,7 @@ func testForeignInBatch(t *testing.T, steps int) {
 		for range 1 + r.IntN(12) {
 			take := []sluice.Charge{{Key: fmt.Sprint("good", r.IntN(3)), Plan: plans[r.IntN(len(plans))], Cost: r.Int64N(4) - 1}}
 			switch r.IntN(4) {
-			case 0: // the costs of states that look right by chance go astray, so it decides nothing
+			case 0: // a shadow, because a corrupt state that looks valid by chance may allow or deny anything
 				take = append(take, sluice.Charge{Key: "bad", Plan: bad, Cost: r.Int64N(9) - 3, Shadow: true})
 			case 1:
 				take[0] = sluice.Charge{Key: "bad", Plan: bad, Cost: r.Int64N(9) - 3}
@@ -386,7 +386,7 @@ func testForeignInBatch(t *testing.T, steps int) {
 		}
 		errs := store.TakeEachAt(t.Context(), now, requests, receipts)
 		if len(errs) != len(requests) {
-			t.Fatalf("batch %d beside %v: %v", batch, bad.Limit, errs[0])
+			t.Fatalf("batch %d with %v: %v", batch, bad.Limit, errs[0])
 		}
 		for i, take := range requests {
 			bads := slices.IndexFunc(take, func(c sluice.Charge) bool { return c.Key == "bad" })
@@ -407,11 +407,11 @@ func testForeignInBatch(t *testing.T, steps int) {
 		}
 	}
 	if failed < steps/100 || read < steps/100 {
-		t.Errorf("premise: %d requests with a foreign state failed, and %d with one that looks right did not", failed, read)
+		t.Errorf("premise: %d requests with a foreign state failed, and %d with a state that looks valid did not", failed, read)
 	}
 }
 
-// spoil makes the key "bad" hold something that it should not.
+// spoil writes a foreign or corrupt value to the key "bad".
 func spoil(t *testing.T, server *redistest.Server, r *rand.Rand, store *redisstore.TimedStore, now int64, p *sluice.Plan) {
 	name := redisstore.Name(store.Store, "bad", p)
 	server.Do("DEL", name)
@@ -422,7 +422,7 @@ func spoil(t *testing.T, server *redistest.Server, r *rand.Rand, store *redissto
 		server.Do("SET", name, notStates[r.IntN(len(notStates))])
 	case 2:
 		server.Do("SET", name, string(noise(r, r.IntN(200))))
-	case 3: // numbers that not all readers take for such
+	case 3: // numbers in forms that only some parsers accept
 		forms := []string{" %d", "%d ", "0x%x", "%de0", "+%d", "%d:7", "-%d", " -%d", "-%de0"}
 		server.Do("SET", name, fmt.Sprintf(forms[r.IntN(len(forms))], now/p.Tick+r.Int64N(1000)))
 	default: // a state with some bytes changed
@@ -431,7 +431,7 @@ func spoil(t *testing.T, server *redistest.Server, r *rand.Rand, store *redissto
 			_ = store.TakeAllAt(t.Context(), now, charges, [][]sluice.Receipt{make([]sluice.Receipt, 1)})
 		}
 		text := []byte(server.Do("GET", name))
-		if len(text) == 148 && r.IntN(2) == 0 { // counts, whose sum is another, or that are none
+		if len(text) == 148 && r.IntN(2) == 0 { // a log of counts: with a wrong sum, or without counts
 			binary.LittleEndian.PutUint64(text[8:], math.Float64bits(float64(r.Int64N(2*p.Capacity))))
 			if r.IntN(2) == 0 {
 				clear(text[16:])
@@ -455,7 +455,7 @@ func noise(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// What has expired may stay in a log for a while, but not until its stamps come round.
+// Expired units may stay in a log for a while, but not until its two-byte stamps wrap around.
 func TestLogComesRound(t *testing.T) {
 	t.Parallel()
 	p := plan(t, sluice.SlidingWindowLog, "1000/32768ms") // in ticks of a millisecond
@@ -467,8 +467,7 @@ func TestLogComesRound(t *testing.T) {
 	}
 }
 
-// A log may be as long as it likes: it is not read as a whole, and what has passed does
-// not stay.
+// A log of the largest length has the decisions of the memory store, and expired units do not stay in it for long.
 func testLongLog(t *testing.T, server *redistest.Server, s *redisstore.TimedStore, period time.Duration) {
 	twins := plantest.Twins{Store: s, Like: memory.New()}
 	p := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/%v", kernel.MaxLogCount, period))
@@ -485,7 +484,7 @@ func testLongLog(t *testing.T, server *redistest.Server, s *redisstore.TimedStor
 		if !step(1+r.Int64N(most), time.Duration(r.Int64N(int64(period/30)))) {
 			refused++
 		}
-		if n < 100 && r.IntN(10) == 0 { // later nothing but time clears up
+		if n < 100 && r.IntN(10) == 0 { // later, units are only removed when they expire
 			step(-r.Int64N(1000), 0)
 		}
 		if r.IntN(50) == 0 {
@@ -497,7 +496,7 @@ func testLongLog(t *testing.T, server *redistest.Server, s *redisstore.TimedStor
 		}
 	}
 	if refused == 0 {
-		t.Error("the log has never been full")
+		t.Error("the log was never full")
 	}
 	step(1, 2*period)
 	step(sluice.All, 0)

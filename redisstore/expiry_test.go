@@ -15,8 +15,8 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// A key expires no earlier than its state equals the empty one, and not much later unless more than half
-// of a window or log is used, whatever happens to it and under whichever of the limits that share it.
+// A key does not expire before its state equals the empty one, and not much later unless more than half of a window or
+// log is used. This holds after takes, refunds and debts under any of the limits that share the key.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	for _, a := range sluice.Algorithms() {
@@ -29,7 +29,7 @@ func TestExpiry(t *testing.T) {
 			limits = append(limits, "3000/month", "7/month from 31")
 		}
 		if a >= sluice.SlidingWindowLog {
-			limits = append(limits, "1000/500ms", "6000/500ms") // long ones that move on
+			limits = append(limits, "1000/500ms", "6000/500ms") // long logs whose units expire during the test
 		}
 		for _, group := range limits {
 			t.Run(a.String()+" "+group, func(t *testing.T) {
@@ -69,8 +69,8 @@ func testExpiry(t *testing.T, r *rand.Rand, server *redistest.Server, store slui
 	}
 }
 
-// checkExpiry checks when the key called name expires, which plans share and whose last
-// receipt is r, for cost and p.
+// checkExpiry checks the expiry of the key with the given name, which plans share. r is the receipt of its last charge,
+// of cost under p.
 func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.Plan, cost int64, r sluice.Receipt, plans []*sluice.Plan) {
 	t.Helper()
 	expires := number(t, server, "PEXPIRETIME", name) * 1000 // microseconds
@@ -80,9 +80,9 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 	}
 	empty := r.Now + reset.Microseconds()
 	if expires == -2000 && server.Now().UnixMicro() > empty {
-		return // a busy machine has looked too late
+		return // too late, on a busy machine
 	}
-	// An eighth of what can be used is the grid.
+	// An expiry is rounded up by at most an eighth of the period, with the exceptions below.
 	slack := (p.Limit.Period / 8).Microseconds() + 1000
 	if p.Kernel == kernel.Window {
 		slack = 1000
@@ -93,7 +93,7 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 		switch {
 		case 2*r.Used > p.Capacity:
 			empty += stays
-		case 2*r.Prev > p.Capacity: // what the key has may be that window
+		case 2*r.Prev > p.Capacity: // the expiry may be that of the previous window
 			slack += stays
 		}
 	}
@@ -115,8 +115,7 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 	}
 }
 
-// A key that several requests of a call have is written by the last of them, when it looks
-// and when it takes, and expires when it should.
+// If several requests of a call share a key, not each of them writes it, and it expires on time.
 func TestSharedKey(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -142,7 +141,7 @@ func TestSharedKey(t *testing.T) {
 					t.Fatal(err)
 				}
 				if n := commandCalls("set", server) + commandCalls("incrby", server) + commandCalls("append", server) - before; n > 6 || round == 0 && n < 2 {
-					t.Fatalf("%v: %d writes of 4 keys and one that all have", p.Limit, n)
+					t.Fatalf("%v: %d writes of 4 keys and a shared one", p.Limit, n)
 				}
 				checkExpiry(t, server, server.Do("KEYS", "*all"), p, charges[3][1].Cost, receipts[3][1], nil)
 			}
@@ -150,8 +149,8 @@ func TestSharedKey(t *testing.T) {
 	}
 }
 
-// A key is kept no longer than Kept says, and the grid of its expiry, after its first unit and after all that it
-// may use.
+// A key stays no longer than Kept reports, plus the rounding of its expiry: after its first unit, and after all its
+// units.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

@@ -11,18 +11,17 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// GatherFor is how long what is given back is gathered before it is published.
+// GatherFor is how long refunds are gathered before they are published.
 const GatherFor = gatherFor
 
-// TimedStore is a Store whose time a test sets. Nothing that it writes expires. What it
-// remembers of refusals goes by that time, too.
+// TimedStore is a Store with a time set by the test. Its keys do not expire. Its deny cache uses the same time.
 type TimedStore struct {
 	*Store
 	mu     sync.Mutex
 	now    int64
 	calls  int
-	Spared int // how many takes were answered without the server
-	Joined int // how many were asked for together with others that were the same
+	Spared int // number of Takes answered without the server
+	Joined int // number of requests decided together with an earlier identical one
 }
 
 func Timed(s *Store) *TimedStore { return &TimedStore{Store: s} }
@@ -35,7 +34,7 @@ func (s *TimedStore) TakeAt(ctx context.Context, now int64, charges []sluice.Cha
 	return s.TakeAllAt(ctx, now, [][]sluice.Charge{charges}, [][]sluice.Receipt{receipts})
 }
 
-// TakeLooseAt is TakeAt where a receipt need not be exact of a log that is not full.
+// TakeLooseAt is TakeAt, but the receipt of a log that is not full may be inexact.
 func (s *TimedStore) TakeLooseAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if s.spare(now, charges, receipts, false) {
 		return nil
@@ -43,12 +42,12 @@ func (s *TimedStore) TakeLooseAt(ctx context.Context, now int64, charges []sluic
 	return s.TakeAllAt(ctx, now, [][]sluice.Charge{charges}, [][]sluice.Receipt{receipts})
 }
 
-// spare answers from memory.
+// spare answers from the deny cache, and reports whether it could.
 func (s *TimedStore) spare(now int64, charges []sluice.Charge, receipts []sluice.Receipt, exact bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now < s.now && s.denyCache.table.Load() != nil { // a process has no clock that is set
-		s.denyCache.table.Store(new([cacheSets]cacheSet)) // not nil: messages are heard at the same time
+	if now < s.now && s.denyCache.table.Load() != nil { // the clock of a real process never goes back
+		s.denyCache.table.Store(new([cacheSets]cacheSet)) // not nil, because a message may arrive at the same time
 	}
 	s.now = now
 	if sluice.CheckCharges(charges, receipts) != nil || s.denyCache.table.Load() == nil || !s.denyCache.answerAt(now, charges, receipts) {
@@ -64,12 +63,12 @@ func (s *TimedStore) spare(now int64, charges []sluice.Charge, receipts []sluice
 	return true
 }
 
-// TakeAllAt takes several times at now, in one call of the script.
+// TakeAllAt runs several Takes at now, in one call of the script.
 func (s *TimedStore) TakeAllAt(ctx context.Context, now int64, charges [][]sluice.Charge, receipts [][]sluice.Receipt) error {
 	return s.takeAll(ctx, now, charges, receipts, fmt.Sprint(now))
 }
 
-// TakeAll takes several times in one call of the script, which asks the server's clock.
+// TakeAll runs several Takes in one call of the script, by the server's clock.
 func (s *TimedStore) TakeAll(ctx context.Context, charges [][]sluice.Charge, receipts [][]sluice.Receipt) error {
 	return s.takeAll(ctx, 0, charges, receipts)
 }
@@ -83,7 +82,7 @@ func (s *TimedStore) takeAll(ctx context.Context, now int64, charges [][]sluice.
 	return nil
 }
 
-// TakeEachAt is TakeAllAt with the error of each.
+// TakeEachAt is TakeAllAt, but returns the error of each Take.
 func (s *TimedStore) TakeEachAt(ctx context.Context, now int64, charges [][]sluice.Charge, receipts [][]sluice.Receipt) []error {
 	return s.takeEach(ctx, now, charges, receipts, fmt.Sprint(now))
 }
@@ -101,7 +100,7 @@ func (s *TimedStore) takeEach(ctx context.Context, now int64, charges [][]sluice
 		b := s.client.B().Arbitrary(words...).Args(fmt.Sprint(len(c.keys)))
 		return s.client.Do(ctx, b.Keys(c.keys...).Args(string(c.arg)).Args(timeArg...).Build()).ToString()
 	}
-	reply, err := do("EVALSHA", s.hash) // the text of the script is long
+	reply, err := do("EVALSHA", s.hash) // shorter than the text of the script
 	if e, ok := rueidis.IsRedisErr(err); ok && e.IsNoScript() {
 		reply, err = do("EVAL", script)
 	}
@@ -127,7 +126,7 @@ func (s *TimedStore) takeEach(ctx context.Context, now int64, charges [][]sluice
 	return errs
 }
 
-// InFlight reports whether requests are under way.
+// InFlight reports whether calls are in flight.
 func (s *Store) InFlight() bool {
 	s.batcher.mu.Lock()
 	defer s.batcher.mu.Unlock()
@@ -139,7 +138,7 @@ func Name(s *Store, key string, p *sluice.Plan) string {
 	return string(s.names.append(nil, &sluice.Charge{Key: key, Plan: p}))
 }
 
-// Workers returns how many workers are waited for, and how many are lost.
+// Workers returns the number of workers that are waited for, and of those given up as lost.
 func (s *Store) Workers() (expected, lost int) {
 	s.batcher.mu.Lock()
 	defer s.batcher.mu.Unlock()

@@ -14,16 +14,16 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// notStates is what no algorithm takes for a state.
+// notStates are strings that are not a state of any algorithm.
 var notStates = []string{
 	"", "x", "nan", "1.5", "1:2:3:4", "-", ":", "1e400", strings.Repeat("9", 400) + ":1", strings.Repeat("\x00", 14), strings.Repeat("\x00", 153),
 	strings.Repeat("\xff", 148), strings.Repeat("garbage.", 4), strings.Repeat("\x7f", 24),
 }
 
-// notLocks is what looks like the state of a lock and is none.
+// notLocks are strings that look like the state of a lock, but are invalid.
 var notLocks = []string{"1:2", "1:0:5", "9:1:8", "1:1:9007199254740992", "-1:1:9", "1:1:1:1"}
 
-// foreignCharges have one charge of each kind of state, for the key "k".
+// foreignCharges returns a charge for each kind of state, under the key "k".
 func foreignCharges(t *testing.T) (all []sluice.Charge) {
 	for _, p := range plansOf(t, "10/day", "7/day", "5000/day") {
 		all = append(all, sluice.Charge{Key: "k", Plan: p, Cost: 1})
@@ -32,7 +32,7 @@ func foreignCharges(t *testing.T) (all []sluice.Charge) {
 	return append(all, lock, aPlace(t, "k", 2, 1, 1))
 }
 
-// company returns a charge alone, and with others before and behind it.
+// company returns the charge c alone, and as a shadow with charges before and after it.
 func company(t *testing.T, c sluice.Charge) [][]sluice.Charge {
 	p := plan(t, sluice.TokenBucket, "10/day")
 	shadow := c
@@ -40,8 +40,8 @@ func company(t *testing.T, c sluice.Charge) [][]sluice.Charge {
 	return [][]sluice.Charge{{c}, {{Key: "other", Plan: p, Cost: 1}, shadow, {Key: "third", Plan: p, Cost: 1}}}
 }
 
-// A text that is no state is an error of the request that it concerns, once: then the count
-// starts again. Nothing else is charged.
+// A string that is not a state fails the next Take of its key, and the Take charges nothing. After that, the count
+// starts again.
 func TestForeignText(t *testing.T) {
 	t.Parallel()
 	for _, c := range foreignCharges(t) {
@@ -61,7 +61,7 @@ func testForeignText(t *testing.T, c sluice.Charge) {
 	}
 	for _, text := range texts {
 		if text == "" && c.Plan.Kernel == kernel.ExactLog {
-			continue // as good as nothing
+			continue // an empty log is valid
 		}
 		for _, charges := range company(t, c) {
 			server.Do("SET", name, text)
@@ -70,7 +70,7 @@ func testForeignText(t *testing.T, c sluice.Charge) {
 				t.Errorf("%v with the state %q: %+v", c.Plan.Limit, text, f)
 			}
 			if n := server.Do("DBSIZE"); n != "0" {
-				t.Errorf("%v with the state %q: there are %s keys", c.Plan.Limit, text, n)
+				t.Errorf("%v with the state %q: %s keys are left", c.Plan.Limit, text, n)
 			}
 			takeAll(t, store, c)
 			if d := c.Plan.Decide(0, plantest.One(t, store, c.Key, c.Plan, 0)); d.Remaining != c.Plan.Capacity-1 && c.Plan.Kernel != kernel.Lock {
@@ -81,7 +81,7 @@ func testForeignText(t *testing.T, c sluice.Charge) {
 	}
 }
 
-// Another type is an error until it is deleted, alone or in company.
+// A value of another type fails every Take of its key until it is deleted, whether the charge is alone or not.
 func TestForeignType(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -90,7 +90,7 @@ func TestForeignType(t *testing.T) {
 		name := redisstore.Name(store, c.Key, c.Plan)
 		for _, create := range [][]string{{"RPUSH", name, "x"}, {"HSET", name, "a", "b"}, {"ZADD", name, "1", "a"}} {
 			if create[0] == "ZADD" && c.Plan.Kernel == kernel.InFlight {
-				continue // of which it is one
+				continue // permits are kept in a sorted set
 			}
 			server.Do(create...)
 			for range 2 {
@@ -102,7 +102,7 @@ func TestForeignType(t *testing.T) {
 				}
 			}
 			if kind, n := server.Do("TYPE", name), server.Do("DBSIZE"); kind == "string" || n != "1" {
-				t.Errorf("%v over a %s: now it is a %s, and there are %s keys", c.Plan.Limit, create[0], kind, n)
+				t.Errorf("%v over a %s: now the value is a %s, and %s keys exist", c.Plan.Limit, create[0], kind, n)
 			}
 			server.Do("DEL", name)
 			takeAll(t, store, c)
@@ -111,7 +111,7 @@ func TestForeignType(t *testing.T) {
 	}
 }
 
-// The error names the key as it is in Redis, and hashed where that is asked for.
+// The error contains the key's name in Redis, which is hashed if HashKey is set.
 func TestForeignHashed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -126,7 +126,7 @@ func TestForeignHashed(t *testing.T) {
 	}
 }
 
-// A limit that cannot be read is not exceeded.
+// A limit with an unreadable state does not count as exceeded, so the key gets no penalty.
 func TestForeignLimitBesideLock(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -139,6 +139,6 @@ func TestForeignLimitBesideLock(t *testing.T) {
 		t.Errorf("a list under the limit: error %v", err)
 	}
 	if r := takeAll(t, store, penalty)[0]; !r.Fits {
-		t.Errorf("a limit that cannot be read was exceeded: %+v", r)
+		t.Errorf("a limit with an unreadable state counted as exceeded: %+v", r)
 	}
 }

@@ -25,9 +25,8 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// After all tests no goroutine is left, but for those in which the client of a cluster
-// waits for seconds before it looks at the nodes again, or closes connections to those
-// that have gone. They end by themselves.
+// TestMain checks that no goroutine is left after all tests. It ignores those in which a cluster client waits for some
+// seconds before it refreshes the list of nodes or closes connections to removed nodes: these end by themselves.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil { // most tests wait for servers
 		log.Fatal(err)
@@ -39,13 +38,13 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	plan     = plantest.As // an algorithm, and a limit such as "5/hour"
+	plan     = plantest.As // with an algorithm and a limit such as "5/hour"
 	lockOf   = plantest.Lock
 	inFlight = plantest.InFlight
 	takeAll  = plantest.Take
 )
 
-// open opens a store, again where a busy machine has not answered in the time that Open gives it.
+// open opens a store. It tries again if a busy machine does not answer within the timeout of Open.
 func open(t testing.TB, url string) *redisstore.Store {
 	t.Helper()
 	s, err := redisstore.Open(t.Context(), url)
@@ -62,7 +61,7 @@ func open(t testing.TB, url string) *redisstore.Store {
 	return s
 }
 
-// timed opens a store of a server, whose time the test sets.
+// timed opens a store of a server, with a time set by the test.
 func timed(t testing.TB, server *redistest.Server) *redisstore.TimedStore {
 	t.Helper()
 	return redisstore.Timed(open(t, fmt.Sprintf("unix://%s?db=%d", server.Socket, server.DB)))
@@ -73,7 +72,7 @@ func clientOf(server *redistest.Server) rueidis.ClientOption {
 	return rueidis.ClientOption{InitAddress: []string{server.Addr}, SelectDB: server.DB}
 }
 
-// client connects a client of the test's own, and closes it after the test.
+// client returns a new client, and closes it after the test.
 func client(t testing.TB, o rueidis.ClientOption) rueidis.Client {
 	t.Helper()
 	c, err := rueidis.NewClient(o)
@@ -84,7 +83,7 @@ func client(t testing.TB, o rueidis.ClientOption) rueidis.Client {
 	return c
 }
 
-// over opens a store over a client of the test's own.
+// over opens a store that uses a client of the test.
 func over(t testing.TB, o rueidis.ClientOption, k redisstore.Keys) *redisstore.Store {
 	t.Helper()
 	s, err := redisstore.New(t.Context(), client(t, o), k)
@@ -103,18 +102,19 @@ func kindOf(err error) redisstore.Kind {
 	return 0
 }
 
-// notCharged reports whether an error says that nothing was charged.
+// notCharged reports whether the error err guarantees that nothing was charged.
 func notCharged(err error) bool {
 	e, ok := errors.AsType[*redisstore.Error](err)
 	return ok && e.NotCharged()
 }
 
-// foreign returns which charges have foreign states by an error, which has to name some.
+// foreign returns the ForeignState in err, and fails the test if there is none. The message contains the further
+// arguments.
 func foreign(t *testing.T, err error, of ...any) *redisstore.ForeignState {
 	t.Helper()
 	f, named := errors.AsType[*redisstore.ForeignState](err)
 	if !named || kindOf(err) != redisstore.Foreign || !notCharged(err) || len(f.Keys) != len(f.Unreadable()) || len(f.Deleted) != len(f.Keys) {
-		t.Fatalf("%v: error %v, want one of a foreign state", of, err)
+		t.Fatalf("%v: error %v, want a foreign state", of, err)
 	}
 	return f
 }
@@ -131,19 +131,19 @@ func used(t testing.TB, s sluice.Store, key string, p *sluice.Plan) int64 {
 	return plantest.One(t, s, key, p, 0).Used
 }
 
-// aPlace returns the charge that takes a place, or gives it back.
+// aPlace returns a charge that takes a permit, or gives it back if cost is negative.
 func aPlace(t testing.TB, key string, places int64, number uint64, cost int64) sluice.Charge {
 	t.Helper()
 	return sluice.Charge{Key: key, Plan: inFlight(t, places), Permit: number, Cost: cost}
 }
 
-// try takes one unit, waiting a second at most.
+// try takes one unit, with a timeout of a second.
 func try(t testing.TB, s sluice.Store, key string, p *sluice.Plan) error {
 	t.Helper()
 	return tryFor(t, time.Second, s, key, p)
 }
 
-// patient is longer than any machine takes for what goes well.
+// patient is a timeout that no successful Take reaches, even on a busy machine.
 const patient = time.Minute
 
 func tryFor(t testing.TB, wait time.Duration, s sluice.Store, key string, p *sluice.Plan) error {
@@ -153,7 +153,7 @@ func tryFor(t testing.TB, wait time.Duration, s sluice.Store, key string, p *slu
 	return s.Take(ctx, []sluice.Charge{{Key: key, Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
 }
 
-// becomes waits until a Take fails with an error of that kind.
+// becomes waits until a Take fails with an error of the given kind.
 func becomes(t *testing.T, s sluice.Store, p *sluice.Plan, kind redisstore.Kind) {
 	t.Helper()
 	var last error
@@ -168,7 +168,7 @@ func becomes(t *testing.T, s sluice.Store, p *sluice.Plan, kind redisstore.Kind)
 	})
 }
 
-// recovers waits until Takes are decided again.
+// recovers waits until Takes succeed again.
 func recovers(t *testing.T, s sluice.Store, p *sluice.Plan) {
 	t.Helper()
 	testkit.Await(t, "the store answers again", func() bool { return try(t, s, "k", p) == nil })
@@ -194,7 +194,7 @@ func commandCalls(command string, servers ...*redistest.Server) (sum int64) {
 	return sum
 }
 
-// hammer has callers take units of a few keys, and returns how many fitted for each.
+// hammer runs concurrent callers that take units of a few keys, and returns how many units of each key were admitted.
 func hammer(t *testing.T, s sluice.Store, p *sluice.Plan, callers, takes, keys int) []int64 {
 	t.Helper()
 	admitted := make([]atomic.Int64, keys)
@@ -222,8 +222,8 @@ func hammer(t *testing.T, s sluice.Store, p *sluice.Plan, callers, takes, keys i
 	return counts
 }
 
-// startProxies puts a proxy in front of each node, of which the nodes tell their clients,
-// and returns the store URL that begins with them. Replicas would follow through them.
+// startProxies starts a proxy in front of each node. The nodes announce the proxies to clients. It returns the proxies
+// and a store URL with their addresses. Replicas would connect through the proxies, too.
 func startProxies(t testing.TB, c *redistest.Cluster) (proxies []*redistest.Proxy, url string) {
 	t.Helper()
 	var addrs []string
@@ -242,8 +242,7 @@ func startProxies(t testing.TB, c *redistest.Cluster) (proxies []*redistest.Prox
 	return proxies, "redis-cluster://" + strings.Join(addrs, ",")
 }
 
-// silent returns the address of a server that accepts connections, and neither reads nor writes: the system does so for
-// a listener.
+// silent returns the address of a listener on which nothing reads or writes: the system still accepts connections.
 func silent(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -254,11 +253,11 @@ func silent(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// certs are PEM files: an authority, and a certificate of it for 127.0.0.1 with its key,
-// good for servers and clients.
+// certs are PEM files: a CA certificate, and a certificate for 127.0.0.1 that it has signed, for servers and clients,
+// with its key.
 type certs struct{ CA, Cert, Key string }
 
-// newCerts makes certificates that are valid for an hour.
+// newCerts creates certificates that are valid for an hour.
 func newCerts(t testing.TB) certs {
 	t.Helper()
 	a := testkit.NewAuthority(t)
@@ -266,8 +265,8 @@ func newCerts(t testing.TB) certs {
 	return certs{a.CA, cert, key}
 }
 
-// settings returns settings for [redistest.Start] of a server with TLS: see [redistest.Server.TLSAddr]. It
-// asks for client certificates.
+// settings returns the settings of [redistest.Start] for a server with TLS that verifies client certificates: see
+// [redistest.Server.TLSAddr].
 func (c certs) settings(t testing.TB) []string {
 	t.Helper()
 	return []string{

@@ -14,18 +14,17 @@ import (
 	"testing"
 )
 
-// impostor is between a client and a server. It passes on what both send until it gets something else to
-// send in place of the replies to commands.
+// impostor is a proxy between a client and a server. It forwards commands and replies until a test sets other replies.
 type impostor struct {
 	Addr string
-	// Says, if not nil, is called for each command in place of the server.
+	// If Says is not nil, it answers each command in place of the server.
 	Says atomic.Pointer[func(w io.Writer, command string)]
 	// Told counts the calls of Says since the last Say.
 	Told atomic.Int64
 	open sync.Map // connections
 }
 
-// startImpostor starts an impostor in front of the server at an address. It ends with the test.
+// startImpostor starts an impostor in front of the server at an address. It stops when the test ends.
 func startImpostor(t testing.TB, server string) *impostor {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -110,18 +109,18 @@ func readCommand(r *bufio.Reader) (command []byte, name string, err error) {
 	return command, name, nil
 }
 
-// Say says something on all connections, and then in place of each reply.
+// Say calls f once on every open connection, and then for each command in place of the server.
 func (m *impostor) Say(f func(w io.Writer, command string)) {
 	m.Says.Store(&f)
 	m.Told.Store(0)
 	m.open.Range(func(c, _ any) bool {
-		go f(c.(net.Conn), "") // an idle one is not read: it ends with the connection
+		go f(c.(net.Conn), "") // on an idle connection, f may block until the connection is closed
 		return true
 	})
 }
 
-// Relay passes everything on again, over new connections: after a reply to no command, the client takes the replies of a
-// connection for those of other commands.
+// Relay forwards everything again, over new connections. The old ones have replies without a command, after which the
+// client would assign each reply to the wrong command.
 func (m *impostor) Relay() {
 	m.Says.Store(nil)
 	m.open.Range(func(c, _ any) bool {
@@ -134,7 +133,7 @@ func text(s string) func(io.Writer, string) {
 	return func(w io.Writer, _ string) { _, _ = io.WriteString(w, s) }
 }
 
-// hostile has what no Redis answers, whatever it is asked.
+// hostile has replies that no Redis server sends to any command of a store.
 var hostile = map[string]func(io.Writer, string){
 	"negative length":     text("$-5\r\n"),
 	"negative map":        text("%-1\r\n"),
@@ -184,7 +183,7 @@ var hostile = map[string]func(io.Writer, string){
 	"null":                  text("*-1\r\n"),
 }
 
-// anyReply writes a random value in the terms of Redis, which may name a port of this machine.
+// anyReply writes a random value in the protocol of Redis. The value may contain the given port of this machine.
 func anyReply(b *strings.Builder, r *rand.Rand, port string) { randomReply(b, r, port, 0) }
 
 func randomReply(b *strings.Builder, r *rand.Rand, port string, depth int) {

@@ -30,7 +30,7 @@ var oddKeys = []string{
 	"{a}" + strings.Repeat("x", maxKey), "{" + strings.Repeat("x", maxKey) + "}b", "{" + strings.Repeat("x", maxKey) + "}c",
 }
 
-// Every way to write names gives different ones to different keys and fingerprints.
+// In every form of names, different keys and fingerprints have different names.
 func TestNamesDiffer(t *testing.T) {
 	plans := []*sluice.Plan{mustPlan(t, "1/s"), mustPlan(t, "2/s")}
 	for _, n := range []*naming{
@@ -51,10 +51,10 @@ func TestNamesDiffer(t *testing.T) {
 			for _, p := range plans {
 				name := add(key, p)
 				if !strings.HasPrefix(name, "p:") || len(name) > maxKey+maxTag {
-					t.Errorf("%.20q is named %.40q of %d bytes", key, name, len(name))
+					t.Errorf("%.20q has the name %.40q, with %d bytes", key, name, len(name))
 				}
 				if n.secret && len(key) > 2 && strings.Contains(name, key) {
-					t.Errorf("%q shows in %q", key, name)
+					t.Errorf("%q is readable in %q", key, name)
 				}
 				if n.cluster && slot([]byte(name)) != n.slot(key) {
 					t.Errorf("the slot of %q is not that of its key", name)
@@ -64,7 +64,7 @@ func TestNamesDiffer(t *testing.T) {
 	}
 }
 
-// Keys with the same hash tag in front have the same slot, as a real server has it.
+// slot returns the slot that a real server reports, and keys that begin with the same hash tag have the same slot.
 func TestSlots(t *testing.T) {
 	server := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(testkit.Port(t)))
 	p := mustPlan(t, "1/s")
@@ -84,7 +84,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// A secret key gives the names that anybody with the key can reproduce.
+// With a secret, names contain HMACs that other programs with the secret can compute, as the command below does.
 func TestSecretNames(t *testing.T) {
 	n := newNaming("p:", false, []byte("secret"))
 	other := newNaming("p:", false, []byte("other"))

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// TestLongHistories has histories of 10,000 steps, or of $SLUICE_STEPS.
+// TestLongHistories runs histories of 10,000 steps, or of $SLUICE_STEPS.
 func TestLongHistories(t *testing.T) {
 	steps := 10_000
 	if text := os.Getenv("SLUICE_STEPS"); text != "" {
@@ -42,7 +42,8 @@ func TestLongHistories(t *testing.T) {
 	})
 }
 
-// The contract is kept by an opened cluster, too, and over a client with the options that are worth setting.
+// A store opened on a cluster, and a store whose client has other options than the default, also conform to the
+// contract of [sluice.Store].
 func TestLongConformance(t *testing.T) {
 	t.Parallel()
 	server, cluster := redistest.Shared(t), redistest.SharedCluster(t)
@@ -54,8 +55,8 @@ func TestLongConformance(t *testing.T) {
 	})
 }
 
-// Where memory is full and volatile-ttl evicts, a flood of new keys of the same rule frees no client that
-// has used up its limit, and one of another rule those that Kept says.
+// On a full server with volatile-ttl, a flood of new keys of the same rule hardly evicts clients that have used up
+// their limit. With a flood of another rule, Kept predicts whether it does.
 func TestLongEvictionByExpiry(t *testing.T) {
 	t.Parallel()
 	pairs := [][2]string{
@@ -65,7 +66,7 @@ func TestLongEvictionByExpiry(t *testing.T) {
 		{"60/day as sliding_window_log", "60/day"},
 	}
 	for _, a := range sluice.Algorithms() {
-		if a != sluice.LeakyBucket && a != sluice.GCRA { // which are the meter of the token bucket
+		if a != sluice.LeakyBucket && a != sluice.GCRA { // these use the meter of the token bucket
 			same := "60/10d as " + a.String()
 			pairs = append(pairs, [2]string{same, same})
 		}
@@ -101,7 +102,7 @@ func testEviction(t *testing.T, p, floods *sluice.Plan, limited, flood int) {
 	if evicted := server.Info("evicted_keys"); len(evicted) < 5 {
 		t.Fatalf("premise: only %s keys were evicted", evicted)
 	}
-	again := open(t, server.URL()) // one that remembers no refusal
+	again := open(t, server.URL()) // remembers no denials
 	freed := 0
 	for i := range limited {
 		if plantest.One(t, again, fmt.Sprint("limited", i), p, p.Capacity/2).Fits {
@@ -111,17 +112,17 @@ func testEviction(t *testing.T, p, floods *sluice.Plan, limited, flood int) {
 	_, last := redisstore.Kept(p)
 	first, _ := redisstore.Kept(floods)
 	if most := limited / 50; first <= last && freed > most {
-		t.Errorf("%d of %d clients that had used up their limit got it again, want at most %d", freed, limited, most)
+		t.Errorf("%d of %d clients that had used up their limit were evicted, want at most %d", freed, limited, most)
 	} else if first > last && freed < limited/2 {
-		t.Errorf("%d of %d clients got their limit again, and Kept says that they are evicted first", freed, limited)
+		t.Errorf("%d of %d clients were evicted, but Kept predicts that they are evicted first", freed, limited)
 	}
 }
 
-// usedMemory is what the server has in use.
+// usedMemory is a script that returns the server's used memory in bytes.
 const usedMemory = `return tonumber(string.match(redis.call('INFO', 'memory'), 'used_memory:(%d+)'))`
 
-// What a key takes of the server's memory is what docs/redis.md says, give or take a quarter: the
-// versions of servers differ. All of the limit is used up under each key.
+// The memory of the server for each key is within a quarter of the number in docs/redis.md: versions of servers differ.
+// The limit of each key is used up.
 func TestLongSizing(t *testing.T) {
 	const keys = 16000 // the server's table doubles at 16,384
 	page, err := os.ReadFile("../docs/redis.md")
@@ -144,7 +145,7 @@ func TestLongSizing(t *testing.T) {
 			}
 		}
 		measured := math.NaN()
-		testkit.Await(t, "no window has ended meanwhile", func() bool {
+		testkit.Await(t, "no window ends during the measurement", func() bool {
 			server := redistest.Start(t)
 			used := func() int64 { return number(t, server, "EVAL", usedMemory, "0") }
 			before := used()
@@ -162,12 +163,12 @@ func TestLongSizing(t *testing.T) {
 		})
 		t.Logf("%s %s: %.0f bytes a key", row[1], row[2], measured)
 		if math.Abs(measured-said) > said/4 {
-			t.Errorf("%s %s: %.0f bytes a key, and docs/redis.md says %.0f", row[1], row[2], measured, said)
+			t.Errorf("%s %s: %.0f bytes a key, but %.0f in docs/redis.md", row[1], row[2], measured, said)
 		}
 	}
 }
 
-// usedUp returns charges that use up a limit under a key like that of an IPv4 address.
+// usedUp returns charges that use up a limit under a key with an IPv4 address.
 func usedUp(t *testing.T, algorithm, limit string, i int) (all []sluice.Charge) {
 	t.Helper()
 	key := fmt.Sprintf("per-address/203.%d.%d.%d", 100+i>>14, 100+i>>7&0x7f, 100+i&0x7f)

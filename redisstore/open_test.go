@@ -21,7 +21,7 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// counts fails the test if a store does not count.
+// counts fails the test unless the store counts.
 func counts(t testing.TB, s sluice.Store) {
 	t.Helper()
 	p := plan(t, sluice.FixedWindow, "2/10d")
@@ -95,14 +95,13 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// refused fails the test if Open does not refuse a URL, with an error of that kind that contains want
-// and no password.
+// refused fails the test unless Open fails with an error of the given kind that contains want and no password.
 func refused(t *testing.T, url string, kind redisstore.Kind, want string) {
 	t.Helper()
 	s, err := redisstore.Open(t.Context(), url)
 	if err == nil {
 		s.Close()
-		t.Fatal("was opened")
+		t.Fatal("Open succeeded")
 	}
 	if kindOf(err) != kind || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want kind %v and %q", err, kind, want)
@@ -112,8 +111,8 @@ func refused(t *testing.T, url string, kind redisstore.Kind, want string) {
 	}
 }
 
-// Each line of testdata/urls.txt is a URL and how it is shown, with the fields that are set, or what the
-// error says. A password is "secret" and in no error.
+// Each line of testdata/urls.txt is a URL and the text that describe returns for it, or a part of the error. Passwords
+// are "secret", and no error contains them.
 func TestParseURL(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/urls.txt")
@@ -139,7 +138,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-// describe writes how c is shown, and its fields that are not.
+// describe returns the String of c, and the fields that String leaves out.
 func describe(c redisstore.Config) string {
 	words := []string{c.String()}
 	for _, field := range [][2]string{
@@ -188,8 +187,8 @@ func FuzzParseURL(f *testing.F) {
 	})
 }
 
-// FuzzSecrets holds what is said about a URL, be it wrong or right, to leave out what stands
-// before an "@", and the values of parameters.
+// FuzzSecrets checks that errors and String never contain the text before an "@" or the values of parameters, whether
+// the URL is valid or not.
 func FuzzSecrets(f *testing.F) {
 	const secret = "Xs3cretX"
 	for _, before := range []string{
@@ -222,7 +221,7 @@ func FuzzSecrets(f *testing.F) {
 		}
 		c, err := redisstore.ParseURL(before + secret + after)
 		if err != nil && strings.Contains(err.Error(), secret) {
-			t.Errorf("%s…%s: the error shows it: %v", before, after, err)
+			t.Errorf("%s…%s: the error shows the secret: %v", before, after, err)
 		}
 		if text := c.String(); strings.Contains(text, secret) {
 			t.Errorf("%s…%s: shown as %s", before, after, text)
@@ -230,8 +229,8 @@ func FuzzSecrets(f *testing.F) {
 	})
 }
 
-// Stores over one client and stores that connect by themselves share their counts, if the
-// keys are named alike. Close leaves the client alone.
+// Stores with a client of the caller and stores that connect by themselves share their counts, if their keys have the
+// same names. Close does not close the caller's client.
 func TestNewShares(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -249,7 +248,7 @@ func TestNewShares(t *testing.T) {
 			t.Error(err)
 		}
 		if try(t, s, "k", p) == nil {
-			t.Error("a closed store takes")
+			t.Error("a Take of a closed store succeeded")
 		}
 	}
 	opened, err := redisstore.Config{Addrs: []string{server.Addr}, DB: server.DB, Prefix: keys.Prefix, HashKey: keys.HashKey}.Open(t.Context())
@@ -294,7 +293,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// pipes are goroutines of a client.
+// pipes ignores the goroutines of a client's connections.
 var pipes = func() (all []goleak.Option) {
 	for _, f := range []string{"_background", "_backgroundRead", "_backgroundWrite", "backgroundPing.func1", "backgroundPing.func1.2", "Do.func2"} {
 		all = append(all, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*pipe)."+f))
@@ -302,7 +301,7 @@ var pipes = func() (all []goleak.Option) {
 	return all
 }()
 
-// Close leaves no goroutine behind, also where the server does not answer, and the client goes on.
+// Close ends all goroutines of a store, even if the server does not answer. The client stays usable.
 func TestNewCloseEnds(t *testing.T) {
 	server := redistest.Start(t)
 	usual := rueidis.ClientOption{InitAddress: []string{server.Addr}, ConnWriteTimeout: 3 * time.Second}
@@ -323,7 +322,7 @@ func TestNewCloseEnds(t *testing.T) {
 				wg.Go(func() {
 					err := tryFor(t, 50*time.Millisecond, s, "k", plan(t, sluice.TokenBucket, "1000/10d"))
 					if kind := kindOf(err); kind != redisstore.Unknown && kind != redisstore.NotSent {
-						t.Errorf("of a frozen server: %v", err)
+						t.Errorf("with a frozen server: %v", err)
 					}
 				})
 			}
@@ -331,13 +330,13 @@ func TestNewCloseEnds(t *testing.T) {
 			soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
 			if err := s.Post(soon, "now", "a", nil, time.Minute); err == nil {
-				t.Error("a frozen server has taken a post")
+				t.Error("a Post to a frozen server succeeded")
 			}
 			s.Close()
-			// The client's own are not meant.
+			// The client's own goroutines stay.
 			goleak.VerifyNone(t, append(pipes, others)...)
 			server.Thaw()
-			testkit.Await(t, "the client goes on", func() bool { return c.Do(t.Context(), c.B().Ping().Build()).Error() == nil })
+			testkit.Await(t, "the client works again", func() bool { return c.Do(t.Context(), c.B().Ping().Build()).Error() == nil })
 		})
 	}
 }

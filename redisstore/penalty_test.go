@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// TestPenalty has callers of two processes exceed a limit at the same time.
+// TestPenalty exceeds a limit through two stores at the same time.
 func TestPenalty(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"server": redistest.Shared(t).URL(), "cluster": redistest.SharedCluster(t).URL()} {
@@ -24,8 +24,8 @@ func TestPenalty(t *testing.T) {
 	}
 }
 
-// TestPenaltyOnCluster has offences against two rules on two masters: whichever refuses, and
-// although the other is only looked at or given back.
+// TestPenaltyOnCluster exceeds two of three limits, which may be on different masters. Both get a penalty, whichever
+// denies first, although the other is only peeked at or given back.
 func TestPenaltyOnCluster(t *testing.T) {
 	t.Parallel()
 	store := open(t, redistest.SharedCluster(t).URL())
@@ -43,26 +43,26 @@ func TestPenaltyOnCluster(t *testing.T) {
 		free, full, both := fmt.Sprint("free", i), fmt.Sprint("full", i), fmt.Sprint("both", i)
 		for range 2 {
 			if _, ok := exceed(full, both); !ok {
-				t.Fatal("premise: the first two do not pass")
+				t.Fatal("premise: one of the first two was denied")
 			}
 		}
 		r, ok := exceed(free, full, both)
 		if ok || r[1].Used != 0 || r[3].Used != 1 || r[5].Used != 1 {
-			t.Errorf("exceeded two of three: %+v, want penalties of these", r)
+			t.Errorf("exceeded two of three: %+v, want penalties for these two", r)
 		}
 		if r, ok := exceed(free); !ok || r[0].Used != 1 || r[1].Used != 0 {
-			t.Errorf("the third: %+v, want that nothing else was counted and it is not locked out", r)
+			t.Errorf("the third: %+v, want one unit used and no penalty", r)
 		}
 		for range 3 {
 			if again, ok := exceed(full, free); ok || again[1].Tick != r[3].Tick || again[3].Used != 0 {
-				t.Errorf("while it lasts: %+v, want the end %d", again, r[3].Tick)
+				t.Errorf("during the penalty: %+v, want its end %d", again, r[3].Tick)
 			}
 		}
 	}
 }
 
-// TestPenaltyRemembered holds that what is given back, because another master refuses, does not
-// make a penalty forgotten that is over.
+// TestPenaltyRemembered checks that the record of a past penalty survives when a Take is given back because another
+// master denies.
 func TestPenaltyRemembered(t *testing.T) {
 	t.Parallel()
 	c := redistest.SharedCluster(t)
@@ -76,15 +76,15 @@ func TestPenaltyRemembered(t *testing.T) {
 		testkit.Await(t, "the penalty is over", func() bool { return takeAll(t, store, penalty)[0].Fits })
 		r := takeAll(t, other, sluice.Charge{Key: key, Plan: p, Cost: 1}, penalty, sluice.Charge{Key: full, Plan: p, Cost: 1})
 		if !r[0].Fits || !r[1].Fits || r[1].Used != 1 || r[2].Fits {
-			t.Fatalf("premise: %+v, want that the last refuses alone", r)
+			t.Fatalf("premise: %+v, want a denial by the last charge alone", r)
 		}
 		if n := used(t, store, key, lock); n != 1 {
-			t.Errorf("%d penalties are remembered after another's refusal, want 1", n)
+			t.Errorf("%d penalties are recorded after a denial by another key, want 1", n)
 		}
 	}
 }
 
-// TestPenaltyExpires holds what is kept of a penalty: a key of its own, until it is forgotten.
+// TestPenaltyExpires checks that a penalty has a key of its own, which expires when the penalty is forgotten.
 func TestPenaltyExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -94,7 +94,7 @@ func TestPenaltyExpires(t *testing.T) {
 	var r []sluice.Receipt
 	for range 2 {
 		if got := server.Do("GET", name); got != "" {
-			t.Errorf("without an offence there is %q", got)
+			t.Errorf("before an offence, the state is %q", got)
 		}
 		r = takeAll(t, store, sluice.Charge{Key: "alice", Plan: p, Cost: 1}, sluice.Charge{Key: "alice", Plan: lock, Cost: 1})
 	}
@@ -102,6 +102,6 @@ func TestPenaltyExpires(t *testing.T) {
 		t.Errorf("the state is %q, want %q", got, want)
 	}
 	if at := number(t, server, "PEXPIRETIME", name); at != (r[1].Prev+999)/1000 {
-		t.Errorf("it expires at %d ms, want %d µs", at, r[1].Prev)
+		t.Errorf("the key expires at %d ms, want %d µs", at, r[1].Prev)
 	}
 }

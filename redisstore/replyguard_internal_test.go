@@ -13,7 +13,7 @@ import (
 	"testing/iotest"
 )
 
-// scripted is a connection on which a server has said something.
+// scripted is a connection on which the server sends the bytes of a Reader.
 type scripted struct {
 	net.Conn
 	io.Reader
@@ -31,7 +31,7 @@ func written(words ...string) string {
 	return b.String()
 }
 
-// However commands and replies are cut, the guard lets pass what servers say, and nothing else.
+// The guard passes the replies that servers send and no others, in whatever chunks commands and replies arrive.
 func TestGuardInPieces(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("testdata/replies.txt")
@@ -83,12 +83,12 @@ func testGuard(t *testing.T, what, commands, replies string, passes bool) {
 		case passes && (err != nil || string(got) != replies || g.first != len(g.pending)):
 			t.Errorf("%s, %s: %v after %d of %d bytes", what, cutting, err, len(got), len(replies))
 		case !passes && (!refused || len(got) == len(replies)):
-			t.Errorf("%s, %s passes: %v", what, cutting, err)
+			t.Errorf("%s, %s: the guard passed the reply: %v", what, cutting, err)
 		}
 	}
 }
 
-// A connection that is never idle keeps no commands that have been answered.
+// A connection that is never idle drops commands that have been answered.
 func TestGuardUnderLoad(t *testing.T) {
 	t.Parallel()
 	const commands, underway = 100_000, 3
@@ -106,6 +106,6 @@ func TestGuardUnderLoad(t *testing.T) {
 		}
 	}
 	if len(g.pending)-g.first != underway || cap(g.pending) > 64 {
-		t.Errorf("%d commands are under way of %d that are kept", len(g.pending)-g.first, cap(g.pending))
+		t.Errorf("%d commands are in flight, and there is space for %d", len(g.pending)-g.first, cap(g.pending))
 	}
 }

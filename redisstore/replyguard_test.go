@@ -17,8 +17,8 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// TestImpostor is not parallel: it counts what the process allocates. A server that is taken over while
-// a store uses it costs errors, and neither the process nor its memory.
+// TestImpostor replaces a server by a hostile one while a store uses it. Calls fail, but the process neither crashes
+// nor allocates much memory. The test is not parallel, because it counts the allocations of the process.
 func TestImpostor(t *testing.T) {
 	p := plan(t, sluice.TokenBucket, "1000000/day")
 	server := redistest.Shared(t)
@@ -42,7 +42,7 @@ func TestImpostor(t *testing.T) {
 				t.Errorf("%s: the heartbeat succeeds", name)
 			}
 			if _, err := store.Posted(t.Context(), "now"); err == nil {
-				t.Errorf("%s: posts are read", name)
+				t.Errorf("%s: Posted succeeds", name)
 			}
 		}
 		runtime.ReadMemStats(&after)
@@ -54,7 +54,7 @@ func TestImpostor(t *testing.T) {
 	recovers(t, store, p)
 }
 
-// A server that answers at random, in the terms of Redis, ends no process: neither while a store is opened nor
+// A server with random replies in the protocol of Redis does not crash the process, neither while a store is opened nor
 // later.
 func TestImpostorAtRandom(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func TestImpostorAtRandom(t *testing.T) {
 				store = open(t, at)
 			}
 			m.Say(atRandom(m, seed))
-			for m.Told.Load() < 20 { // commands, however long a busy machine takes for them
+			for m.Told.Load() < 20 { // counts commands, because a busy machine may take long for them
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				if store != nil {
 					useAtRandom(ctx, t, store)
@@ -90,7 +90,7 @@ func useAtRandom(ctx context.Context, t *testing.T, store *redisstore.Store) {
 	_, _ = store.Posted(ctx, "now")
 }
 
-// atRandom answers any command at random, and greetings and subscriptions now and then as a server does.
+// atRandom answers commands with random replies. Some greetings and subscriptions also get the reply of a real server.
 func atRandom(m *impostor, seed uint64) func(w io.Writer, command string) {
 	var mu sync.Mutex
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -19,10 +19,10 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// channel is where the resets of stores with the default prefix are told.
+// channel is the channel for resets of stores with the default prefix.
 const channel = redisstore.DefaultPrefix + "resets"
 
-// listeners returns how many connections to servers have subscribed to a channel.
+// listeners returns the number of connections to servers that are subscribed to a channel.
 func listeners(channel string, servers ...*redistest.Server) int {
 	n := 0
 	for _, s := range servers {
@@ -36,14 +36,14 @@ func listeners(channel string, servers ...*redistest.Server) int {
 
 func waitForListeners(t testing.TB, want int, servers ...*redistest.Server) {
 	t.Helper()
-	testkit.Await(t, fmt.Sprintf("%d stores listen", want), func() bool { return listeners(channel, servers...) == want })
+	testkit.Await(t, fmt.Sprintf("%d stores are subscribed", want), func() bool { return listeners(channel, servers...) == want })
 }
 
-// resetter has one store remember refusals, and another one reset or give back what is refused.
+// resetter has two stores. One remembers denials, and the other resets or refunds the denied keys.
 type resetter struct {
 	t            testing.TB
 	asked, other *redisstore.Store
-	back         int64 // the cost of that
+	back         int64 // cost of the reset or refund
 	n            int
 }
 
@@ -52,8 +52,8 @@ func (r *resetter) take(s *redisstore.Store, p *sluice.Plan, key string, cost in
 	return plantest.One(r.t, s, key, p, cost)
 }
 
-// noticed returns how long after the server was asked for a refusal, or sooner, a unit fits: the
-// other store has given back meanwhile.
+// noticed makes the first store remember a denial and the other store give units back. It returns the time from before
+// the denial until a unit fits in the first store.
 func (r *resetter) noticed(p *sluice.Plan) (after time.Duration) {
 	r.t.Helper()
 	r.n++
@@ -61,18 +61,18 @@ func (r *resetter) noticed(p *sluice.Plan) (after time.Duration) {
 	r.take(r.asked, p, key, p.Capacity)
 	begin := time.Now()
 	if r.take(r.asked, p, key, 1).Fits || r.take(r.asked, p, key, 1).Origin != sluice.ByDenyCache {
-		return sluice.Never // a second has passed in between
+		return sluice.Never // more than a second has passed
 	}
 	r.take(r.other, p, key, r.back)
-	testkit.Await(r.t, "what was given back is noticed", func() bool { return r.take(r.asked, p, key, 1).Fits })
+	testkit.Await(r.t, "a refund is noticed", func() bool { return r.take(r.asked, p, key, 1).Fits })
 	return time.Since(begin)
 }
 
-// expectHeard fails the test unless what is given back is noticed sooner than it could be without a message:
-// what has been asked for at most a second ago is remembered. A busy machine may need another try.
+// expectHeard fails the test unless a refund is noticed within a second: without a message, the denial would be
+// remembered for longer. A busy machine may need another try.
 func (r *resetter) expectHeard(p *sluice.Plan) {
 	r.t.Helper()
-	testkit.Await(r.t, "what was given back is heard of", func() bool { return r.noticed(p) < time.Second })
+	testkit.Await(r.t, "a refund is noticed within a second", func() bool { return r.noticed(p) < time.Second })
 }
 
 func TestResetHeard(t *testing.T) {
@@ -124,7 +124,7 @@ func TestResetHeard(t *testing.T) {
 	}
 }
 
-// Whichever node it is told to, and whichever is listened to.
+// On a cluster, a message arrives whichever nodes the stores publish to and subscribe to.
 func TestResetHeardInCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
@@ -135,7 +135,7 @@ func TestResetHeardInCluster(t *testing.T) {
 	}
 }
 
-// A user who may not subscribe learns of a reset a second later, and the operator what to change.
+// Without the permission to subscribe, a reset takes effect after a second, and Dangers returns the missing rights.
 func TestResetWithoutRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--save", "3600 1")
@@ -157,7 +157,8 @@ func TestResetWithoutRights(t *testing.T) {
 	r.expectHeard(p)
 }
 
-// Close ends the subscription, also of a client that goes on, and leaves another's alone.
+// Close ends the store's subscription, even if its client stays in use. Other stores with that client stay subscribed,
+// or subscribe again.
 func TestResetCloseEnds(t *testing.T) {
 	server := redistest.Start(t)
 	for name, o := range map[string]rueidis.ClientOption{
@@ -178,19 +179,19 @@ func TestResetCloseEnds(t *testing.T) {
 			}
 			s, same, another := made(redisstore.Keys{}), made(redisstore.Keys{}), made(redisstore.Keys{Prefix: "other:"})
 			mine := func() int { return listeners(channel, server) }
-			testkit.Await(t, "all listen", func() bool { return mine() == 1 && listeners("other:resets", server) == 1 })
+			testkit.Await(t, "all stores are subscribed", func() bool { return mine() == 1 && listeners("other:resets", server) == 1 })
 			s.Close()
 			r := &resetter{t: t, back: sluice.All, asked: same, other: open(t, server.URL())}
-			testkit.Await(t, "that of the same prefix listens again", func() bool { return mine() == 2 })
+			testkit.Await(t, "the store with the same prefix is subscribed again", func() bool { return mine() == 2 })
 			r.expectHeard(plan(t, sluice.FixedWindow, "3/10d"))
 			r.other.Close()
 			same.Close()
-			testkit.Await(t, "none listens", func() bool { return mine() == 0 })
+			testkit.Await(t, "no store is subscribed", func() bool { return mine() == 0 })
 			if n := listeners("other:resets", server); n != 1 {
-				t.Errorf("%d listen for the other prefix", n)
+				t.Errorf("%d subscriptions for the other prefix, want 1", n)
 			}
 			another.Close()
-			goleak.VerifyNone(t, append(pipes, others)...) // the client's own are not meant
+			goleak.VerifyNone(t, append(pipes, others)...) // ignores the client's own goroutines
 			if err := c.Do(t.Context(), c.B().Ping().Build()).Error(); err != nil {
 				t.Error(err)
 			}
@@ -198,8 +199,7 @@ func TestResetCloseEnds(t *testing.T) {
 	}
 }
 
-// Nothing that is published makes a store refuse or fail, and keys do not show where they are
-// secret.
+// No published message makes a store deny or fail.
 func TestResetForged(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -212,7 +212,7 @@ func TestResetForged(t *testing.T) {
 	}
 }
 
-// Keys do not show in what is published where they are secret.
+// Messages do not contain readable keys if HashKey is set.
 func TestResetKeepsSecret(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -225,12 +225,12 @@ func TestResetKeepsSecret(t *testing.T) {
 		listening.Go(func() {
 			_ = c.Receive(ctx, c.B().Subscribe().Channel(prefix+"resets").Build(), func(m rueidis.PubSubMessage) { heard <- m.Message })
 		})
-		testkit.Await(t, "the test listens", func() bool { return listeners(prefix+"resets", server) == 1 })
+		testkit.Await(t, "the test is subscribed", func() bool { return listeners(prefix+"resets", server) == 1 })
 		s := over(t, clientOf(server), redisstore.Keys{Prefix: prefix, HashKey: []byte(secret)})
 		for _, cost := range []int64{1, 40, -1, sluice.All} { // only All is published, because the state is not nearly full
 			plantest.One(t, s, "alice", p, cost)
 		}
-		s.Close() // when all is told
+		s.Close() // returns when all is published
 		if m := <-heard; strings.Contains(m, "alice") != shows || len(heard) > 0 {
 			t.Errorf("secret %q: %q was published, and %d more", secret, m, len(heard))
 		}
@@ -239,7 +239,7 @@ func TestResetKeepsSecret(t *testing.T) {
 	}
 }
 
-// However much is given back, few messages tell of it.
+// Many refunds are published in few messages.
 func TestGiveBackGathered(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -250,9 +250,9 @@ func TestGiveBackGathered(t *testing.T) {
 		r.take(r.other, p, fmt.Sprint("back", i%10), 1)
 		r.take(r.other, p, fmt.Sprint("back", i%10), -1)
 	}
-	r.expectHeard(p) // by now all before it is published
+	r.expectHeard(p) // by then, all earlier refunds are published
 	calls := int(commandCalls("publish", server))
 	if most := 1 + int(time.Since(began)/redisstore.GatherFor); calls < 1 || calls > most {
-		t.Errorf("%d messages, want 1 to %d: one in %v", calls, most, redisstore.GatherFor)
+		t.Errorf("%d messages, want 1 to %d: one every %v", calls, most, redisstore.GatherFor)
 	}
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// asApp is a URL with the user "app" and a prefix of its own.
+// asApp returns the URL with the user "app" and a prefix.
 func asApp(url string) string { return strings.Replace(url, "://", "://app:pw@", 1) + "?prefix=mine:" }
 
 func allowApp(s *redistest.Server, rights ...string) {
 	s.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">pw"}, rights...)...)
 }
 
-// The rights that the error for a user without rights names are sufficient, all used, and on the page about Redis: those
-// of a single server in one line, and the additional ones of a cluster and of another database below it.
+// The error for a user without rights lists the rights to grant. They are sufficient, a single server needs all of its
+// list, and docs/redis.md has them: the rights for a single server in one line, and the additional rights for a cluster
+// or another database below it.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/redis.md")
@@ -50,12 +51,12 @@ func TestRights(t *testing.T) {
 			_, err := redisstore.Open(t.Context(), asApp(test.url))
 			found := regexp.MustCompile(`ACL SETUSER NAME (~mine:\* &mine:resets [^()]*?) *\(`).FindStringSubmatch(fmt.Sprint(err))
 			if found == nil {
-				t.Fatalf("error %v does not say what to allow", err)
+				t.Fatalf("error %v does not list the rights to grant", err)
 			}
 			always, ok := strings.CutSuffix(found[1], test.additional)
 			if !ok || !strings.Contains(string(page), strings.ReplaceAll("on >PASSWORD "+always+"\n", "mine:", "sluice:")) ||
 				!strings.Contains(string(page), "`"+strings.TrimSpace(test.additional)+"`") {
-				t.Errorf("docs/redis.md does not have %q, with %q for itself", found[1], test.additional)
+				t.Errorf("docs/redis.md does not have %q, with %q listed separately", found[1], test.additional)
 			}
 			rights := strings.Fields(found[1])
 			for _, s := range test.servers {
@@ -69,15 +70,15 @@ func TestRights(t *testing.T) {
 				testLongLog(t, server, redisstore.Timed(open(t, asApp(test.url))), time.Minute)
 				lengthenLog(t, server, open(t, asApp(test.url)))
 				stats := server.Do("INFO", "commandstats")
-				for _, r := range rights[2:] { // behind the keys and the channel
+				for _, r := range rights[2:] { // after the keys and the channel
 					if !strings.Contains(stats, "cmdstat_"+strings.TrimPrefix(r, "+")+":") {
-						t.Errorf("%s is asked for and not used", r)
+						t.Errorf("%s is listed, but not used", r)
 					}
 				}
 			}
 			for _, s := range test.servers {
 				if log := s.Do("ACL", "LOG"); log != "" {
-					t.Errorf("what was hinted at is not enough: %s", log)
+					t.Errorf("the listed rights are not sufficient: %s", log)
 				}
 			}
 			if test.additional == "" {
@@ -93,7 +94,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// useAll makes use of all that a store can do.
+// useAll uses every feature of a store.
 func useAll(t *testing.T, store *redisstore.Store) {
 	for _, a := range sluice.Algorithms() {
 		p := plan(t, a, "5/1h")
@@ -103,7 +104,7 @@ func useAll(t *testing.T, store *redisstore.Store) {
 		}
 	}
 	for range 3 {
-		take(t, store, "d", plan(t, sluice.TokenBucket, "1000/1h")) // is added to
+		take(t, store, "d", plan(t, sluice.TokenBucket, "1000/1h")) // the later Takes add to an existing state
 	}
 	for number := range uint64(3) {
 		takeAll(t, store, aPlace(t, "places", 2, number, 1))
@@ -112,7 +113,7 @@ func useAll(t *testing.T, store *redisstore.Store) {
 	if n, err := store.Heartbeat(t.Context(), "me"); n != 1 || err != nil {
 		t.Errorf("%d instances, error %v", n, err)
 	}
-	for i := range 258 { // one too many is forgotten
+	for i := range 258 { // two more than the board keeps
 		post(t, store, "now", fmt.Sprint(i), "x", time.Minute)
 	}
 	posted(t, store, "now")
@@ -121,17 +122,17 @@ func useAll(t *testing.T, store *redisstore.Store) {
 	}
 }
 
-// lengthenLog takes until a log that is not read as a whole lives longer.
+// lengthenLog takes units until the server extends the expiry of a log that is too long to be read as a whole.
 func lengthenLog(t *testing.T, server *redistest.Server, store *redisstore.Store) {
 	long := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/2s", kernel.MaxLogCount))
-	testkit.Await(t, "a long log lives longer", func() bool {
+	testkit.Await(t, "the expiry of a long log is extended", func() bool {
 		plantest.One(t, store, "long", long, kernel.MaxLogCount/40)
 		return strings.Contains(server.Do("INFO", "commandstats"), "cmdstat_pexpireat:")
 	})
 }
 
-// A right that decisions need is found to be missing when a store is opened, and not by the first
-// request of the rule whose kernel needs it.
+// If a right that decisions need is missing, opening a store fails, before the first request of a rule that needs the
+// right.
 func TestRightsMissing(t *testing.T) {
 	t.Parallel()
 	server, cluster := redistest.Start(t, "--save", "3600 1"), redistest.StartCluster(t, 3, 0)
@@ -145,7 +146,7 @@ func TestRightsMissing(t *testing.T) {
 			s.Close()
 		}
 		if kindOf(err) != redisstore.Misconfigured || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ACL SETUSER") {
-			t.Errorf("%v, want what is misconfigured, with %s", err, want)
+			t.Errorf("%v, want kind misconfigured, with %s", err, want)
 		}
 	}
 	for _, command := range strings.Fields("eval evalsha script|load time get mget set del incrby getrange setrange strlen append pexpireat " +
@@ -168,10 +169,10 @@ func TestRightsMissing(t *testing.T) {
 	if found, err := store.Dangers(t.Context()); len(found) > 0 || err != nil {
 		t.Errorf("with all rights: dangers %q, error %v", found, err)
 	}
-	testkit.Await(t, "nothing is left of the trials", func() bool { return server.Do("KEYS", "*") == "" })
-	allow(server, "-get") // later
+	testkit.Await(t, "the keys of the trials are deleted", func() bool { return server.Do("KEYS", "*") == "" })
+	allow(server, "-get") // after opening
 	if err := tryFor(t, patient, store, "a", plan(t, sluice.TokenBucket, "5/1h")); kindOf(err) != redisstore.Denied || !notCharged(err) {
-		t.Errorf("%v, want one of kind denied", err)
+		t.Errorf("%v, want kind denied", err)
 	}
 
 	for _, s := range cluster.Masters {
@@ -186,7 +187,7 @@ func TestRightsMissing(t *testing.T) {
 	}
 }
 
-// What is dangerous about a server is named, and not where it takes the settings of the page.
+// Dangers reports dangerous settings of a server, and nothing with the settings of docs/redis.md.
 func TestDangers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -210,7 +211,7 @@ func TestDangers(t *testing.T) {
 	}
 	server.Kill()
 	if found, err := s.Dangers(t.Context()); err == nil {
-		t.Errorf("a server that is gone has %q and no error", found)
+		t.Errorf("with a killed server: %q and no error", found)
 	}
 
 	page, err := os.ReadFile("../docs/redis.md")
@@ -227,6 +228,6 @@ func TestDangers(t *testing.T) {
 		settings = append(settings, "--"+name, value)
 	}
 	if found, err := open(t, redistest.Start(t, settings...).URL()).Dangers(t.Context()); err != nil || len(found) > 0 {
-		t.Errorf("with the settings of the page: %q (%v)", found, err)
+		t.Errorf("with the settings of docs/redis.md: %q (%v)", found, err)
 	}
 }

@@ -26,15 +26,15 @@ import (
 	"github.com/sluicehq/sluice/stores"
 )
 
-// The client of a cluster waits for seconds before it looks at the nodes again, or closes
-// connections to those that have gone.
+// TestMain ignores goroutines in which a cluster client waits for some seconds before it refreshes the list of nodes or
+// closes connections to removed nodes.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
-// said is what has been logged.
+// said is the text of a log.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -74,7 +74,7 @@ func charges(t *testing.T, limit string, on sluice.OnError) []sluice.Charge {
 	return []sluice.Charge{{Key: "k", Plan: plantest.Plan(t, limit), Cost: 1, OnError: on}}
 }
 
-// A service starts without its store, and uses it when it is there.
+// A service starts although its store is unavailable, and uses the store as soon as it is available.
 func TestOpenLater(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -83,7 +83,7 @@ func TestOpenLater(t *testing.T) {
 	var log said
 	s := open(t, url, stores.Config{Logger: log.logger(), Deadline: 2 * time.Second})
 	if s.Answers() || s.Failover() == nil || s.Cluster() {
-		t.Errorf("%v: a store that is unavailable answers", s)
+		t.Errorf("%v: want an unavailable store with a fallback", s)
 	}
 	take := func(on sluice.OnError) sluice.Receipt {
 		t.Helper()
@@ -93,12 +93,12 @@ func TestOpenLater(t *testing.T) {
 		t.Errorf("without the store: %+v, %+v", deny, allow)
 	}
 	if !log.has("the store is unavailable")() {
-		t.Error("nothing is said of it")
+		t.Error("the log does not report that the store is unavailable")
 	}
 	server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	testkit.Await(t, "the store is used", func() bool { return take(sluice.Deny).Origin == sluice.ByStore })
-	testkit.Await(t, "a danger is named", log.has("allkeys-lru"))
-	testkit.Await(t, "it is said to answer", s.Answers)
+	testkit.Await(t, "the log reports a danger", log.has("allkeys-lru"))
+	testkit.Await(t, "Answers reports true", s.Answers)
 }
 
 func TestOpenRefuses(t *testing.T) {
@@ -127,17 +127,17 @@ func TestOpenRefuses(t *testing.T) {
 		}
 	}
 	if name := open(t, strings.Replace(server.URL(), "redis://", "redis://:right@", 1), stores.Config{Logger: new(said).logger()}).String(); strings.Contains(name, "right") {
-		t.Errorf("a store is called %s", name)
+		t.Errorf("the name of a store is %s", name)
 	}
 }
 
-// Whoever runs the service learns that more are limited than there is room for.
+// The log reports that memory is too small for all limited keys.
 func TestLosses(t *testing.T) {
 	t.Parallel()
 	var log said
 	s := open(t, stores.Memory, stores.Config{Memory: memory.Config{MaxBytes: 64 << 10}, Logger: log.logger()})
 	if !s.Answers() || s.Failover() != nil || s.String() != stores.Memory {
-		t.Errorf("%v is not that of memory", s)
+		t.Errorf("%v is not a memory store", s)
 	}
 	one := charges(t, "1/day", sluice.Allow)
 	for i := range 20_000 {
@@ -145,13 +145,14 @@ func TestLosses(t *testing.T) {
 		plantest.Take(t, s, one...)
 	}
 	if s.Memory().Losses().Freed == 0 {
-		t.Fatal("nobody was freed")
+		t.Fatal("premise: no key was freed")
 	}
-	testkit.Await(t, "it is said", log.has("memory is too small for all limited keys"))
+	testkit.Await(t, "the log reports it", log.has("memory is too small for all limited keys"))
 }
 
-// A user without a right that decisions need starts nothing, whether the store is required or not: all
-// requests would go by on_error. One that only instances need to hear of each other is told of.
+// If the user lacks a right that decisions need, Open fails, whether the store is required or not: all requests would
+// be decided by on_error. If the user lacks a right that only the exchange between instances needs, the log reports
+// this.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--save", "3600 1")
@@ -169,7 +170,7 @@ func TestRights(t *testing.T) {
 	log := new(said)
 	open(t, url, stores.Config{Logger: log.logger()})
 	if !log.has("ACL SETUSER NAME +hset")() {
-		t.Error("the log does not say which right is missing")
+		t.Error("the log does not contain the missing right")
 	}
 }
 
@@ -180,7 +181,7 @@ rules:
   - {name: address, key: [client_ip], limit: 1000/day, on_error: deny}
   - {name: all, limit: 100000/day, algorithm: sliding_window_log, on_error: deny}`
 
-// The same question, from any number of processes at once, is charged once.
+// Requests with the same ID, from any number of processes at once, are charged once.
 func TestSameQuestion(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"redis": redistest.Shared(t).URL(), "cluster": redistest.SharedCluster(t).URL()} {
@@ -207,7 +208,7 @@ func testSameQuestion(t *testing.T, url string) {
 		var all sync.WaitGroup
 		for i := range 60 {
 			all.Go(func() {
-				// Twenty questions, three times each: as many as pass in a day.
+				// Twenty requests, three times each: the limit allows twenty a day.
 				r := &policy.Request{Path: "/", Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{"X-Api-Key": {key}}, ID: fmt.Sprint("question ", i%20)}
 				d := engines[i%3].Decide(t.Context(), r)
 				switch {
@@ -222,12 +223,12 @@ func testSameQuestion(t *testing.T, url string) {
 		}
 		all.Wait()
 		if first.Load() != 20 || refused.Load() != 0 {
-			t.Errorf("of twenty questions, asked three times each, %d were charged, and %d refused", first.Load(), refused.Load())
+			t.Errorf("of twenty requests, sent three times each, %d were charged and %d denied", first.Load(), refused.Load())
 		}
 		for _, e := range engines {
 			d := e.Decide(t.Context(), &policy.Request{Path: "/", Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{"X-Api-Key": {key}}, Mode: policy.Peek})
 			if d.Allowed || d.Results[0].Remaining != 0 || d.Results[1].Remaining != int64(1000-20*(round+1)) {
-				t.Errorf("then: %+v", d)
+				t.Errorf("afterwards: %+v", d)
 			}
 		}
 	}

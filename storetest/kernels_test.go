@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// The model keeps the contract, and decides as the kernels do.
+// The model conforms to the contract of [sluice.Store], and decides as the kernels do.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(*testing.T) sluice.Store { return new(storetest.Model) })

@@ -15,8 +15,8 @@ const vectorDir = "../testdata/vectors"
 
 var update = flag.Bool("update", false, "write the model's answers into the vectors")
 
-// TestVectorsAreTheModels takes the limit, the times and the costs of every vector, and computes the rest with the
-// model.
+// TestVectorsAreTheModels checks that the answers in every vector are those that the model computes from its limit,
+// times and costs.
 func TestVectorsAreTheModels(t *testing.T) {
 	for _, v := range Vectors(t, vectorDir) {
 		file := filepath.Join(vectorDir, v.Name)
@@ -32,7 +32,7 @@ func TestVectorsAreTheModels(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(text, old) {
-			t.Errorf("%s is not what the model answers: see the README there. The model has\n%s", file, text)
+			t.Errorf("%s does not have the model's answers: see the README in its directory. The model has\n%s", file, text)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func tokens(limit string) policy.Rule {
 		Cost: policy.Cost{Tokens: "total", Estimate: policy.Estimate{Units: 100}}}
 }
 
-// spend sends a request of a team, and settles it by a number of tokens.
+// spend sends a request of a team, and settles it with a number of tokens.
 func spend(t *testing.T, e *policy.Engine, team string, n int64) {
 	t.Helper()
 	settle(t, e, team, policy.Outcome{Status: 200, Numbers: map[string]int64{"usage.completion_tokens": n}})
@@ -30,13 +30,13 @@ func settle(t *testing.T, e *policy.Engine, team string, o policy.Outcome) {
 	t.Helper()
 	d := e.Decide(t.Context(), &policy.Request{Path: "/", Header: http.Header{"X-Team": {team}}})
 	if !d.Allowed {
-		t.Fatalf("%s is refused", team)
+		t.Fatalf("%s is denied", team)
 	}
 	e.Settle(t.Context(), d, o)
 }
 
-// What responses cost is counted once a request, whatever the number of limits, on all instances, also by those that
-// have ended; other rules do not have them.
+// The cost of a response is counted once, whatever the number of limits. A view adds up all instances, including
+// stopped ones. Only rules whose responses report their cost have a budget.
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,14 +89,14 @@ func TestCostsOfADay(t *testing.T) {
 		for i, want := range []uint64{90, 90 + 91, 91 + 92} {
 			spend(t, e, "red", int64(90+i))
 			if got := settled(); got != want {
-				t.Errorf("%d half days later %d tokens are known, want %d", i, got, want)
+				t.Errorf("after %d half days, %d tokens are counted, want %d", i, got, want)
 			}
 			time.Sleep(12*time.Hour + 6*time.Minute)
 		}
 	})
 }
 
-// Totals have each rule with such a cost from the start, and begin again where its unit changes.
+// Totals have each rule whose responses report their cost, from the start. They start again when the unit changes.
 func TestCostTotals(t *testing.T) {
 	t.Parallel()
 	e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "plain", Limit: "1000/hour"}, tokens("1000/hour")))
@@ -124,7 +124,8 @@ func TestCostTotals(t *testing.T) {
 	}
 }
 
-// Costs are by model: the first twenty that were answered by name, and all others together.
+// Costs are counted by model: the first models with a response by name, and all others together, with 20 entries at
+// most.
 func TestCostsByModel(t *testing.T) {
 	t.Parallel()
 	e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "tokens", Limit: "1000000/day", Cost: policy.Cost{Tokens: "total"}}))
@@ -134,7 +135,7 @@ func TestCostsByModel(t *testing.T) {
 			return []byte(`{"model":"` + model + `"}`), nil
 		}})
 		if !d.Allowed {
-			t.Fatal("refused")
+			t.Fatal("denied")
 		}
 		e.Settle(t.Context(), d, o)
 	}
@@ -157,12 +158,12 @@ func TestCostsByModel(t *testing.T) {
 		}
 	}
 	if all.Models["a"] != 7 || named != 18 || all.Models[telemetry.OtherModels] != 2008+7+11+12*100 || len(all.Models) != 20 {
-		t.Errorf("%v", all.Models)
+		t.Errorf("the models have %v", all.Models)
 	}
 }
 
-// However many subjects spend, memory is bounded, and the spenders that are listed are those that spent most, each
-// with bounds that are true.
+// However many subjects spend, the list of spenders is bounded. It contains the subjects that spent most, each with a
+// correct bound on the error of its count.
 func TestSpenders(t *testing.T) {
 	t.Parallel()
 	e := policy.NewEngine(memory.New(), compile(t, tokens("100000000/hour")))
@@ -187,7 +188,7 @@ func TestSpenders(t *testing.T) {
 			t.Errorf("%s spent %d, the list has %d with an error of %d", s.Key, true, s.Count, s.Error)
 		}
 		if i < 5 && s.Key[:len("tokens/large")] != "tokens/large" {
-			t.Errorf("%s is the spender at %d", s.Key, i)
+			t.Errorf("%s is spender number %d", s.Key, i)
 		}
 	}
 }

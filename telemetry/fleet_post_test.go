@@ -17,7 +17,7 @@ func randomSeries(r *rand.Rand, at int64) *series {
 	return s
 }
 
-// What is posted is read as it was.
+// A post is read back as it was written.
 func TestPost(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 7))
@@ -50,15 +50,15 @@ func TestPost(t *testing.T) {
 			return map[string]*upstreamSeries{"up": gotUpstream}[name]
 		}})
 		if !reflect.DeepEqual(gotUpstream, upstream) {
-			t.Fatal("the counts of the upstream are not read as they were")
+			t.Fatal("the counts of the upstream are not read back as they were written")
 		}
 		if err != nil || !reflect.DeepEqual(got, h) || !reflect.DeepEqual(gotAll, wantAll) || !reflect.DeepEqual(gotOne, wantOne) {
-			t.Fatalf("%v, %+v is read of %+v", err, got, h)
+			t.Fatalf("%v, read %+v, want %+v", err, got, h)
 		}
 	}
 }
 
-// Nobody who can write to the board crashes those who read it, or takes their memory.
+// A client that can write to the board can neither crash its readers nor fill their memory.
 func FuzzPost(f *testing.F) {
 	r := rand.New(rand.NewPCG(8, 9))
 	h := head{ID: "a", Instance: Instance{Name: "a"}, Events: []Event{{Kind: "k", Text: "t"}}}
@@ -81,8 +81,7 @@ func FuzzPost(f *testing.F) {
 	})
 }
 
-// A clock that steps, and steps back, never brings back what was counted, and loses none of what
-// was counted at times that were.
+// If the clock steps forward and back, old counts do not return, and counts in the period that is kept are not lost.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(10, 11))
@@ -106,7 +105,7 @@ func TestClockSteps(t *testing.T) {
 			rec.tick(now)
 			effective := now
 			if now < at && at-now <= 60 {
-				effective = at // it stands still
+				effective = at // the recorder's clock stands still
 			}
 			for step := range truth {
 				if step > effective/10 || step <= effective/10-RecentSteps {
@@ -121,7 +120,7 @@ func TestClockSteps(t *testing.T) {
 			s.addSeries(rec.all)
 			for step := s.recent.first(); step <= s.recent.last; step++ {
 				if got := uint64(s.recent.cell(step)[0]); got != truth[step] {
-					t.Fatalf("step %d has %d, and had %d", step, got, truth[step])
+					t.Fatalf("step %d has %d, want %d", step, got, truth[step])
 				}
 			}
 		}

@@ -25,7 +25,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// wall is a board in this process, as many as there are instances may look at.
+// wall is a board in memory that any number of instances share.
 type wall struct {
 	mu          sync.Mutex
 	unavailable bool
@@ -95,7 +95,7 @@ func join(t *testing.T, name string, board telemetry.Board, rules ...policy.Rule
 	return joinBy(t, board, policy.NewEngine(memory.New(), compile(t, rules...)), telemetry.Config{Instance: name}, nil)
 }
 
-// joinBy joins with an engine, and its refusals if they are kept, until the test ends, or stop is called.
+// joinBy adds an instance with an engine to a fleet, until the test ends or stop is called. kept may be nil.
 func joinBy(t *testing.T, board telemetry.Board, e *policy.Engine, c telemetry.Config, kept *telemetry.Refusals) *member {
 	m := &member{engine: e, fleet: &telemetry.Fleet{Recorder: telemetry.Watch(e, c), Board: board, Refusals: kept}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -119,7 +119,7 @@ func (m *member) refused() (n uint64) {
 
 var blocking = policy.Rule{Name: "a", Block: true}
 
-// Instances come, fall silent, leave and come back.
+// A view has the counts of all instances, while instances lose the board, stop, are killed, and start again.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestFleet(t *testing.T) {
 		}
 		want := func(what string, refused uint64, instances, stale int) *telemetry.View {
 			t.Helper()
-			wait(1500 * time.Millisecond) // a view is good for a second
+			wait(1500 * time.Millisecond) // views are cached for a second
 			v := a.fleet.View()
 			silent := 0
 			for _, i := range v.Instances {
@@ -142,17 +142,17 @@ func TestFleet(t *testing.T) {
 			}
 			all := sum(v.All.Recent)
 			if a.refused() != refused || all[telemetry.Deny] != refused || len(v.Instances) != instances || silent != stale {
-				t.Errorf("%s: %d refused, %d in all, by %d instances of which %d are silent; want %d, %d, %d",
+				t.Errorf("%s: %d denied by rules, %d in total, %d instances, %d of them stale; want %d, %d, %d",
 					what, a.refused(), all[telemetry.Deny], len(v.Instances), silent, refused, instances, stale)
 			}
 			return v
 		}
-		a.fleet.View() // somebody looks
+		a.fleet.View() // posts are read only while views are requested
 		deny(t, a.engine, 3)
 		deny(t, b.engine, 4)
 		wait(12 * time.Second)
 		if v := want("both", 7, 2, 0); v.Instances[0].Policy == v.Instances[1].Policy || !v.Instances[0].Self {
-			t.Errorf("instances are %+v", v.Instances)
+			t.Errorf("the instances are %+v", v.Instances)
 		}
 		wait(time.Minute)
 		forge(t, board)
@@ -167,46 +167,46 @@ func TestFleet(t *testing.T) {
 		wait(20 * time.Second)
 		v := want("the board is unavailable", 13, 2, 1)
 		if h := v.Headline(); !strings.Contains(h.Text, "instance b does not respond") {
-			t.Errorf("it says %q", h.Text)
+			t.Errorf("the headline is %q", h.Text)
 		}
 		if !slices.ContainsFunc(v.Events, func(e telemetry.Event) bool { return e.Kind == "fleet" && strings.Contains(e.Text, "unavailable") }) {
-			t.Errorf("nothing is said of the board: %v", v.Events)
+			t.Errorf("no event reports the board: %v", v.Events)
 		}
 		board.set(false)
 		wait(12 * time.Second)
 		want("the board is back", 113, 2, 0)
 
-		// It ends while it has something to tell, and is no instance any more.
+		// Instance b stops with counts that it has not posted yet. They arrive, and b is no longer listed.
 		deny(t, b.engine, 6)
 		b.stop()
 		wait(12 * time.Second)
 		want("one has ended", 119, 1, 0)
 		wait(11 * time.Minute)
-		want("what it has counted stays", 119, 1, 0)
+		want("its counts stay", 119, 1, 0)
 
-		// One that ends before the others have read of it.
+		// An instance that stops before the others have read its posts.
 		short := join(t, "c", board, blocking)
 		deny(t, short.engine, 3)
 		short.stop()
 		wait(12 * time.Second)
-		want("a short one has ended", 122, 1, 0)
+		want("a short-lived instance has stopped", 122, 1, 0)
 
-		// Another run of it counts from nothing, and adds to what was.
+		// When b starts again, its counts start at zero, and are added to its earlier ones.
 		cut := &cutOff{wall: board}
 		b = join(t, "b", cut, blocking)
 		deny(t, b.engine, 2)
-		wait(2 * time.Minute) // all that it has is told once a minute
-		want("it is back", 124, 2, 0)
+		wait(2 * time.Minute) // all counts are posted once a minute
+		want("b is back", 124, 2, 0)
 		cut.off.Store(true)
 		b.stop()
 		wait(30 * time.Second)
-		want("it was killed", 124, 2, 1)
+		want("b was killed", 124, 2, 1)
 
-		// The next one takes its place, and one of another name does not.
+		// A new instance with the name of the killed one replaces it.
 		b = join(t, "b", board, blocking)
 		c := join(t, "c", board, blocking)
 		wait(30 * time.Second)
-		want("it has begun again", 124, 3, 0)
+		want("b and c have started", 124, 3, 0)
 		b.stop()
 		c.stop()
 		wait(12 * time.Second)
@@ -219,7 +219,7 @@ func TestFleet(t *testing.T) {
 		cut.off.Store(true)
 		b.stop()
 		wait(11 * time.Minute)
-		want("who was killed is forgotten, and not what it has counted", 125, 1, 0)
+		want("the killed instance is no longer listed, but its counts stay", 125, 1, 0)
 		a.stop()
 	})
 }
@@ -244,7 +244,7 @@ func forge(t *testing.T, board *wall) {
 	}
 }
 
-// Two instances that share a Redis add up to what both have decided.
+// Instances that share a Redis all see the sum of their counts.
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -264,10 +264,10 @@ func TestRedis(t *testing.T) {
 	deny(t, a.engine, 1000)
 	deny(t, b.engine, 234)
 	for _, m := range []*member{a, b, looks} {
-		testkit.Await(t, "both are seen", func() bool { return m.refused() == 1234 })
+		testkit.Await(t, "the counts of both instances arrive", func() bool { return m.refused() == 1234 })
 		v := m.fleet.View()
 		if all := sum(v.All.Days); all[telemetry.Deny] != 1234 || len(v.Instances) != 3 {
-			t.Errorf("%v of %+v", all, v.Instances)
+			t.Errorf("%v from %+v", all, v.Instances)
 		}
 	}
 	if s, err := stores.Open(t.Context(), stores.Memory, stores.Config{}); err != nil || s.Board() != nil {
@@ -277,7 +277,8 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-// A change of the policy that takes a few seconds to be everywhere is no difference; one that stays is.
+// A new policy that takes a few seconds to reach all instances is not reported as a difference. A difference that lasts
+// is reported.
 func TestFleetPolicyDiffers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -297,27 +298,27 @@ func TestFleetPolicyDiffers(t *testing.T) {
 			return any
 		}
 		if differs(time.Minute) {
-			t.Error("the same policy differs")
+			t.Error("equal policies are reported as different")
 		}
 		rule.Limit = "2/day"
 		a.engine.Swap(compile(t, rule))
 		if differs(10 * time.Second) {
-			t.Error("a change that is on its way is said to be another policy")
+			t.Error("a new policy that has not reached all instances yet is reported as different")
 		}
 		b.engine.Swap(compile(t, rule))
 		if differs(time.Minute) {
-			t.Error("a change that has come is said to be another policy")
+			t.Error("a new policy that has reached all instances is reported as different")
 		}
 		rule.Limit = "3/day"
 		a.engine.Swap(compile(t, rule))
 		if differs(20 * time.Second); !differs(20 * time.Second) {
-			t.Error("another policy is not said to be one")
+			t.Error("a lasting difference is not reported")
 		}
 	})
 }
 
-// What an instance knows of subjects and customers is known to all: the tier, the limit, the spelling, and what a
-// block refused.
+// All instances see the subjects and customers of each one: the tier, the limit, the original spelling, and the denials
+// by a block.
 func TestFleetSubjects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -372,20 +373,20 @@ func TestFleetSubjects(t *testing.T) {
 		for _, m := range []*member{a, b} {
 			v := m.fleet.View()
 			if len(v.Instances) != 2 {
-				t.Fatalf("there are %d instances", len(v.Instances))
+				t.Fatalf("%d instances, want 2", len(v.Instances))
 			}
 			const hour = telemetry.Hour
 			address := &v.Rule("per-address").Refusals[hour]
 			if s := address.Items[0]; s.Shown != "192.0.2.9" || s.Count != 560 || s.Blocked != 500 {
-				t.Errorf("the attacker is %+v", s)
+				t.Errorf("the attacker has %+v", s)
 			} else if found, known := m.fleet.Find(s.ID); !known || found != s.Key {
-				t.Errorf("found %q, not %q", found, s.Key)
+				t.Errorf("found %q, want %q", found, s.Key)
 			}
 			if top, n := v.Rule("per-address").Unblocked(hour); n != 2 || top.Total != 140 || top.Items[0].Shown != "192.0.2.1" || top.Items[1].Count != 60 {
-				t.Errorf("without the block %d were refused, %+v", n, top)
+				t.Errorf("without the block, %d subjects were denied: %+v", n, top)
 			}
 			if s := v.Rule("login").Refusals[hour].Items[0]; s.Key != "login/maru" || s.Sent != "login/Mary" || s.Shown != "Mary" || s.Count != 30 || s.Limit.Count != 5 || s.Limit.Period != time.Minute {
-				t.Errorf("Mary is %+v", s)
+				t.Errorf("Mary has %+v", s)
 			}
 			var told []string
 			for _, tier := range v.Tiers {
@@ -393,7 +394,7 @@ func TestFleetSubjects(t *testing.T) {
 					told = append(told, fmt.Sprintf("%s %s %d", tier.Name, s.Key, s.Count))
 				}
 				if tier.Name == "pro" && (tier.Traffic[hour].Items[0].Count != 280 || tier.Refused[hour] != 1 || tier.Refusals[hour].Items[0].Limit.Count != 100) {
-					t.Errorf("pro is %+v", tier.Traffic[hour])
+					t.Errorf("pro has %+v", tier.Traffic[hour])
 				}
 			}
 			if got, want := strings.Join(told, ", "), " per-address/192.0.2.9 60,  login/maru 30, pro api/k-1 80"; got != want {

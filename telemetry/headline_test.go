@@ -13,8 +13,7 @@ import (
 
 var at = time.Date(2026, 3, 4, 3, 0, 5, 0, time.UTC)
 
-// view makes a view of somebody who has watched for two days, with so many requests let pass a
-// second, and no refusals.
+// view returns the view of an instance that has run for two days, with 1,000 allowed requests a second and no denials.
 func view(rules ...telemetry.Rule) *telemetry.View {
 	v := &telemetry.View{At: at, Since: at.Add(-48 * time.Hour), Rules: rules, Instances: []telemetry.Instance{
 		{Name: "a", Self: true, Started: at.Add(-48 * time.Hour), Seen: at, Store: telemetry.Store{Kind: "redis", Shards: 1}},
@@ -23,7 +22,7 @@ func view(rules ...telemetry.Rule) *telemetry.View {
 	return v
 }
 
-// steady is a series of so many refusals and others each second.
+// steady returns a series with the given numbers of denials and other requests in each second.
 func steady(refused, others uint64) telemetry.Series {
 	s := telemetry.Series{Recent: make([]telemetry.Counts, telemetry.RecentSteps), Days: make([]telemetry.Counts, telemetry.LongSteps)}
 	for i := range s.Recent {
@@ -35,11 +34,11 @@ func steady(refused, others uint64) telemetry.Series {
 	return s
 }
 
-// since adds refusals from so long ago on.
+// since adds denials to s: the given number in each second, for the given time until now.
 func since(s telemetry.Series, ago time.Duration, refused uint64) telemetry.Series {
 	for i := range s.Recent {
 		if begin := at.Truncate(telemetry.Step).Add(time.Duration(i-len(s.Recent)+1) * telemetry.Step); at.Sub(begin) <= ago {
-			s.Recent[i][telemetry.Deny] += uint64(min(at.Sub(begin), telemetry.Step).Seconds()) * refused // of the last one a half
+			s.Recent[i][telemetry.Deny] += uint64(min(at.Sub(begin), telemetry.Step).Seconds()) * refused // half of the last step has passed
 		}
 	}
 	for i := range s.Days {
@@ -54,7 +53,7 @@ func subject(key string, n uint64) telemetry.Subject {
 	return telemetry.Subject{Key: key, Shown: key, Count: n}
 }
 
-// refuses is a rule that refuses 38 a second since 02:47, usually 0.2.
+// refuses returns a rule that has denied 38 requests a second since 02:47, and usually denies 0.2.
 func refuses(subjects uint64, top telemetry.Top) telemetry.Rule {
 	r := telemetry.Rule{Name: "login-address", Series: since(steady(0, 100), 13*time.Minute+5*time.Second, 38), Usual: 0.2}
 	r.Refused[telemetry.Minute], r.Refusals[telemetry.Minute] = subjects, top
@@ -69,7 +68,7 @@ func crowd(n int, each uint64) (top telemetry.Top) {
 	return top
 }
 
-// unknown is a rule that refuses so many of 1,000 a second, of which no usual is known.
+// unknown returns a rule that denies the given number of 1,000 requests a second, and whose usual rate is unknown.
 func unknown(refused uint64) telemetry.Rule {
 	return telemetry.Rule{Name: "new", Series: since(steady(0, 1000-refused), 48*time.Hour, refused), Usual: -1}
 }
@@ -156,15 +155,15 @@ func TestHeadline(t *testing.T) {
 	blocked := refuses(2, telemetry.Top{Items: []telemetry.Subject{subject("b", 60), subject("203.0.113.7", 40)}, Total: 100})
 	blocked.Refusals[telemetry.Minute].Items[0].Blocked = 60
 	if text := view(blocked).Headline().Text; !strings.HasSuffix(text, "203.0.113.7. The rule denies no other subject that is not blocked.") {
-		t.Errorf("beside a blocked subject: %s", text)
+		t.Errorf("with a blocked subject: %s", text)
 	}
 	evil := refuses(1, telemetry.Top{Items: []telemetry.Subject{subject("x\x1b[2J\n\u202e"+strings.Repeat("y", 500), 94)}, Total: 100})
 	if text := view(evil).Headline().Text; strings.ContainsAny(text, "\x1b\n\u202e") || len(text) > 400 {
-		t.Errorf("a key writes %q", text)
+		t.Errorf("the text with a hostile key is %q", text)
 	}
 }
 
-// The first minutes, when nothing is usual yet, are told by what there is.
+// In the first minutes of a process, when the usual rate is unknown, the headline uses the counts so far.
 func TestHeadlineFirstMinutes(t *testing.T) {
 	t.Parallel()
 	r := telemetry.Rule{Name: "a", Usual: -1, Series: telemetry.Series{Recent: []telemetry.Counts{{0, 0, 0, 20}, {0, 0, 0, 40}}}}
@@ -174,7 +173,7 @@ func TestHeadlineFirstMinutes(t *testing.T) {
 	}
 }
 
-// A sentence tells apart subjects whose shortened keys look alike.
+// The text of an alert distinguishes subjects whose shortened keys look alike.
 func TestHeadlineTellsShortKeysApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +194,8 @@ func TestHeadlineTellsShortKeysApart(t *testing.T) {
 	})
 }
 
-// From when the whole policy is a shadow, nothing is said to be refused, however much was in the last minute.
+// As soon as the whole policy is in shadow mode, the headline does not report that a rule denies, however many denials
+// the last minute has.
 func TestHeadlineOfShadow(t *testing.T) {
 	t.Parallel()
 	for passed, want := range map[int]string{
@@ -221,7 +221,7 @@ func TestHeadlineOfShadow(t *testing.T) {
 				t.Errorf("premise: %s", h.Text)
 			}
 			e.ShadowAll()
-			v := f.View() // of which the last has just been made
+			v := f.View() // the cached view of a moment ago
 			if h := v.Headline(); h.Text != want || len(v.Alerts(9)) > 0 {
 				t.Errorf("%d passed: %q, want %q", passed, h.Text, want)
 			}

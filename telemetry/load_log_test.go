@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Refusals by overload are in the log and among those that are kept, with their class.
+// Denials by overload are logged and kept, with the class of the request.
 func TestOverloadLogged(t *testing.T) {
 	t.Parallel()
 	l := logRefusals(t, memory.New(), `rules:
@@ -34,6 +34,6 @@ func TestOverloadLogged(t *testing.T) {
 	}
 	found := kept.Find("r1")
 	if len(found) != 1 || found[0].Because != "overload" || found[0].Class != "sheddable" || found[0].Shadow || found[0].Rule != "capacity" {
-		t.Errorf("kept is %+v", found)
+		t.Errorf("the kept denials are %+v", found)
 	}
 }

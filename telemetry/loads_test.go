@@ -10,7 +10,8 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// loadRules have an automatic limit that is always 4: sheddable requests have 2, and critical ones 8.
+// loadRules returns rules with an automatic limit that is always 4: for sheddable requests it is 2, and for critical
+// ones 8.
 func loadRules(shadow bool) []policy.Rule {
 	return []policy.Rule{
 		{Name: "capacity", InFlight: policy.InFlight{Auto: true, Least: 1, Most: 4}, Shadow: shadow},
@@ -19,7 +20,7 @@ func loadRules(shadow bool) []policy.Rule {
 	}
 }
 
-// enter decides about n requests that stay under way, and returns how many passed.
+// enter decides about n requests that stay in flight, and returns how many were allowed.
 func enter(t *testing.T, m *member, path string, n int) (passed int) {
 	t.Helper()
 	for range n {
@@ -39,8 +40,8 @@ func alertNames(v *telemetry.View) string {
 	return strings.Join(all, ", ")
 }
 
-// Denials by automatic limits are counted by rule, door and class, on one instance and over the fleet. The alert lasts
-// until a minute after the last one.
+// Denials by automatic limits are counted by rule, integration and class, on one instance and over the fleet. The alert
+// lasts until a minute after the last denial.
 func TestLoads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,20 +62,20 @@ func TestLoads(t *testing.T) {
 		}
 		denied := telemetry.ByClass{2, 3, 0}
 		if door := a.fleet.Recorder.Doors()[0]; door.Overloaded != denied || door.Counts != (telemetry.Counts{telemetry.Allow: 5, telemetry.Deny: 5}) {
-			t.Errorf("the door has %+v", door)
+			t.Errorf("the integration has %+v", door)
 		}
 		if l := a.fleet.Recorder.Loads(); len(l) != 1 || l[0].Denied != denied || l[0].Limit != 4 || l[0].InFlight != 5 || l[0].Limits != 1 {
 			t.Errorf("the loads are %+v", l)
 		}
 
-		time.Sleep(15 * time.Second) // the posts are read
+		time.Sleep(15 * time.Second) // until the posts are read
 		v := b.fleet.View()
 		l := v.Rule("capacity").Load
 		if l.Limits != 2 || l.Limit != 8 || l.InFlight != 6 || !l.Overloaded.Equal(began.Truncate(time.Second)) {
 			t.Errorf("the fleet has %+v", l.LoadState)
 		}
 		if got, _ := l.LastMinute(); got != denied || l.Recent[len(l.Recent)-1].Limit != 8 || l.Days[len(l.Days)-1].Denied != denied {
-			t.Errorf("over time it has %v, and %+v", got, l.Recent[len(l.Recent)-1])
+			t.Errorf("the series has %v, and %+v", got, l.Recent[len(l.Recent)-1])
 		}
 		if v.Rule("pay").Load != nil || v.Rule("capacity").Asked[telemetry.Hour] != 0 {
 			t.Error("a rule without an automatic limit has one, or one without a key has subjects")
@@ -86,7 +87,7 @@ func TestLoads(t *testing.T) {
 			t.Errorf("the alerts are %q", got)
 		}
 
-		// It ends a minute after the last refusal, but for the time that posts take.
+		// The alert ends a minute after the last denial.
 		time.Sleep(time.Until(began.Add(59 * time.Second)))
 		if got := alertNames(a.fleet.View()); got != "bad shedding:capacity" {
 			t.Errorf("after 59 seconds the alerts are %q", got)
@@ -100,15 +101,15 @@ func TestLoads(t *testing.T) {
 		enter(t, a, "/export", 1)
 		time.Sleep(2 * time.Second)
 		if got := alertNames(a.fleet.View()); got != "unknown shedding-sheddable:capacity" {
-			t.Errorf("of sheddable requests the alerts are %q", got)
+			t.Errorf("with sheddable requests, the alerts are %q", got)
 		}
 
-		// An instance that has left has no state, but its counts stay.
+		// A stopped instance has no state any more, but its counts stay.
 		a.stop()
 		time.Sleep(20 * time.Second)
 		l = b.fleet.View().Rule("capacity").Load
 		if l.Limits != 1 || l.Limit != 4 || !l.Overloaded.IsZero() || l.Days[len(l.Days)-1].Denied.Total()+l.Days[max(len(l.Days)-2, 0)].Denied.Total() < 6 {
-			t.Errorf("after an instance has left there is %+v", l.LoadState)
+			t.Errorf("after an instance has stopped: %+v", l.LoadState)
 		}
 	})
 }
@@ -123,15 +124,15 @@ func TestLoadsOfShadow(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		if c := m.fleet.Recorder.Rules()[0].Counts; c != (telemetry.Counts{telemetry.Allow: 4, telemetry.WouldDeny: 2}) {
-			t.Errorf("it has %v", c)
+			t.Errorf("the shadow has %v", c)
 		}
 		door := m.fleet.Recorder.Doors()[0]
 		if door.Overloaded.Total() != 0 || door.Counts != (telemetry.Counts{telemetry.Allow: 4, telemetry.WouldDeny: 2}) {
-			t.Errorf("the door has %+v", door)
+			t.Errorf("the integration has %+v", door)
 		}
 		v := m.fleet.View()
 		if by, would := v.Rule("capacity").Load.Sheds(); !would || by != (telemetry.ByClass{0, 2, 0}) {
-			t.Errorf("it sheds %v, %v", by, would)
+			t.Errorf("the shadow sheds %v, %v", by, would)
 		}
 		if got := alertNames(v); got != "unknown would-shed:capacity" {
 			t.Errorf("the alerts are %q", got)

@@ -79,7 +79,7 @@ func randomRules(r *rand.Rand) (rules []policy.Rule) {
 	return rules
 }
 
-// seen is a naive count.
+// seen counts decisions in the simplest way.
 type seen struct {
 	rules       map[string]*telemetry.Totals
 	doors       map[string]*telemetry.DoorTotals
@@ -93,8 +93,8 @@ func newSeen() *seen {
 	return &seen{rules: map[string]*telemetry.Totals{}, doors: map[string]*telemetry.DoorTotals{}, took: map[string]uint64{}}
 }
 
-// note counts a decision by what is promised of outcomes, from the decision and whether something
-// that it lacks was overlooked.
+// note counts a decision as the outcomes are defined. pardoned means that the request lacks a part of a key, and only
+// shadow rules would deny it for that.
 func (s *seen) note(door string, mode policy.Mode, d *policy.Decision, pardoned bool) {
 	if mode != policy.Charge {
 		return
@@ -178,7 +178,7 @@ func (s *seen) note(door string, mode policy.Mode, d *policy.Decision, pardoned 
 	}
 }
 
-// check compares a recorder to what was counted of the rules in force.
+// check compares the counts of a recorder with those of s, for the rules in force.
 func (s *seen) check(t *testing.T, what string, r *telemetry.Recorder, names []string) {
 	t.Helper()
 	want := map[string]telemetry.Totals{}
@@ -196,27 +196,27 @@ func (s *seen) check(t *testing.T, what string, r *telemetry.Recorder, names []s
 		order = append(order, c.Rule)
 	}
 	if !maps.Equal(got, want) {
-		t.Fatalf("%s: rules are counted\n%v, and were\n%v", what, got, want)
+		t.Fatalf("%s: the rules have\n%v, want\n%v", what, got, want)
 	}
 	if !slices.Equal(order[:len(names)], names) {
-		t.Errorf("%s: the rules are %q, and their order %q", what, names, order)
+		t.Errorf("%s: want the rules in the order %q, got %q", what, names, order)
 	}
 	doors := r.Doors()
 	for _, c := range doors {
 		w := s.doors[c.Door]
 		if c.Counts != w.Counts || c.Exempt != w.Exempt || c.Malformed != w.Malformed || c.Repeated != w.Repeated {
-			t.Errorf("%s: door %s counts %+v, and saw %+v", what, c.Door, c, w)
+			t.Errorf("%s: integration %s has %+v, want %+v", what, c.Door, c, w)
 		}
 		var n uint64
 		for _, b := range c.Took.Counts {
 			n += b
 		}
 		if n != s.took[c.Door] || len(c.Took.Counts) != len(c.Took.Bounds)+1 || c.Took.Sum <= 0 {
-			t.Errorf("%s: door %s took %+v, for %d decisions", what, c.Door, c.Took, s.took[c.Door])
+			t.Errorf("%s: integration %s took %+v, for %d decisions", what, c.Door, c.Took, s.took[c.Door])
 		}
 	}
 	if len(doors) != len(s.doors) {
-		t.Errorf("%s: %d doors, and there are %d", what, len(doors), len(s.doors))
+		t.Errorf("%s: %d integrations, want %d", what, len(doors), len(s.doors))
 	}
 }
 
@@ -227,7 +227,7 @@ func sum(all []telemetry.Counts) (n telemetry.Counts) {
 	return n
 }
 
-// Whatever is decided, and however the policy changes, is counted as it is defined.
+// Random decisions are counted as the outcomes are defined, while the policy changes.
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	const rounds, requests = 40, 300
@@ -271,7 +271,7 @@ func TestOracle(t *testing.T) {
 				next := compile(t, randomRules(random)...)
 				for _, name := range e.Policy().RuleNames() {
 					if !slices.Contains(next.RuleNames(), name) {
-						delete(s.rules, name) // which has left, and comes back as a new one
+						delete(s.rules, name) // a removed rule that returns starts with new counts
 					}
 				}
 				e.Swap(next)
@@ -294,10 +294,10 @@ func TestOracle(t *testing.T) {
 		v := telemetry.Fleet{Recorder: r}
 		view := v.View()
 		if got := sum(view.All.Recent); got != s.all || sum(view.All.Days) != s.all || view.Malformed != s.malformed {
-			t.Errorf("%s: all is %v, and was %v; %d are malformed, and were %d", what, got, s.all, view.Malformed, s.malformed)
+			t.Errorf("%s: the total is %v, want %v; %d are malformed, want %d", what, got, s.all, view.Malformed, s.malformed)
 		}
 		if got := view.Instances[0].Store.Local; got != s.withoutEach {
-			t.Errorf("%s: %d were made without the store, and %d are told", what, s.withoutEach, got)
+			t.Errorf("%s: %d decisions were made without the store, but the view has %d", what, s.withoutEach, got)
 		}
 		for _, rule := range view.Rules {
 			want := telemetry.Totals{}
@@ -305,14 +305,14 @@ func TestOracle(t *testing.T) {
 				want = *w
 			}
 			if got := sum(rule.Recent); got != want.Counts || sum(rule.Days) != want.Counts || rule.Near != [telemetry.Windows]uint64{want.Near, want.Near, want.Near} {
-				t.Errorf("%s: rule %s is %v, near %v, and was %+v", what, rule.Name, got, rule.Near, want)
+				t.Errorf("%s: rule %s has %v, near %v, want %+v", what, rule.Name, got, rule.Near, want)
 			}
 		}
 		outcomes.Add(&s.all)
 	}
 	for i, n := range outcomes {
 		if n == 0 {
-			t.Errorf("the test never saw %v", telemetry.Outcome(i))
+			t.Errorf("premise: no decision had the outcome %v", telemetry.Outcome(i))
 		}
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// lineLog is a log of refusals, and what it has written.
+// lineLog is an engine with a log of denials, and the text of the log.
 type lineLog struct {
 	*policy.Engine
 	out  logBuffer
@@ -62,7 +62,7 @@ func refusalEngine(t testing.TB, store sluice.Store, rules string) *policy.Engin
 	return policy.NewEngine(store, p)
 }
 
-// line is one of the log.
+// logLine is a line of the log.
 type logLine struct {
 	Time                                            time.Time
 	Level, Msg, Rule, Limit, From, Because, Missing string
@@ -78,7 +78,7 @@ type logLine struct {
 	Others                                          uint64            `json:"of_other_rules"`
 }
 
-// lines ends the log, and returns what it has.
+// lines stops the log and returns its lines.
 func (l *lineLog) lines(t testing.TB) (all []logLine) {
 	t.Helper()
 	l.stop()
@@ -98,21 +98,21 @@ func askFrom(client, path string) *policy.Request {
 	return &policy.Request{Path: path, Host: "api.example.com", Peer: netip.MustParseAddr(client), Header: http.Header{}, Door: "gateway"}
 }
 
-// refused is a request that never fits.
+// neverFits returns a request whose cost never fits.
 func neverFits(client string) *policy.Request {
 	r := askFrom(client, "/")
 	r.Cost = 1000
 	return r
 }
 
-// unavailableStore is a store that does not answer.
+// unavailableStore is a store whose Take always fails.
 type unavailableStore struct{ sluice.Store }
 
 func (unavailableStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
 	return errors.New("unavailable")
 }
 
-// A line names the request, and why it is refused; nothing else of the request.
+// A line describes the request and the reason of its denial, but does not contain its query.
 func TestRefusalLine(t *testing.T) {
 	t.Parallel()
 	l := logRefusals(t, memory.New(), `
@@ -130,7 +130,7 @@ rules:
 	l.Decide(t.Context(), r)
 	all := l.lines(t)
 	if len(all) != 3 || strings.Contains(l.out.String(), "secret") {
-		t.Fatalf("there are %d lines:\n%s", len(all), &l.out)
+		t.Fatalf("%d lines, want 3:\n%s", len(all), &l.out)
 	}
 	if w := *all[0].Wait; w < 3590 || w > 3600 {
 		t.Errorf("the second request waits %d s", w)
@@ -152,7 +152,7 @@ rules:
 	}
 }
 
-// Why something is refused, and which rule, limit and subject it is; an address that a rule hides is not shown either.
+// A line has the reason of the denial, the rule, the limit and the address, unless a rule hides the address.
 func TestRefusalBecause(t *testing.T) {
 	t.Parallel()
 	const known, six = "192.0.2.7", "2001:db8:1:2::9"
@@ -195,12 +195,13 @@ func TestRefusalBecause(t *testing.T) {
 			t.Errorf("%s: %s", c.rule, &l.out)
 		}
 		if strings.Contains(l.out.String(), client) != (c.want.Address != "") {
-			t.Errorf("%s: the address is shown, or not: %s", c.rule, &l.out)
+			t.Errorf("%s: want the address unless it is hidden: %s", c.rule, &l.out)
 		}
 	}
 }
 
-// One subject has the lines that are promised, whatever comes in between, and begins anew.
+// One subject gets the documented lines, whatever other denials come in between, and starts again after an hour without
+// denials.
 func TestRefusalsOfSubject(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -222,15 +223,16 @@ func TestRefusalsOfSubject(t *testing.T) {
 				got = append(got, fmt.Sprint(one.ByRule))
 			}
 		}
-		// The 1st to 4th, 8th, 16th, 32nd and 64th; after an hour the 35 left of the other, whose first
-		// passed; then 36 and the one; the next.
+		// The 1st to 4th, 8th, 16th, 32nd and 64th denial are logged. After an hour, a summary has the 35 other denials
+		// of 192.0.2.8, whose first request was allowed. The next summary has the 36 of 192.0.2.7 and the one after 59
+		// minutes. Its last denial is logged again.
 		if want := "0 0 0 0 3 7 15 31 map[r:35] map[r:37] 0"; !strings.HasPrefix(strings.Join(got, " "), want) {
-			t.Errorf("left out: %v, and not %s", got, want)
+			t.Errorf("left out: %v, want %s", got, want)
 		}
 	})
 }
 
-// An attack by any number of subjects has as many lines as are promised, and each refusal is told.
+// An attack by any number of subjects writes a bounded number of lines, which count every denial.
 func TestRefusalsFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -247,7 +249,7 @@ func TestRefusalsFlood(t *testing.T) {
 				r := neverFits(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}).String())
 				r.Path = fmt.Sprintf("/%d", n%rules)
 				if n%10 == 0 {
-					r.Peer = netip.MustParseAddr("192.0.2.7") // who is at it all the time
+					r.Peer = netip.MustParseAddr("192.0.2.7") // a subject that is denied all the time
 				}
 				l.Decide(t.Context(), r)
 				n++
@@ -269,15 +271,15 @@ func TestRefusalsFlood(t *testing.T) {
 				sum += v
 			}
 			if sum != one.Refusals {
-				t.Errorf("%d by rule, and %d in all", sum, one.Refusals)
+				t.Errorf("%d denials by rule, and %d in total", sum, one.Refusals)
 			}
 			told += one.Refusals
 		}
 		if told != rounds*perRound {
-			t.Errorf("%d refusals are told of %d", told, rounds*perRound)
+			t.Errorf("the log counts %d of %d denials", told, rounds*perRound)
 		}
 		if lines > allBurst+allRate*rounds || lines < allBurst {
-			t.Errorf("there are %d lines", lines)
+			t.Errorf("the log has %d lines", lines)
 		}
 		for rule, n := range perRule {
 			if n > ruleBurst+ruleRate*rounds {
@@ -287,10 +289,10 @@ func TestRefusalsFlood(t *testing.T) {
 	})
 }
 
-// stuck is a writer that is held up.
+// stuck is a writer that blocks until free is closed.
 type stuck struct {
 	logBuffer
-	free chan struct{} // closed when it goes on
+	free chan struct{}
 }
 
 func (w *stuck) Write(p []byte) (int, error) {
@@ -298,7 +300,7 @@ func (w *stuck) Write(p []byte) (int, error) {
 	return w.logBuffer.Write(p)
 }
 
-// A log that is held up delays no decision, and what was left out is logged later.
+// A blocked log delays no decision, and later it counts the denials that were not logged.
 func TestRefusalsBlocked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -316,7 +318,7 @@ func TestRefusalsBlocked(t *testing.T) {
 		began := time.Now()
 		time.AfterFunc(time.Hour, func() { close(out.free) })
 		if stop(); time.Since(began) > time.Minute {
-			t.Errorf("stop has waited %v", time.Since(began))
+			t.Errorf("stop waited %v", time.Since(began))
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
@@ -332,7 +334,7 @@ func TestRefusalsBlocked(t *testing.T) {
 			told += one.Refusals
 		}
 		if told != 50_000 {
-			t.Errorf("%d are logged of 50,000", told)
+			t.Errorf("the log counts %d of 50,000 denials", told)
 		}
 	})
 }
@@ -344,7 +346,7 @@ func TestRefusalsAllocate(t *testing.T) {
 	LogRefusals(quiet, slog.New(slog.NewJSONHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	r := neverFits("192.0.2.7")
 	var d policy.Decision
-	for range 1<<12 + 1 { // the next line is far away
+	for range 1<<12 + 1 { // the next line comes after thousands of denials
 		l.DecideInto(t.Context(), r, &d)
 	}
 	for name, e := range map[string]*policy.Engine{"left out": l.Engine, "above the level": quiet} {
@@ -365,7 +367,7 @@ func hostileRequest(text string) *policy.Request {
 
 const hostileRules = `rules: [{name: r, limit: 1/day, key: [header:X-User, attr:a], ambiguous: charge}]`
 
-// checkLines checks that what came out has whole lines of printable text.
+// checkLogLines checks that out consists of the wanted number of whole lines of printable text.
 func checkLogLines(t testing.TB, out string, want int) {
 	t.Helper()
 	if n := strings.Count(out, "\n"); n != want || !strings.HasSuffix(out, "\n") || !utf8.ValidString(out) {
@@ -416,7 +418,7 @@ func TestTraceID(t *testing.T) {
 	const good = "00-" + trace + "-" + parent + "-01"
 	for _, value := range []string{good, good[:54] + "0", "cc" + good[2:], "cc" + good[2:] + "-what-the-future-brings"} {
 		if got := traceID([]string{value}); got != trace {
-			t.Errorf("%q names %q", value, got)
+			t.Errorf("the trace of %q is %q", value, got)
 		}
 	}
 	for _, value := range []string{
@@ -425,10 +427,10 @@ func TestTraceID(t *testing.T) {
 		"00-" + trace + "_" + parent + "-01", "00-" + trace[:30] + "\x1b[-" + parent + "-01",
 	} {
 		if got := traceID([]string{value}); got != "" {
-			t.Errorf("%q names %q", value, got)
+			t.Errorf("the trace of %q is %q", value, got)
 		}
 	}
 	if traceID(nil) != "" || traceID([]string{good, good}) != "" {
-		t.Error("there has to be one")
+		t.Error("want no trace without exactly one header")
 	}
 }

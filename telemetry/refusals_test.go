@@ -24,7 +24,7 @@ rules:
   - {name: watched, match: /w/, key: [client_ip], limit: 1/day, shadow: true}
 `
 
-// keeping runs a test with an engine whose refusals are kept. ask asks it, and returns whether it was
+// keeping runs a test with an engine whose denials are kept. ask decides about a request, and returns whether it was
 // allowed.
 func keeping(t *testing.T, test func(t *testing.T, kept *telemetry.Refusals, ask func(path, address string, fields ...string) bool)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -44,12 +44,12 @@ func keeping(t *testing.T, test func(t *testing.T, kept *telemetry.Refusals, ask
 	})
 }
 
-// A refusal is found by the ID of its request, and by its trace, and says what people may know.
+// A denial is found by the ID and by the trace of its request, and shows no secret or hidden key.
 func TestFindRefusal(t *testing.T) {
 	t.Parallel()
 	keeping(t, func(t *testing.T, kept *telemetry.Refusals, ask func(string, string, ...string) bool) {
 		if n, since := kept.Kept(); n != 0 || !since.IsZero() {
-			t.Errorf("%d are kept of nothing, since %v", n, since)
+			t.Errorf("before any denial, %d are kept since %v", n, since)
 		}
 		began := time.Now()
 		for range 2 {
@@ -57,9 +57,9 @@ func TestFindRefusal(t *testing.T) {
 			ask("/s/x", "192.0.2.2", "X-Request-Id", "two", "X-Api-Key", "sk_live_very_secret_42")
 			ask("/h/x", "192.0.2.3", "X-Request-Id", "three")
 			if !ask("/w/x", "192.0.2.4", "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01") {
-				t.Error("a shadow refuses")
+				t.Error("a shadow denies")
 			}
-			ask("/a/b", "192.0.2.5") // which gets an ID
+			ask("/a/b", "192.0.2.5") // gets a generated ID
 		}
 		all := kept.Find("one")
 		if len(all) != 1 {
@@ -90,8 +90,8 @@ func TestFindRefusal(t *testing.T) {
 	})
 }
 
-// However many are refused, so many are kept and no more, and who refuses the most does not push out
-// the others.
+// However often one subject is denied, the number of its kept denials is bounded, and they do not displace those of
+// others.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
 	keeping(t, func(t *testing.T, kept *telemetry.Refusals, ask func(string, string, ...string) bool) {
@@ -116,8 +116,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// Neither keys that are made up, from one address, nor a crowd at one rule push out what others are
-// asked about.
+// Neither made-up keys from one address, nor a crowd at one rule, displace the denials of others.
 func TestRefusalsOutliveFloods(t *testing.T) {
 	t.Parallel()
 	keeping(t, func(t *testing.T, kept *telemetry.Refusals, ask func(string, string, ...string) bool) {
@@ -140,10 +139,10 @@ func TestRefusalsOutliveFloods(t *testing.T) {
 			}
 		}
 		if len(kept.Find("of a customer")) != 1 {
-			t.Error("keys that were made up have pushed out a refusal")
+			t.Error("made-up keys have displaced a denial")
 		}
 		if n, _ := kept.Kept(); n > 600 {
-			t.Errorf("%d are kept of two attackers", n)
+			t.Errorf("%d denials of two attackers are kept", n)
 		}
 		for i := range 15_000 { // another rule
 			refuse("crowd", "/a/", netip.AddrFrom4([4]byte{byte(10 + i%2*90), byte(i >> 16), byte(i >> 8), byte(i)}).String(), "")
@@ -154,22 +153,22 @@ func TestRefusalsOutliveFloods(t *testing.T) {
 		refuse("now", "/w/", "198.51.100.2", "")
 		n, since := kept.Kept()
 		if n != 4096 {
-			t.Errorf("the flood has filled %d places", n)
+			t.Errorf("%d denials are kept, want 4096", n)
 		}
-		// 100 a second are kept, so that the last ones are those of 41 s.
+		// 100 a second are kept, so 4,096 denials are those of 41 s.
 		if age := time.Since(since); age < 30*time.Second {
-			t.Errorf("the oldest is of %v ago", age)
+			t.Errorf("the oldest is %v old", age)
 		}
 		for _, id := range []string{"of a customer", "now"} {
 			if len(kept.Find(id)) != 1 {
-				t.Errorf("%q was pushed out by the refusals of another rule", id)
+				t.Errorf("%q was displaced by the denials of another rule", id)
 			}
 		}
 	})
 }
 
-// Every refusal has an ID, by which each instance finds it, whichever has refused it. What is posted for that
-// stays small, and a post that cannot be read hides no other.
+// Every denial has an ID, by which each instance finds it, whichever instance denied the request. The posts for this
+// stay small, and an unreadable post does not hide others.
 func TestRefusalsOfAllInstances(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,13 +189,13 @@ func TestRefusalsOfAllInstances(t *testing.T) {
 		}
 		own, second := refuse(a, netip.MustParseAddr("192.0.2.1"), ""), refuse(a, netip.MustParseAddr("192.0.2.1"), "")
 		if own.Allowed || len(own.RequestID()) != 16 || own.RequestID() == second.RequestID() {
-			t.Fatalf("refused as %q and %q", own.RequestID(), second.RequestID())
+			t.Fatalf("denied with the IDs %q and %q", own.RequestID(), second.RequestID())
 		}
 		brought := refuse(b, netip.MustParseAddr("192.0.2.2"), "brought")
 		if brought.RequestID() != "brought" {
-			t.Errorf("the ID that was brought is %q", brought.RequestID())
+			t.Errorf("the ID of the client became %q", brought.RequestID())
 		}
-		time.Sleep(10 * time.Second) // of virtual time, in which both post
+		time.Sleep(10 * time.Second) // virtual time, in which both instances post
 		for id, instance := range map[string]string{own.RequestID(): "a", "brought": "b"} {
 			for _, m := range []*member{a, b} {
 				found := m.fleet.FindRefusals(t.Context(), id)
@@ -206,7 +205,7 @@ func TestRefusalsOfAllInstances(t *testing.T) {
 			}
 		}
 
-		// A flood: the latest of another instance are found, within a bound.
+		// In a flood, the latest denials of another instance are found, and the posts stay bounded.
 		for i := range 2000 {
 			refuse(a, netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}), fmt.Sprintf("flood-%d-%x", i, i*i))
 			if i%50 == 0 {
@@ -224,7 +223,7 @@ func TestRefusalsOfAllInstances(t *testing.T) {
 		}
 		for instance, said := range posted {
 			if len(said) > 192<<10 {
-				t.Errorf("%s posts %d bytes", instance, len(said))
+				t.Errorf("%s posted %d bytes", instance, len(said))
 			}
 		}
 		board.set(true)

@@ -17,10 +17,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// noon is the beginning of an hour.
+// noon is the start of an hour.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// exact counts by key without any bound.
+// exact has the exact counts by key.
 type exact map[string]uint64
 
 func (e exact) total() (n uint64) {
@@ -40,14 +40,14 @@ func (s *subjects) count(rule, key string, refused bool, at int64) {
 	s.add(rule, key, "", &note{at: at, refused: refused})
 }
 
-// joined returns what instances together tell of a rule.
+// joined returns the report on a rule by all instances together.
 func joined(t *testing.T, rule string, at time.Time, instances ...*subjects) *Rule {
 	t.Helper()
 	f := fleetSubjects{}
 	for _, s := range instances {
 		said := s.export(at)
 		if len(said) > mostPosted+32<<10 {
-			t.Fatalf("%d bytes are to be posted", len(said))
+			t.Fatalf("the post has %d bytes", len(said))
 		}
 		if err := f.add(said); err != nil {
 			t.Fatal(err)
@@ -58,27 +58,27 @@ func joined(t *testing.T, rule string, at time.Time, instances ...*subjects) *Ru
 	return r
 }
 
-// check holds what is told to what is true.
+// check compares a list with the true counts.
 func check(t *testing.T, top Top, truth exact) {
 	t.Helper()
 	if total := truth.total(); top.Total != total {
-		t.Errorf("Total is %d, and there were %d", top.Total, total)
+		t.Errorf("Total is %d, want %d", top.Total, total)
 	}
 	seen := map[string]bool{}
 	before := uint64(math.MaxUint64)
 	for _, s := range top.Items {
 		n := truth[s.Key]
 		if n > s.Count || n < s.Count-s.Error || s.Error > top.Error || s.Error > s.Count {
-			t.Errorf("%s has %d, and is said to have %d-%d, in a list with an error of %d", s.Key, n, s.Count, s.Error, top.Error)
+			t.Errorf("%s has %d, reported as %d-%d, in a list with an error of %d", s.Key, n, s.Count, s.Error, top.Error)
 		}
 		if seen[s.Key] || s.Count > before {
-			t.Errorf("%s comes twice, or behind less", s.Key)
+			t.Errorf("%s is listed twice, or after a smaller count", s.Key)
 		}
 		seen[s.Key], before = true, s.Count
 	}
 	for key, n := range truth {
 		if !seen[key] && n > top.Error {
-			t.Errorf("%s has %d and is missing, and the error is said to be %d", key, n, top.Error)
+			t.Errorf("%s is missing with %d, more than the reported error of %d", key, n, top.Error)
 		}
 	}
 }
@@ -109,12 +109,12 @@ func verify(t *testing.T, keys []string) *Rule {
 			check(t, r.Traffic[w], asked)
 			check(t, r.Refusals[w], refused)
 			if !near(r.Asked[w], len(asked)) || !near(r.Refused[w], len(refused)) {
-				t.Errorf("%d asked and %d were refused, and there are said to be %d and %d", len(asked), len(refused), r.Asked[w], r.Refused[w])
+				t.Errorf("%d subjects and %d denied ones are reported as %d and %d", len(asked), len(refused), r.Asked[w], r.Refused[w])
 			}
 			for i, key := range asked.largest(10) {
 				at := slices.IndexFunc(r.Traffic[w].Items, func(s Subject) bool { return s.Key == key })
 				if at < 0 {
-					t.Errorf("%s is the %dth, and is missing", key, i+1)
+					t.Errorf("%s is missing, with rank %d", key, i+1)
 				}
 			}
 		})
@@ -122,7 +122,7 @@ func verify(t *testing.T, keys []string) *Rule {
 	return r
 }
 
-// Ten subjects are hidden among a million that come once.
+// Ten subjects are found among 50,000 that come once.
 func TestSubjectsFlood(t *testing.T) {
 	t.Parallel()
 	const heavy = 1000
@@ -138,20 +138,20 @@ func TestSubjectsFlood(t *testing.T) {
 	rand.New(rand.NewPCG(3, 4)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	r := verify(t, keys)
 	if n := len(r.Traffic[Hour].Items); n != mostItems {
-		t.Errorf("%d are told of", n)
+		t.Errorf("%d subjects are listed", n)
 	}
 	for i, s := range r.Traffic[Hour].Items[:10] {
 		if !strings.HasPrefix(s.Key, "pages/heavy-") {
-			t.Errorf("%s is the %dth", s.Key, i+1)
+			t.Errorf("%s has rank %d", s.Key, i+1)
 		}
 	}
 	if floor := r.Traffic[Hour].Items[0].Error; floor > uint64(len(keys))/(mostEntries+1) {
-		t.Errorf("the error of the first is %d, which is more than stated", floor)
+		t.Errorf("the error of the first is %d, more than documented", floor)
 	}
 }
 
-// Whatever is merged with whatever, in any order, by way of what is posted or not, and cut at whatever size:
-// no bound is broken, and none is larger than stated.
+// Summaries of any sizes are merged in any order, from their encoded form: all bounds are true, and errors are no
+// larger than documented.
 func TestSummaryMerges(t *testing.T) {
 	t.Parallel()
 	for trial := range uint64(300) {
@@ -174,7 +174,7 @@ func TestSummaryMerges(t *testing.T) {
 			parts[i+1].k += r.IntN(2 * k)
 			d := &decoder{rest: parts[i+1].encode(nil, noon.UnixMilli(), 1<<20)}
 			if parts[i].merge(d); d.failed || len(d.rest) > 0 {
-				t.Fatal("what was written cannot be read")
+				t.Fatal("an encoded summary cannot be decoded")
 			}
 			parts = slices.Delete(parts, i+1, i+2)
 		}
@@ -184,24 +184,24 @@ func TestSummaryMerges(t *testing.T) {
 			e := &s.entries[i]
 			over += e.over
 			if n := truth[e.key]; n < e.low || n > e.over+s.floor {
-				t.Fatalf("trial %d: %s has %d, and is said to have %d to %d", trial, e.key, n, e.low, e.over+s.floor)
+				t.Fatalf("trial %d: %s has %d, reported as %d to %d", trial, e.key, n, e.low, e.over+s.floor)
 			}
 		}
 		for key, n := range truth {
 			if n > s.floor && s.get(key) == nil {
-				t.Fatalf("trial %d: %s has %d, and is missing above %d", trial, key, n, s.floor)
+				t.Fatalf("trial %d: %s is missing with %d, more than the error of %d", trial, key, n, s.floor)
 			}
 		}
 		if total := truth.total(); s.total != total || s.floor*uint64(k+1)+over > total {
-			t.Fatalf("trial %d: with %d kept of a total of %d (said: %d), the error is %d, and what is above it %d", trial, k, total, s.total, s.floor, over)
+			t.Fatalf("trial %d: with %d entries and a total of %d, reported as %d, the error is %d, and the counts above it are %d", trial, k, total, s.total, s.floor, over)
 		}
 		if got := s.subjects(); s.floor == 0 && got != uint64(len(truth)) || math.Abs(float64(got)-float64(len(truth))) > 3+0.1*float64(len(truth)) {
-			t.Fatalf("trial %d: %d subjects are said to be %d", trial, len(truth), got)
+			t.Fatalf("trial %d: %d subjects are reported as %d", trial, len(truth), got)
 		}
 	}
 }
 
-// A window tells of what has begun in it, and of nothing older.
+// A window has the counts since its beginning, and no older ones.
 func TestSubjectsWindows(t *testing.T) {
 	t.Parallel()
 	s := newSubjects()
@@ -225,7 +225,7 @@ func TestSubjectsWindows(t *testing.T) {
 		var said [Windows]string
 		for w, top := range r.Refusals {
 			if r.Refused[w] != uint64(len(top.Items)) || r.Asked[w] != r.Refused[w] || top.Error != 0 || fmt.Sprint(top) != fmt.Sprint(r.Traffic[w]) {
-				t.Errorf("%s: %d were refused, %d have asked; %v and %v", Window(w), r.Refused[w], r.Asked[w], top, r.Traffic[w])
+				t.Errorf("%s: %d subjects were denied of %d; %v and %v", Window(w), r.Refused[w], r.Asked[w], top, r.Traffic[w])
 			}
 			for _, i := range top.Items {
 				said[w] += fmt.Sprintf("%s %d-%d %d ", strings.TrimPrefix(i.Key, "pages/"), i.Count, i.Error, i.Minutes)
@@ -248,15 +248,15 @@ func TestSubjectsWindows(t *testing.T) {
 		}
 	}
 	if said := s.export(noon.Add(25 * time.Hour)); said != nil || len(s.rules) != 0 {
-		t.Errorf("a day later there are %d bytes to post, for %d rules", len(said), len(s.rules))
+		t.Errorf("a day later, the post has %d bytes, for %d rules", len(said), len(s.rules))
 	}
 }
 
-// Whatever comes, the subjects take no more memory than stated, and no bound is broken.
+// Whatever subjects come, they take no more memory than documented, and all bounds are true.
 func TestSubjectsMemory(t *testing.T) { testSubjectsMemory(t, mostRules+10, 3, 40) }
 
-// testSubjectsMemory has requests of so many rules in so many ten seconds, for each rule with so many subjects that
-// come once.
+// testSubjectsMemory counts requests of the given number of rules, in the given number of steps of ten seconds. In each
+// step, a rule has one subject with nine requests, and up to once subjects with one.
 func testSubjectsMemory(t *testing.T, rules, steps, once int) {
 	const most = 60 << 20
 	names := make([]string, rules)
@@ -269,7 +269,7 @@ func testSubjectsMemory(t *testing.T, rules, steps, once int) {
 	truth := map[string]exact{names[0]: {}, names[30]: {}, names[min(rules, mostRules)-1]: {}}
 	for step := range steps {
 		at := noon.Add(time.Duration(10*step) * time.Second)
-		for i, name := range names[:min(rules, 8*fullRules*(1+step))] { // more and more
+		for i, name := range names[:min(rules, 8*fullRules*(1+step))] { // more rules in each step
 			for range once * min(1, fullRules*8/(i+1)) {
 				key := fmt.Sprintf("%s/%x%s", name, r.Uint64(), strings.Repeat("x", r.IntN(60)))
 				s.count(name, key, true, at.UnixMilli())
@@ -298,16 +298,16 @@ func testSubjectsMemory(t *testing.T, rules, steps, once int) {
 			check(t, top, want)
 		}
 		if top := told.Refusals[Hour]; name == names[0] && (len(top.Items) == 0 || top.Items[0].Key != name+"/often") {
-			t.Errorf("the first of %s is %v", name, top.Items)
+			t.Errorf("the list of %s is %v", name, top.Items)
 		}
 	}
 	if len(s.rules) > mostRules {
-		t.Errorf("there are %d rules", len(s.rules))
+		t.Errorf("%d rules are kept", len(s.rules))
 	}
 	runtime.KeepAlive(s)
 }
 
-// Where rules are many, each keeps fewer subjects, and as many as before once the others are forgotten.
+// With many rules, each rule keeps fewer subjects. When the other rules are forgotten, it keeps as many as before.
 func TestSubjectsRecover(t *testing.T) {
 	t.Parallel()
 	s := newSubjects()
@@ -329,7 +329,7 @@ func TestSubjectsRecover(t *testing.T) {
 		tick()
 	}
 	if top := joined(t, "crowded", at, s).Refusals[Hour]; len(top.Items) == mostItems || top.Error == 0 || top.Total != 2000 {
-		t.Errorf("beside many rules, %d are told of, with an error of %d, of %d", len(top.Items), top.Error, top.Total)
+		t.Errorf("with many rules, %d subjects are listed, with an error of %d and a total of %d", len(top.Items), top.Error, top.Total)
 	}
 	at = at.Add(25 * time.Hour)
 	s.export(at)
@@ -338,11 +338,11 @@ func TestSubjectsRecover(t *testing.T) {
 	}
 	top := joined(t, "crowded", at, s).Refusals[Hour]
 	if len(top.Items) != mostItems || top.Items[0].Error != 0 || top.Total != 2000 {
-		t.Errorf("a day later, %d are told of, with an error of %d, of %d", len(top.Items), top.Error, top.Total)
+		t.Errorf("a day later, %d subjects are listed, with an error of %d and a total of %d", len(top.Items), top.Error, top.Total)
 	}
 }
 
-// What no summary can have is in the error.
+// The error includes the requests of a subject whose key is too long for a summary.
 func TestSubjectsLost(t *testing.T) {
 	t.Parallel()
 	s := newSubjects()
@@ -354,7 +354,7 @@ func TestSubjectsLost(t *testing.T) {
 	check(t, joined(t, "pages", noon, s).Refusals[Minute], exact{long: 5, "pages/a": 1})
 }
 
-// Clocks that are set forward and back lose nothing that is in the window still.
+// A clock that is set forward and back loses no count that is still in the window.
 func TestSubjectsClock(t *testing.T) {
 	t.Parallel()
 	s := newSubjects()
@@ -371,7 +371,7 @@ func TestSubjectsClock(t *testing.T) {
 	check(t, joined(t, "pages", noon, s).Refusals[Minute], exact{"pages/b": 3})
 }
 
-// A post of arbitrary bytes does not stop its reader.
+// A post of arbitrary bytes does not crash its reader, and errors do not exceed counts.
 func FuzzSubjectsAdd(f *testing.F) {
 	s := newSubjects()
 	f.Add([]byte{postedVersion})
@@ -402,8 +402,8 @@ func FuzzSubjectsAdd(f *testing.F) {
 	})
 }
 
-// What each subject did in each five minutes of the last hour is that of all instances, and what is older is not
-// taken for it, whenever they have told.
+// A subject's counts in each five minutes of the last hour are those of all instances, without older ones, whenever the
+// instances have posted.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -429,14 +429,14 @@ func TestSteps(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		later := at.Add(time.Duration(r.IntN(20)) * time.Second) // that is asked what they have told
+		later := at.Add(time.Duration(r.IntN(20)) * time.Second) // when a view is made of the posts
 		rule := &Rule{Name: "pages"}
 		f.fill(rule, new(policy.Policy), later)
 		for _, item := range rule.Refusals[Hour].Items {
 			for i, got := range item.Steps {
 				want := truth[item.Key][later.Unix()/300-int64(SubjectSteps-1-i)]
 				if got != want {
-					t.Fatalf("%v, told at %v: %s has %d in step %d, want %d: %v", later, at, item.Key, got, i, want, item.Steps)
+					t.Fatalf("%v, posted at %v: %s has %d in step %d, want %d: %v", later, at, item.Key, got, i, want, item.Steps)
 				}
 				if want > 0 {
 					telling++
@@ -445,6 +445,6 @@ func TestSteps(t *testing.T) {
 		}
 	}
 	if telling < 1000 {
-		t.Errorf("only %d steps had anything in them", telling)
+		t.Errorf("premise: only %d steps have counts", telling)
 	}
 }

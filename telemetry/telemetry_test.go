@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Nothing is lost where many decide at once, while the policy changes and others look.
+// No count is lost when many goroutines decide at once, while the policy changes and views are read.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const workers, each = 8, 1500
@@ -72,22 +72,22 @@ func TestManyAtOnce(t *testing.T) {
 	others.Wait()
 	all := r.Rules()
 	if all[0].Rule != "a" || all[0].Counts != want || all[1].Total() != workers*each {
-		t.Errorf("%v and %v are counted; the first was %v, the second of %d", all[0], all[1], want, workers*each)
+		t.Errorf("%v and %v are counted, want %v, and a total of %d", all[0], all[1], want, workers*each)
 	}
 	var doors uint64
 	for _, d := range r.Doors() {
 		doors += d.Total()
 	}
 	if doors != workers*each {
-		t.Errorf("the doors saw %d of %d", doors, workers*each)
+		t.Errorf("the integrations have counted %d of %d", doors, workers*each)
 	}
 	fresh := &telemetry.Fleet{Recorder: r}
 	if n := fresh.View().Rule("a").Traffic[telemetry.Day].Total; n != workers*each {
-		t.Errorf("%d of %d are counted by subject", n, workers*each)
+		t.Errorf("the view of rule a has %d of %d", n, workers*each)
 	}
 }
 
-// A decision takes no memory more for being counted.
+// Counting a decision allocates no memory.
 func TestAllocations(t *testing.T) {
 	for _, subjects := range []bool{false, true} {
 		e := policy.NewEngine(memory.New(), compile(t,
@@ -108,7 +108,7 @@ func deny(t testing.TB, e *policy.Engine, n int) {
 	}
 }
 
-// Series are what a list of times says, whatever the time between.
+// The series of a view equal the counts from a list of times, whatever the pauses between decisions.
 func TestSeries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,16 +137,17 @@ func TestSeries(t *testing.T) {
 					continue
 				}
 				if want := list(telemetry.Step, telemetry.RecentSteps); !slices.Equal(s.Recent, want) {
-					t.Fatalf("after %v the last hour of %d steps is not what it was, %d", now.Sub(began), len(s.Recent), len(want))
+					t.Fatalf("after %v, the last hour is wrong: %d steps, want %d", now.Sub(began), len(s.Recent), len(want))
 				}
 				if want := list(telemetry.LongStep, telemetry.LongSteps); !slices.Equal(s.Days, want) {
-					t.Fatalf("after %v the last days of %d steps are not what they were, %d", now.Sub(began), len(s.Days), len(want))
+					t.Fatalf("after %v, the last days are wrong: %d steps, want %d", now.Sub(began), len(s.Days), len(want))
 				}
 			}
 		}
 		pauses := []time.Duration{time.Second, 9 * time.Second, 11 * time.Second, time.Minute, 7 * time.Minute, 2 * time.Hour}
 		for range 60 {
-			// A sample is up to a second later than what it counts: not at the end of a step.
+			// Samples are taken up to a second after the decisions that they count, so decisions must not be at the end
+			// of a step.
 			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1500 * time.Millisecond)))
 			if time.Now().Unix()%10 == 9 {
 				time.Sleep(time.Second)
@@ -162,7 +163,7 @@ func TestSeries(t *testing.T) {
 	})
 }
 
-// Ten thousand rules, and whatever names a flood has, are counted in bounded memory.
+// Counting ten thousand rules and a flood with random names takes bounded memory.
 func TestMemory(t *testing.T) {
 	rules := make([]policy.Rule, 10_000)
 	for i := range rules {
@@ -182,19 +183,19 @@ func TestMemory(t *testing.T) {
 	}
 	totals, doors := r.Rules(), r.Doors()
 	if len(totals) != telemetry.MaxRules+1 || len(doors) != 17 {
-		t.Errorf("%d rules and %d doors have counts of their own", len(totals), len(doors))
+		t.Errorf("%d rules and %d integrations have counts of their own", len(totals), len(doors))
 	}
 	var n uint64
 	for _, c := range totals {
 		n += c.Total()
 	}
 	if other := totals[len(totals)-1]; n != requests || other.Rule != telemetry.OtherRules || other.Total() != requests/10*9 {
-		t.Errorf("%d of %d are counted, %v of them together", n, requests, totals[len(totals)-1])
+		t.Errorf("%d of %d are counted, %v of them as other rules", n, requests, totals[len(totals)-1])
 	}
 	v := f.View()
 	for _, c := range totals {
 		if rule := v.Rule(c.Rule); rule == nil || sum(rule.Recent) != c.Counts {
-			t.Fatalf("a view does not have what is counted of %s: %v", c.Rule, c)
+			t.Fatalf("the view lacks the counts of %s: %v", c.Rule, c)
 		}
 	}
 	series := telemetry.Counts{}
@@ -207,24 +208,24 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	if series.Total() != requests || own != 1001 {
-		t.Errorf("%d of %d are in the series of %d rules", series.Total(), requests, own)
+		t.Errorf("%d of %d are in series, of %d rules", series.Total(), requests, own)
 	}
 	f, v = nil, nil
 	if used := testkit.Heap() - before; used > 34<<20 {
-		t.Errorf("it holds %d MiB, and 34 are promised", used>>20)
+		t.Errorf("telemetry takes %d MiB, want at most 34", used>>20)
 	}
 	runtime.KeepAlive(r)
 	runtime.KeepAlive(e)
-	// Nothing stays of rules that have left.
+	// The counts of removed rules are freed.
 	e.Swap(compile(t, policy.Rule{Name: "a", Block: true}))
 	r.Rules()
 	if used := testkit.Heap() - before; used > 2<<20 {
-		t.Errorf("it still holds %d MiB", used>>20)
+		t.Errorf("telemetry still takes %d MiB", used>>20)
 	}
 	runtime.KeepAlive(r)
 }
 
-// Of events there are the latest.
+// A view has the latest events. A flapping circuit breaker does not displace other events.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -235,7 +236,7 @@ func TestEvents(t *testing.T) {
 			return telemetry.Store{Kind: "redis", Shards: 3, Unavailable: int(unavailable.Load())}
 		}})
 		if v := f.View(); len(v.Events) != 1 || v.Events[0].Kind != "start" || v.Events[0].Instance != "me" {
-			t.Errorf("at first there are %v", v.Events)
+			t.Errorf("the first events are %v", v.Events)
 		}
 		time.Sleep(1500 * time.Millisecond)
 		unavailable.Store(2)
@@ -248,25 +249,25 @@ func TestEvents(t *testing.T) {
 			kinds = append(kinds, e.Kind)
 		}
 		if strings.Join(kinds, " ") != "circuit circuit start" || !strings.Contains(v.Events[1].Text, "2 of 3 shards") {
-			t.Errorf("there are %v", v.Events)
+			t.Errorf("the events are %v", v.Events)
 		}
-		for i := range 300 { // a circuit that flaps does not push out what people did
+		for i := range 300 { // a flapping circuit breaker does not displace other events
 			r.Note("circuit", fmt.Sprint(i, strings.Repeat("é", 1000)))
 			time.Sleep(time.Second)
 		}
 		v = f.View()
 		if len(v.Events) != 100 || !strings.HasPrefix(v.Events[0].Text, "299é") || len(v.Events[0].Text) > 500 || !strings.HasSuffix(v.Events[0].Text, "é") {
-			t.Errorf("of 300 there are %d, the first %v", len(v.Events), v.Events[0])
+			t.Errorf("of 300 events, %d are kept, the first %v", len(v.Events), v.Events[0])
 		}
 		if last := v.Events[99]; last.Kind != "start" {
-			t.Errorf("the first event is %v", last)
+			t.Errorf("the oldest event is %v", last)
 		}
 		for i := range 200 {
 			r.Note("reload", fmt.Sprint(i))
 			time.Sleep(time.Second)
 		}
 		if v = f.View(); len(v.Events) != 100 || v.Events[0].Text != "199" {
-			t.Errorf("of 200 there are %d, the first %v", len(v.Events), v.Events[0])
+			t.Errorf("of 200 events, %d are kept, the first %v", len(v.Events), v.Events[0])
 		}
 	})
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// gateway joins a fleet as an instance with upstreams.
+// gateway adds a gateway with upstreams to the fleet of a board.
 func gateway(t *testing.T, name string, board telemetry.Board, upstreams ...*telemetry.UpstreamStats) *member {
 	return joinBy(t, board, policy.NewEngine(memory.New(), compile(t, blocking)), telemetry.Config{Instance: name, Upstreams: upstreams}, nil)
 }
 
-// holdLatency compares a latency with the durations that it is of: a bound of a histogram is at most half above them.
+// holdLatency compares a latency with the durations in it. Quantiles may be larger, but at most by a factor of two,
+// because they are bounds of a histogram.
 func holdLatency(t *testing.T, got telemetry.Latency, all []time.Duration) {
 	t.Helper()
 	slices.Sort(all)
@@ -33,8 +34,8 @@ func holdLatency(t *testing.T, got telemetry.Latency, all []time.Duration) {
 	}
 }
 
-// Gateways add up: counts, requests under way, and the histograms behind the quantiles. A service without a gateway
-// has no upstreams, and changes nothing.
+// A view adds up the gateways of a fleet: counts, requests in flight, and the histograms of the quantiles. An instance
+// without a gateway has no upstreams, and changes nothing.
 func TestUpstreamsOfSeveralGateways(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +74,7 @@ func TestUpstreamsOfSeveralGateways(t *testing.T) {
 			want := telemetry.UpstreamCounts{Statuses: [telemetry.StatusClasses]uint64{1: 300, 4: 100}, InFlight: 4}
 			want.Errors[telemetry.TimeoutError], want.Errors[telemetry.CanceledError], want.Errors[telemetry.ConnectError] = 1, 1, 1
 			if got.Statuses != want.Statuses || got.Errors != want.Errors || got.InFlight != want.InFlight || u.InFlight != 4 || got.Failures() != 102 || got.Ended() != 402 {
-				t.Errorf("%+v, and %d under way", got, u.InFlight)
+				t.Errorf("%+v, and %d in flight", got, u.InFlight)
 			}
 			holdLatency(t, got.Latency(), slices.Clone(all))
 			if idle := v.Upstreams[0].Latest(); idle.Ended() != 0 || idle.Latency().Count != 0 {
@@ -81,7 +82,7 @@ func TestUpstreamsOfSeveralGateways(t *testing.T) {
 			}
 		}
 		if v := alone.fleet.View(); len(v.Upstreams) != 0 {
-			t.Errorf("without a gateway there are %+v", v.Upstreams)
+			t.Errorf("upstreams without a gateway: %+v", v.Upstreams)
 		}
 		second.stop()
 		time.Sleep(15 * time.Minute)
@@ -91,18 +92,18 @@ func TestUpstreamsOfSeveralGateways(t *testing.T) {
 			hour.Add(&u.Recent[i])
 		}
 		if u.InFlight != 3 || hour.Statuses[4] != 100 {
-			t.Errorf("after an instance has ended: %d under way, %+v", u.InFlight, hour.Statuses)
+			t.Errorf("after an instance has ended: %d in flight, %+v", u.InFlight, hour.Statuses)
 		}
 	})
 }
 
-// served is an upstream that a test lets be fast or slow.
+// served is an upstream that the test makes fast or slow.
 type served struct {
 	t     *testing.T
 	stats *telemetry.UpstreamStats
 	fleet *telemetry.Fleet
 	rate  float64 // requests a second
-	// end ends a request, which random numbers decide about.
+	// end ends a request, with a random duration and result.
 	end    func(telemetry.UpstreamCall, *rand.Rand)
 	random *rand.Rand
 	due    float64
@@ -117,7 +118,8 @@ func serve(t *testing.T, rate float64) *served {
 	return s
 }
 
-// lasting returns an end after about a time, one in fifty after ten times that, of which a share fails.
+// lasting returns an end for requests that take about the given time, or ten times that for one in fifty. The fraction
+// failing of them fails.
 func lasting(about time.Duration, failing float64) func(telemetry.UpstreamCall, *rand.Rand) {
 	return func(c telemetry.UpstreamCall, r *rand.Rand) {
 		took := time.Duration(float64(about) * (0.5 + r.Float64()))
@@ -135,7 +137,8 @@ func lasting(about time.Duration, failing float64) func(telemetry.UpstreamCall, 
 	}
 }
 
-// alerts plays for a time, and returns the alerts of its end. Every half minute, and at the end, they must be among some.
+// alerts sends requests for a time, and returns the alerts at its end. Once a minute, and during the last seconds, all
+// alerts must be in among.
 func (s *served) alerts(lasts time.Duration, among ...string) (all []telemetry.Headline) {
 	s.t.Helper()
 	for i := range int(lasts / time.Second) {
@@ -158,14 +161,14 @@ func (s *served) alerts(lasts time.Duration, among ...string) (all []telemetry.H
 
 const slowUp, failingUp = "upstream-slow:up", "upstream-failing:up"
 
-// hold checks that there is one alert, since about a time.
+// hold checks that alert is the only one, began at about the time since, and contains words.
 func hold(t *testing.T, all []telemetry.Headline, alert string, since time.Time, words ...string) {
 	t.Helper()
 	if len(all) != 1 || all[0].Alert != alert || all[0].Level != telemetry.Bad || all[0].Upstream != "up" {
 		t.Fatalf("%+v", all)
 	}
 	if off := all[0].Since.Sub(since); off < -20*time.Second || off > 20*time.Second {
-		t.Errorf("since %v, and it is since %v", all[0].Since, since)
+		t.Errorf("the alert began at %v, want about %v", all[0].Since, since)
 	}
 	for _, w := range words {
 		if !strings.Contains(all[0].Text, w) {
@@ -174,13 +177,13 @@ func hold(t *testing.T, all []telemetry.Headline, alert string, since time.Time,
 	}
 }
 
-// An upstream is slow while it is, compared with the last hour in which it was not, however long that lasts.
+// The alert for a slow upstream lasts as long as the upstream is slower than in the last hour in which it was not slow.
 func TestUpstreamSlow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, 5)
 		s.alerts(40 * time.Minute)
-		s.end = lasting(110*time.Millisecond, 0) // twice as slow is not worth waking anybody
+		s.end = lasting(110*time.Millisecond, 0) // twice as slow is no reason for an alert
 		s.alerts(20 * time.Minute)
 		s.end = lasting(50*time.Millisecond, 0)
 		s.alerts(20 * time.Minute)
@@ -199,8 +202,8 @@ func TestUpstreamSlow(t *testing.T) {
 	})
 }
 
-// A tenth of the requests that takes much longer than any before is slow, too. So is an upstream whose clients leave
-// before it answers.
+// An upstream is also slow if a tenth of its requests takes much longer than any before, or if clients leave before it
+// responds.
 func TestUpstreamSlowForSome(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -227,7 +230,7 @@ func TestUpstreamSlowForSome(t *testing.T) {
 	})
 }
 
-// An upstream that hangs is slow before the first request times out, and until the requests end.
+// The alert for an upstream that hangs begins before the first request times out, and lasts until the requests end.
 func TestUpstreamHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -252,7 +255,7 @@ func TestUpstreamHangs(t *testing.T) {
 	})
 }
 
-// An upstream fails while it does, from the first minute of a process on.
+// The alert for a failing upstream lasts as long as the upstream fails, and can begin in the first minute of a process.
 func TestUpstreamFailing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -271,12 +274,12 @@ func TestUpstreamFailing(t *testing.T) {
 		s.rate = 0.05 // three a minute
 		s.alerts(5*time.Minute, failingUp)
 		if all := s.alerts(6*time.Minute, failingUp); len(all) != 1 || !strings.Contains(all[0].Text, "minutes, ") {
-			t.Errorf("of three a minute: %+v", all)
+			t.Errorf("with three requests a minute: %+v", all)
 		}
 	})
 }
 
-// On little traffic with odd requests in it, nothing is ever wrong, nor when clients leave.
+// Little traffic with some slow and failed requests causes no alert, and neither do clients that leave.
 func TestUpstreamsOfLittleTraffic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

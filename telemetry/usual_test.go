@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// What is usual is learned from calm time alone.
+// The usual rate of denials is learned only from times without an attack.
 func TestUsual(t *testing.T) {
 	t.Parallel()
-	const since, passed = -30 * time.Hour, 100.0 // requests a second, the refused ones apart
+	const since, passed = -30 * time.Hour, 100.0 // passed: allowed requests a second
 	traffic := func(time.Duration) float64 { return passed }
 	steady := func(rate float64) func(time.Duration) float64 { return func(time.Duration) float64 { return rate } }
-	// Times are those before now, which is noon.
+	// Times are relative to now, which is noon.
 	from := func(begin time.Duration, rate, before float64) func(time.Duration) float64 {
 		return func(at time.Duration) float64 {
 			if at >= begin {
@@ -77,13 +77,13 @@ func TestUsual(t *testing.T) {
 			}
 		}
 		got := spansOf(all, time.Unix(begin, 0), now).usual(one)
-		got.rate /= 1000 // what was counted is a thousand times that, to have no fractions
+		got.rate /= 1000 // the counts are a thousand times as large, to avoid fractions
 		if got.rate < 0 != (c.want < 0) || c.want >= 0 && math.Abs(got.rate-c.want) > 0.05*c.want+0.001 {
-			t.Errorf("%s: usual are %v, want %v", name, got.rate, c.want)
+			t.Errorf("%s: the usual rate is %v, want %v", name, got.rate, c.want)
 		}
 		rate, share := c.refused(-1), c.refused(-1)/(c.refused(-1)+c.passed(-1))
 		if alarm := got.exceeded(refusing{rate, share, share}); alarm != c.alarm {
-			t.Errorf("%s: alarm %v, want %v; usual are %+v", name, alarm, c.alarm, got)
+			t.Errorf("%s: alarm %v, want %v; the usual rate is %+v", name, alarm, c.alarm, got)
 		}
 	}
 }

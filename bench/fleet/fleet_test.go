@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// simulate watches a fleet in a bubble.
+// simulate runs a fleet of processes with leases in a bubble of synctest, and returns the outcome.
 func (f fleet) simulate(t *testing.T) (o outcome) {
 	plan := f.plan()
 	shared := &server{Store: memory.New()}

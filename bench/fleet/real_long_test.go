@@ -57,7 +57,7 @@ func besideReal(t *testing.T, full bool) string {
 
 var scripts = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
 
-// run watches gateways over one Redis.
+// run runs a fleet of gateways with one Redis, and returns the outcome.
 func (f fleet) run(t *testing.T) outcome {
 	server := redistest.Start(t)
 	rule := fmt.Sprintf("version: 1\nrules:\n  - {name: hot, limit: %d/second burst %d, consistency: leased, on_error: deny}\n", f.rate, f.burst())

@@ -23,7 +23,7 @@ func TestUpToDate(t *testing.T) {
 	}
 	made, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(made) < 6 {
-		t.Fatalf("%q were made: %v", made, err)
+		t.Fatalf("only %q were made: %v", made, err)
 	}
 	for _, file := range made {
 		got, err := os.ReadFile(file)
@@ -32,7 +32,7 @@ func TestUpToDate(t *testing.T) {
 		}
 		want, err := os.ReadFile(filepath.Join(docs, filepath.Base(file)))
 		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("docs/%s is not what is drawn now (%v): \"make pictures\"", filepath.Base(file), err)
+			t.Errorf("docs/%s is out of date (%v): run \"make pictures\"", filepath.Base(file), err)
 		}
 	}
 }

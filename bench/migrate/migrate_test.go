@@ -15,7 +15,7 @@ import (
 
 var ok = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
-// passed returns how many of eight requests pass.
+// passed returns how many of eight requests are allowed.
 func passed(t *testing.T, make func(http.Handler) (http.Handler, error)) (n int) {
 	t.Helper()
 	h, err := make(ok)
@@ -98,7 +98,7 @@ func TestPage(t *testing.T) {
 	}
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
 	if len(blocks) != 10 {
-		t.Errorf("the page has %d blocks of code, and five pairs are ten", len(blocks))
+		t.Errorf("the page has %d blocks of code, want five pairs", len(blocks))
 	}
 	for _, b := range blocks {
 		if !strings.Contains(flat(string(source)), flat(b[1])) {

@@ -30,7 +30,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// refuses holds that a file is taken, and with any one of the changes refused.
+// refuses checks that a file is accepted, and rejected after any one of the changes.
 func refuses(t *testing.T, file string, check func(path string) error, changes [][2]string) {
 	t.Helper()
 	good := read(t, file)
@@ -47,7 +47,7 @@ func refuses(t *testing.T, file string, check func(path string) error, changes [
 			t.Fatal(err)
 		}
 		if check(path) == nil {
-			t.Errorf("%s in place of %s is taken", change[1], change[0])
+			t.Errorf("%s in place of %s is accepted", change[1], change[0])
 		}
 	}
 }
@@ -70,7 +70,7 @@ func TestKubernetes(t *testing.T) {
 	})
 }
 
-// Actions and base images are pinned by digest, so that what a release is built with does not change by itself.
+// Actions and base images are pinned by digest, so the build of a release does not change by itself.
 func TestPinned(t *testing.T) {
 	workflows, err := filepath.Glob("../../.github/workflows/*.yaml")
 	if err != nil || len(workflows) == 0 {

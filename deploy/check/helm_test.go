@@ -20,8 +20,8 @@ var update = flag.Bool("update", false, "write the manifests that the chart rend
 
 const chart = "../helm/sluice"
 
-// charts are renderings of the chart: values, and the file with the manifests. Those of ../kubernetes are for
-// people without Helm, and e2e runs them.
+// charts are renderings of the chart: the values, and the file with the manifests. The files in ../kubernetes are for
+// users without Helm, and cmd/e2e runs them.
 var charts = []struct{ file, release, values string }{
 	{"../kubernetes/gateway.yaml", "sluice", `
 store: {existingSecret: sluice}`},
@@ -131,7 +131,7 @@ func TestChartLint(t *testing.T) {
 	}
 }
 
-// Values that the chart does not know, and those that contradict each other, are refused.
+// Unknown values, and values that contradict each other, are rejected.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
 		"mode: proxy":                           "mode",

@@ -75,7 +75,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// rebuild follows docs/verify.md with a repository in place of the public one.
+// rebuild follows docs/verify.md, with a local repository in place of the public one.
 func rebuild(t *testing.T, repository, downloads string) {
 	_, page, _ := strings.Cut(string(read(t, "../../docs/verify.md")), "\n```bash\n")
 	script, _, found := strings.Cut(page, "```\n")
@@ -95,7 +95,7 @@ func rebuild(t *testing.T, repository, downloads string) {
 	}
 }
 
-// sbom compares the components with the modules in the binary, and holds the file to the schema of CycloneDX.
+// sbom compares the components with the modules in the binary, and validates the file against the schema of CycloneDX.
 func sbom(t *testing.T, downloads string) {
 	file := one(t, downloads, "sluice-*-linux-amd64.cdx.json")
 	var bom cyclonedx.BOM
@@ -136,7 +136,7 @@ func sbom(t *testing.T, downloads string) {
 		t.Error(err)
 	}
 	if validate(bytes.Replace(read(t, file), []byte(`"type": "library"`), []byte(`"type": "book"`), 1)) == nil {
-		t.Error("the schema takes anything")
+		t.Error("the schema accepts a component of an unknown type")
 	}
 }
 
@@ -162,7 +162,7 @@ func schemaOf16(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// files are the files of a package. Each has the file of the tree of which it is a copy, or none.
+// files has the files of a package. The value is the file of the tree that is copied, or "".
 var files = map[string]string{
 	"/etc/sluice/sluice.yaml":                          "deploy/systemd/sluice.yaml",
 	"/etc/sluice/policy.yaml":                          "deploy/packages/policy.yaml",
@@ -184,11 +184,11 @@ func installed(t *testing.T, root string, others ...string) {
 	slices.Sort(found)
 	want := slices.Sorted(slices.Values(append(others, slices.Collect(maps.Keys(files))...)))
 	if !slices.Equal(found, want) {
-		t.Errorf("the package installs\n%q\nnot\n%q", found, want)
+		t.Errorf("the package installs\n%q\nwant\n%q", found, want)
 	}
 	for path, source := range files {
 		if source != "" && !bytes.Equal(read(t, filepath.Join(root, path)), read(t, filepath.Join("../..", source))) {
-			t.Errorf("%s is not %s", path, source)
+			t.Errorf("%s is not a copy of %s", path, source)
 		}
 	}
 	program := filepath.Join(root, "usr/bin/sluice")
@@ -226,7 +226,7 @@ func asRoot(t *testing.T) string {
 	}
 	const namespace = "unshare --map-root-user "
 	if out, err := exec.CommandContext(t.Context(), "sh", "-c", namespace+"true").CombinedOutput(); err != nil {
-		missing(t, fmt.Sprintf("only root can install a package, and there are no user namespaces: %v\n%s", err, out))
+		missing(t, fmt.Sprintf("only root can install a package, and user namespaces are not available: %v\n%s", err, out))
 	}
 	return namespace
 }
@@ -245,7 +245,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// deb installs, removes and purges the package in a directory of its own.
+// deb installs, removes and purges the package in a temporary directory.
 func deb(t *testing.T, downloads string) {
 	needs(t, "dpkg", "systemd-analyze")
 	file, root := one(t, downloads, "sluice_*_amd64.deb"), t.TempDir()
@@ -276,7 +276,7 @@ func deb(t *testing.T, downloads string) {
 	}
 }
 
-// rpm installs the package in a directory of its own.
+// rpm installs the package in a temporary directory.
 func rpm(t *testing.T, downloads string) {
 	needs(t, "rpm", "systemd-analyze")
 	file, root := one(t, downloads, "sluice-*.x86_64.rpm"), t.TempDir()
@@ -312,7 +312,7 @@ func TestFormula(t *testing.T) {
 		got[m[1]] = m[2]
 	}
 	if !maps.Equal(got, want) {
-		t.Errorf("it has\n%v\nnot\n%v", got, want)
+		t.Errorf("the formula has\n%v\nwant\n%v", got, want)
 	}
 	for _, line := range []string{`class Sluice < Formula`, `  version "` + version[1:] + `"`, `  license "Apache-2.0"`, `    bin.install "sluice"`} {
 		if !strings.Contains(formula, line+"\n") {
@@ -320,6 +320,6 @@ func TestFormula(t *testing.T) {
 		}
 	}
 	if c := exec.CommandContext(t.Context(), "../../scripts/formula", version, os.DevNull); c.Run() == nil {
-		t.Error("it is made without checksums")
+		t.Error("a formula was made without checksums")
 	}
 }

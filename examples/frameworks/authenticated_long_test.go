@@ -62,7 +62,7 @@ func TestLongAuthenticated(t *testing.T) {
 				{"alice", "a", "/secret", 403, "0", ""},
 				{"alice", "a", "/secret", 429, "0", `"violated-policies":["forbidden"]`},
 				{"bob", "b", "/secret", 403, "1", ""},
-				{"carol", "c", "/things/9", 200, "0", "9, 1 left"}, // "failed" has none left until the answer is known
+				{"carol", "c", "/things/9", 200, "0", "9, 1 left"}, // "failed" has no units left until the response is known
 				{"carol", "c", "/things/9", 200, "0", "9, 0 left"},
 			} {
 				resp, body := getAs(t, server.URL+want.path, want.user, want.password)

@@ -24,8 +24,9 @@ rules:
   - {name: failed-logins, match: POST /login, key: [client_ip], limit: 2/hour, count: {status: 401}}
 `
 
-// Each framework passes what fits, tells what is left, and shows its handlers the decision and
-// its own parameters; a refusal does not reach them. Failed logins count by their outcome.
+// Behind each framework, allowed requests reach the handlers, with the decision and the framework's own parameters, and
+// responses report the remaining units. Denied requests do not reach the handlers. Failed logins are counted by their
+// outcome.
 func TestLongFrameworks(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	frameworks := map[string]func(Middleware) http.Handler{

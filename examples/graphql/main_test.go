@@ -49,7 +49,7 @@ func TestGraphQL(t *testing.T) {
 	w := httptest.NewRecorder()
 	graphQL(limiter(t, "5/hour burst 5"), length, h).ServeHTTP(w, httptest.NewRequest("POST", "/graphql", strings.NewReader(`{"query": "longer"}`)))
 	if w.Code != 429 || w.Header().Get("Retry-After") != "" {
-		t.Errorf("what never fits: %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
+		t.Errorf("a cost that never fits: %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 	}
 }
 

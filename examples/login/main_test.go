@@ -28,11 +28,11 @@ func TestLogin(t *testing.T) {
 			}
 		}
 	}
-	try(30, "192.0.2.1", "alice", "correct horse", http.StatusOK) // who knows it is never refused
+	try(30, "192.0.2.1", "alice", "correct horse", http.StatusOK) // successful logins are never denied
 	try(5, "192.0.2.66", "alice", "guess", http.StatusUnauthorized)
-	try(1, "192.0.2.66", "Alice ", "correct horse", http.StatusTooManyRequests) // the same name to a database
+	try(1, "192.0.2.66", "Alice ", "correct horse", http.StatusTooManyRequests) // a name that databases treat as the same
 	try(1, "192.0.2.1", "alice", "correct horse", http.StatusOK)
-	for i := range 19 { // a hundred failures from wherever
+	for i := range 19 { // a hundred failures from different addresses
 		try(1, "192.0.2.1", "alice", "correct horse", http.StatusOK)
 		try(5, fmt.Sprintf("198.51.100.%d", i), "alice", "guess", http.StatusUnauthorized)
 	}
@@ -40,5 +40,5 @@ func TestLogin(t *testing.T) {
 	for _, name := range []string{"bob", "carol", "dave"} {
 		try(5, "192.0.2.66", name, "guess", http.StatusUnauthorized)
 	}
-	try(1, "192.0.2.66", "erin", "correct horse", http.StatusTooManyRequests) // twenty from one address
+	try(1, "192.0.2.66", "erin", "correct horse", http.StatusTooManyRequests) // after twenty failures from one address
 }

@@ -45,7 +45,7 @@ func TestSendInVain(t *testing.T) {
 	sent := 0
 	err := send(ctx, limiter(t, "1/hour burst 1"), make([]string, 2), func(string) error { sent++; return nil })
 	if sent != 1 || !errors.Is(err, sluice.ErrTooLong) {
-		t.Errorf("a worker that has a minute sends %d, and is told %v", sent, err)
+		t.Errorf("a worker with a timeout of a minute sent %d, and got the error %v", sent, err)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// api is somebody else's API, without a network between.
+// api is an API of another service, without a network.
 type api func(*http.Request) int
 
 func (a api) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -22,7 +22,7 @@ func (a api) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// Two workers that share a store do twenty jobs, five at once and five a second after that.
+// Two workers with the same limiter do twenty jobs: five at once, and then five a second.
 func TestWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := sluice.NewLimiter(memory.New(), "jobs", sluice.Limit{Count: 5, Period: time.Second, Burst: 5})

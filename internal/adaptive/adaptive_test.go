@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Over random histories, the requests under way are those that a plain count has, none is denied while there are
-// fewer than Least, and none passes where a higher class would be refused.
+// In random histories, the requests in flight are those that a simple count has, none is denied while there are fewer
+// than Least, and none is allowed if a higher class would be denied.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -24,11 +24,11 @@ func TestHistories(t *testing.T) {
 				class, force := Class(1+r.IntN(3)), r.IntN(10) == 0
 				fits := l.Enter(now, class, force)
 				if n := len(sent); !fits && n < 3 || fits && n >= 150 {
-					t.Fatalf("seed %d: with %d under way, fits is %v", seed, n, fits)
+					t.Fatalf("seed %d: with %d in flight, fits is %v", seed, n, fits)
 				}
 				for higher := class; higher <= Critical; higher++ {
 					if fits && int64(len(sent)) >= l.caps[higher].Load() {
-						t.Fatalf("seed %d: class %d passed where %d is refused", seed, class, higher)
+						t.Fatalf("seed %d: class %d was allowed, but class %d is denied", seed, class, higher)
 					}
 				}
 				if fits || force {
@@ -42,13 +42,13 @@ func TestHistories(t *testing.T) {
 				sent = sent[:n-1]
 			}
 			if s := l.State(now); s.InFlight != int64(len(sent)) || s.Limit < 3 || s.Limit > 50 {
-				t.Fatalf("seed %d: %d under way: %+v", seed, len(sent), s)
+				t.Fatalf("seed %d: %d in flight: %+v", seed, len(sent), s)
 			}
 		}
 	}
 }
 
-// Time that stands still or goes back does no harm.
+// A clock that stands still or goes back does no harm.
 func TestClockGoesBack(t *testing.T) {
 	t.Parallel()
 	l := New(Config{})
@@ -79,7 +79,7 @@ func TestConcurrentUse(t *testing.T) {
 					continue
 				}
 				if inside.Add(1) > most {
-					t.Error("more are under way than the most")
+					t.Error("more than Most are in flight")
 				}
 				passed.Add(1)
 				l.Answered(now, time.Since(start), OK)
@@ -91,7 +91,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 	if s := l.State(time.Since(start)); s.InFlight != 0 || passed.Load() == 0 {
-		t.Errorf("%d passed: %+v", passed.Load(), s)
+		t.Errorf("%d were allowed: %+v", passed.Load(), s)
 	}
 }
 
@@ -140,7 +140,7 @@ func BenchmarkRequest(b *testing.B) {
 	})
 }
 
-// An upstream that is down at the start, and clients that leave at once, teach no latency.
+// Requests to an upstream that is down from the start, and requests of clients that leave at once, give no latency.
 func TestFastFailures(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Outcome{Failed, Abandoned} {
@@ -157,7 +157,7 @@ func TestFastFailures(t *testing.T) {
 	}
 }
 
-// With few requests, the latency that people see is that of the latest.
+// With few requests, the reported latency is that of the latest request.
 func TestLatencyOfFewRequests(t *testing.T) {
 	t.Parallel()
 	l := New(Config{})
@@ -172,7 +172,8 @@ func TestLatencyOfFewRequests(t *testing.T) {
 	}
 }
 
-// The typical latency is the mean of the fastest four fifths, and its error that of many such windows.
+// The typical latency is the mean of the fastest four fifths. Its error is the standard deviation over many such
+// windows.
 func TestTypical(t *testing.T) {
 	t.Parallel()
 	for _, mean := range []time.Duration{300 * time.Microsecond, 20 * time.Millisecond, 20 * time.Second} {
@@ -204,7 +205,8 @@ func TestTypical(t *testing.T) {
 	}
 }
 
-// Requests whose clients have left count for as long again, also if there was no answer or refusal since.
+// Requests whose clients have left count for as long again as the clients waited, even if no request was answered or
+// denied since.
 func TestOrphansAreSwept(t *testing.T) {
 	t.Parallel()
 	l, now := New(Config{}), time.Second
@@ -217,7 +219,7 @@ func TestOrphansAreSwept(t *testing.T) {
 		l.Leave()
 	}
 	if now += time.Second; !l.Fits(now, Normal) {
-		t.Error("with fewer than least under way, a request does not fit")
+		t.Error("with fewer than Least in flight, a request does not fit")
 	}
 	for range 4 {
 		l.Enter(now, Critical, false)
@@ -227,12 +229,13 @@ func TestOrphansAreSwept(t *testing.T) {
 	}
 	for now += 2 * time.Second; l.State(now).InFlight < 12; {
 		if !l.Fits(now, Critical) || !l.Enter(now, Critical, false) {
-			t.Fatalf("3 s after 90 clients left, a request beside %d is refused", l.State(now).InFlight)
+			t.Fatalf("3 s after 90 clients left, a request is denied with %d in flight", l.State(now).InFlight)
 		}
 	}
 }
 
-// The base of a limiter is that of its first requests, whatever the clock shows. They are sent after they enter.
+// The base latency of a limiter is that of its first requests, whatever the clock shows. The requests are sent after
+// they enter.
 func TestFirstBase(t *testing.T) {
 	t.Parallel()
 	for _, start := range []time.Duration{0, 1_795_900_000 * time.Second} {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// adder is a layer that adds to each status, and keeps a response back if that makes 999.
+// adder is a layer that adds n to each status, and keeps a response back if the sum is 999.
 type adder struct {
 	own   Exchange
 	n     int
@@ -36,7 +36,8 @@ func around(layers ...*adder) (*Exchange, *writer) {
 	return inner.(*Exchange), w
 }
 
-// However many handlers there are, one writer is around that of the server, and the innermost layer hears of a response first.
+// However many layers there are, they share one writer around the server's writer, and the innermost layer sees a
+// response first.
 func TestLayers(t *testing.T) {
 	outer, inner := &adder{n: 1}, &adder{n: 10}
 	x, w := around(outer, inner)
@@ -45,7 +46,7 @@ func TestLayers(t *testing.T) {
 	}
 	x.WriteHeader(103)
 	x.WriteHeader(300)
-	x.WriteHeader(500) // comes too late
+	x.WriteHeader(500) // too late for the layers
 	if got := fmt.Sprint(inner.seen, outer.seen, w.heads); got != "[103 300] [113 310] [114 311 500]" {
 		t.Error(got)
 	}
@@ -87,7 +88,7 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// The last byte of a body of known length is written by itself, however the body is written.
+// The last byte of a body of known length is written separately, however the body is written.
 func TestLastByte(t *testing.T) {
 	for name, write := range map[string]func(*Exchange) (int64, error){
 		"Write":       func(x *Exchange) (int64, error) { n, err := x.Write([]byte("things")); return int64(n), err },
@@ -126,8 +127,8 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// A watcher reads what has been flushed once it is half a buffer, what is longer than a buffer, and the rest before the
-// layer leaves.
+// A watcher reads the buffered bytes at a flush if the buffer is at least half full, when more bytes do not fit in the
+// buffer, and before the layer leaves.
 func TestWatchersReadWhatIsSent(t *testing.T) {
 	own := new(Exchange)
 	x := Join(&writer{ResponseRecorder: httptest.NewRecorder()}, nil, own, nil)

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// seeds are texts that are JSON, or nearly.
+// seeds are texts that are JSON, or nearly JSON.
 var seeds = []string{
 	`{"a":"b"}`, `{"a":-1.5e+3,"b":[1,{"c":[]}],"d":{"e":null}}`, `{"a":01}`, `{"\u00e9\n":"\ud83d\ude00"}`, `{"a":"\ud800"}`, `{"a":tru}`,
 	`{"a" : { } }`, `{"a":1,}`, `{"a":1}x`, `{"a":"` + "\n" + `"}`, `{"a":-}`, `{"a":1.}`, `{"a":1e}`, `{"a":"\x"}`, `{`, `{}`, `{"a":"\u12`,
@@ -19,7 +19,8 @@ var seeds = []string{
 	strings.Repeat(`{"a":`, MaxDepth) + "1" + strings.Repeat("}", MaxDepth), "+1", "1e+", "TRUE", `"\/\b\f\r\t"`,
 }
 
-// What is read is what encoding/json reads, of strings and of bytes, and says the same; what breaks off says so.
+// FuzzValue compares Value with encoding/json: it accepts the same texts, as strings and as bytes, and finds the same
+// values in them. For a text that is cut off, it reports this.
 func FuzzValue(f *testing.F) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
@@ -28,18 +29,18 @@ func FuzzValue(f *testing.F) {
 		begin := Space(data, 0)
 		end := Value(data, begin, 0)
 		if of := Value(string(data), begin, 0); of != end {
-			t.Fatalf("%q: a string is read to %d, bytes to %d", data, of, end)
+			t.Fatalf("%q: as a string, the value ends at %d, as bytes at %d", data, of, end)
 		}
 		ok := end >= 0 && Space(data, end) == len(data)
 		if want := json.Valid(data) && !deep(data); ok != want {
-			t.Fatalf("%q is read: %v, want %v", data, ok, want)
+			t.Fatalf("%q is accepted: %v, want %v", data, ok, want)
 		}
 		if !ok {
 			return
 		}
 		for n := begin; n < end; n++ {
 			if got := Value(data[:n], begin, 0); got != ^n && !number(data[begin]) {
-				t.Fatalf("%q breaks off at %d: %d", data, n, got)
+				t.Fatalf("%q, cut off at %d: %d", data, n, got)
 			}
 		}
 		compare(t, data[begin:end])
@@ -48,7 +49,7 @@ func FuzzValue(f *testing.F) {
 
 func number(c byte) bool { return c == '-' || c-'0' <= 9 }
 
-// deep reports whether JSON is deeper than what is read.
+// deep reports whether JSON is nested more deeply than MaxDepth.
 func deep(data []byte) bool {
 	d := json.NewDecoder(bytes.NewReader(data))
 	for depth := 0; ; {
@@ -67,7 +68,7 @@ func deep(data []byte) bool {
 	}
 }
 
-// compare holds what a value is made of to encoding/json.
+// compare compares the elements, members and strings of a value with those that encoding/json finds.
 func compare(t *testing.T, raw []byte) {
 	t.Helper()
 	switch raw[0] {
@@ -78,7 +79,7 @@ func compare(t *testing.T, raw []byte) {
 		}
 		got, _ := Unescape(nil, raw[1:len(raw)-1])
 		if utf8.Valid(raw) && string(got) != want {
-			t.Fatalf("%q says %q, want %q", raw, got, want)
+			t.Fatalf("%q is unescaped to %q, want %q", raw, got, want)
 		}
 	case '[':
 		var want []json.RawMessage
@@ -110,7 +111,7 @@ func compare(t *testing.T, raw []byte) {
 	}
 }
 
-// Half of a surrogate pair is not whole.
+// Unescape reports that text with half of a surrogate pair is not whole.
 func TestHalfOfAPair(t *testing.T) {
 	for s, want := range map[string]bool{
 		`a`: true, `\ud83d\ude00`: true, `\uD83D\uDE00x`: true, `\ufffd`: true, `\ud83d`: false, `\ude00`: false, `\ud83d\u0041`: false,

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// module writes a module of one package, with one test, and goes into its folder.
+// module writes a module of one package with one test, and changes to its directory.
 func module(t *testing.T, test string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,8 +32,8 @@ func fits(used, cost, limit int) bool {
 	t.Chdir(dir)
 }
 
-// A test at the boundary notices every change of a comparison and of a sum, and one that only runs the code
-// notices none.
+// A test at the boundary notices every change of a comparison and of a sum. A test that only runs the code notices
+// none.
 func TestWhatIsNoticed(t *testing.T) {
 	const exact = `	if !fits(1, 2, 3) || fits(2, 2, 3) || !fits(1, 1, 9) {
 		t.Fatal("wrong")
@@ -63,7 +63,7 @@ func TestWhatIsNoticed(t *testing.T) {
 	}
 }
 
-// A change that does not compile says nothing about the tests.
+// A change that does not compile is reported as invalid, because it does not show whether the tests notice it.
 func TestInvalidChange(t *testing.T) {
 	module(t, "\tfits(1, 2, 3)\n")
 	text, err := os.ReadFile("small.go")
@@ -81,7 +81,7 @@ func TestInvalidChange(t *testing.T) {
 	}
 }
 
-// Accepted changes need a reason, and changes by hand a text that is there once.
+// An accepted change needs a reason, and the text of a manual change must occur exactly once.
 func TestLists(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write := func(name, text string) {
@@ -95,7 +95,7 @@ func TestLists(t *testing.T) {
 	}
 	write("accepted.txt", "a.go f: x < y: \"<\" to \"<=\"\n")
 	if _, err := readAccepted("accepted.txt"); err == nil {
-		t.Error("no reason, and no error")
+		t.Error("no error for a missing reason")
 	}
 	write("a.lua", "local a = 1\nlocal b = 1\n")
 	write("changes.txt", "a.lua: local a = 1 => local a = 2\n")
@@ -104,6 +104,6 @@ func TestLists(t *testing.T) {
 	}
 	write("changes.txt", "a.lua: = 1 => = 2\n")
 	if _, err := readSubstitutions("changes.txt"); err == nil {
-		t.Error("a text that occurs twice, and no error")
+		t.Error("no error for a text that occurs twice")
 	}
 }

@@ -23,14 +23,14 @@ func header(t *testing.T, lines string) http.Header {
 	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
 		name, value, ok := strings.Cut(line, ": ")
 		if lines != "" && !ok {
-			t.Fatalf("%q is no field", line)
+			t.Fatalf("%q is not a field", line)
 		}
 		h.Add(name, value)
 	}
 	return h
 }
 
-// The fields of responses are read as testdata/fields.txt says.
+// The fields of responses have the meanings in testdata/fields.txt.
 func TestFields(t *testing.T) {
 	for _, c := range testkit.Script(t, "testdata/fields.txt") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func described(states []State) string {
 	return strings.Join(lines, "\n")
 }
 
-// FuzzStates: whatever a server sends, times and numbers stay such that nothing overflows.
+// FuzzStates checks that times and numbers stay within bounds, so that nothing overflows, whatever a server sends.
 func FuzzStates(f *testing.F) {
 	f.Add(`"a";r=1;t=2`, `"a";q=1;w=2`, "5", "10", "1772362801.5", "17")
 	f.Add("limit=1, remaining=2, reset=3", "1;w=2", "1, 1;w=9", "1e9", "6m0s", "Sun, 01 Mar 2026 11:00:30 GMT")
@@ -90,7 +90,7 @@ func FuzzStates(f *testing.F) {
 	})
 }
 
-// A server that sends megabytes costs its client neither their parsing nor a name of their length.
+// If a server sends megabytes, the client neither parses all of them nor keeps a name of that length.
 func TestLongFields(t *testing.T) {
 	long := strings.Repeat("a,", 1<<20)
 	const triple = "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 3\nX-RateLimit-Reset: 5"
@@ -119,7 +119,7 @@ func TestLongFields(t *testing.T) {
 	}
 }
 
-// FuzzStructured holds the reader of structured fields to another one.
+// FuzzStructured compares the parser of structured fields with another parser.
 func FuzzStructured(f *testing.F) {
 	for _, s := range []string{
 		`"per-ip";r=42;t=26, "user-day";r=4100;t=70848`,
@@ -131,14 +131,14 @@ func FuzzStructured(f *testing.F) {
 	}
 	for _, s := range []string{`a;b=@1`, `a;b=%"c"`, `a, (b c)`, `a, @1`} {
 		if _, ok := parseList(s); ok {
-			f.Errorf("%s is read", s)
+			f.Errorf("%s is accepted", s)
 		}
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		mine, ok := parseList(s)
 		theirs, err := httpsfv.UnmarshalList([]string{s})
 		if ok != (err == nil) && !unread(s) {
-			t.Fatalf("list %q: ok is %v, and the other reader says %v", s, ok, err)
+			t.Fatalf("list %q: ok is %v, and the other parser returns %v", s, ok, err)
 		}
 		if ok {
 			sameList(t, mine, theirs)
@@ -146,7 +146,7 @@ func FuzzStructured(f *testing.F) {
 		dictionary, ok := parseDictionary(s)
 		other, err := httpsfv.UnmarshalDictionary([]string{s})
 		if ok != (err == nil) && !unread(s) {
-			t.Fatalf("dictionary %q: ok is %v, and the other reader says %v", s, ok, err)
+			t.Fatalf("dictionary %q: ok is %v, and the other parser returns %v", s, ok, err)
 		}
 		if ok {
 			sameDictionary(t, dictionary, other)
@@ -154,13 +154,13 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// unread reports whether a text may have dates, inner lists or display strings, which the reader takes for malformed.
+// unread reports whether a text may have dates, inner lists or display strings, which the parser rejects.
 func unread(text string) bool { return strings.ContainsAny(text, "@(%") }
 
 func sameList(t *testing.T, mine []member, theirs httpsfv.List) {
 	t.Helper()
 	if len(mine) != len(theirs) {
-		t.Fatalf("%d members, and the other reader finds %d", len(mine), len(theirs))
+		t.Fatalf("%d members, and the other parser finds %d", len(mine), len(theirs))
 	}
 	for i := range mine {
 		same(t, &mine[i], theirs[i])
@@ -174,12 +174,12 @@ func sameDictionary(t *testing.T, mine []member, theirs *httpsfv.Dictionary) {
 		last[mine[i].key] = &mine[i]
 	}
 	if len(last) != len(theirs.Names()) {
-		t.Fatalf("%d keys, and the other reader finds %d", len(last), len(theirs.Names()))
+		t.Fatalf("%d keys, and the other parser finds %d", len(last), len(theirs.Names()))
 	}
 	for key, m := range last {
 		other, found := theirs.Get(key)
 		if !found {
-			t.Fatalf("the other reader has no %q", key)
+			t.Fatalf("the other parser has no %q", key)
 		}
 		same(t, m, other)
 	}
@@ -190,22 +190,22 @@ func same(t *testing.T, mine *member, theirs httpsfv.Member) {
 	other := theirs.(httpsfv.Item)
 	params := other.Params
 	if a, b := plain(mine.value), theirPlain(other.Value); !reflect.DeepEqual(a, b) {
-		t.Fatalf("%#v, and the other reader finds %#v", a, b)
+		t.Fatalf("%#v, and the other parser finds %#v", a, b)
 	}
 	names := map[string]bool{}
 	for _, p := range mine.parameters {
 		names[p.key] = true
 		other, found := params.Get(p.key)
 		if a, b := plain(mine.parameter(p.key)), theirPlain(other); !found || !reflect.DeepEqual(a, b) {
-			t.Fatalf("parameter %s is %#v, and the other reader finds %#v", p.key, a, b)
+			t.Fatalf("parameter %s is %#v, and the other parser finds %#v", p.key, a, b)
 		}
 	}
 	if len(names) != len(params.Names()) {
-		t.Fatalf("%d parameters, and the other reader finds %d", len(names), len(params.Names()))
+		t.Fatalf("%d parameters, and the other parser finds %d", len(names), len(params.Names()))
 	}
 }
 
-// plain makes a value comparable with theirPlain of the other reader's.
+// plain makes a value comparable with theirPlain of a value of the other parser.
 func plain(v any) any {
 	switch v := v.(type) {
 	case token:

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What is remembered is bounded, whatever servers there are and whatever they say.
+// The memory of a Pacer is bounded, whatever servers there are and whatever they send.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	var p Pacer
@@ -24,13 +24,13 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	for _, one := range p.peers {
 		if len(one.limits) > maxLimits || len(one.routes) > maxRoutes || len(one.underWay) > 0 {
-			t.Errorf("%d limits, %d routes and %d requests under way", len(one.limits), len(one.routes), len(one.underWay))
+			t.Errorf("%d limits, %d routes and %d requests in flight", len(one.limits), len(one.routes), len(one.underWay))
 		}
 	}
 }
 
-// Requests that are under way for long, such as long polls, were counted long ago, and keep nobody
-// from what is left.
+// Requests that are in flight for a long time, such as long polls, were counted by the server long ago, so they do not
+// delay requests for the remaining units.
 func TestLongRequestsHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,8 +57,8 @@ func TestLongRequestsHoldNobodyUp(t *testing.T) {
 	})
 }
 
-// Of what is left, requests under way that the server has not counted are taken off, in whatever
-// order answers come.
+// Requests in flight that the server has not counted are subtracted from the remaining units, in whatever order
+// responses arrive.
 func TestAnswersThatOvertake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestAnswersThatOvertake(t *testing.T) {
 			passes = append(passes, pass)
 		}
 		time.Sleep(20 * time.Millisecond)
-		for i, left := range []int64{0, 2, 1} { // the last to be counted is the first to be heard of
+		for i, left := range []int64{0, 2, 1} { // the request that was counted last is answered first
 			p.Tell(passes[i], Answer{States: []State{{Name: "a", Left: left, Reset: time.Minute}}})
 		}
 		began := time.Now()
@@ -83,7 +83,7 @@ func TestAnswersThatOvertake(t *testing.T) {
 			t.Fatal(err)
 		}
 		if waited := time.Since(began); waited != time.Minute {
-			t.Errorf("waited %v, although nothing was left", waited)
+			t.Errorf("waited %v, want a minute: no units remained", waited)
 		}
 	})
 }

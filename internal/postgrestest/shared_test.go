@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Each call makes a database of its own in one server.
+// Each call creates its own database in a shared server.
 func TestDatabase(t *testing.T) {
 	t.Parallel()
 	a, b := Database(t), Database(t)

@@ -26,7 +26,7 @@ func TestText(t *testing.T) {
 		"\U000e0041\ue000\U0010ffff":   "���",
 	} {
 		if got := Text(in, 100); got != want {
-			t.Errorf("%q gives %q, and not %q", in, got, want)
+			t.Errorf("%q becomes %q, want %q", in, got, want)
 		}
 	}
 	for _, c := range []struct {
@@ -37,7 +37,7 @@ func TestText(t *testing.T) {
 		{"abcdef", 6, "abcdef"}, {"abcdefg", 6, "abc…"}, {"äöü", 6, "äöü"}, {"äöüx", 6, "ä…"}, {"\n\n", 6, "��"}, {"\n\n\n", 6, "�…"}, {"abcd", 3, "…"},
 	} {
 		if got := Text(c.in, c.most); got != c.want {
-			t.Errorf("%q in %d bytes is %q, and not %q", c.in, c.most, got, c.want)
+			t.Errorf("%q in %d bytes is %q, want %q", c.in, c.most, got, c.want)
 		}
 	}
 }
@@ -50,7 +50,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// Whatever comes in, what comes out is valid, short, of printable characters, and stays as it is.
+// For any input, Text returns short and valid text of printable characters, which Text does not change again.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "plain", "\x1b]0;x\a", "a\u202eb", "\xff\xfe", strings.Repeat("\u0301", 50), "\u2028", "é\u009b"} {
 		f.Add(s, 20)
@@ -67,7 +67,7 @@ func FuzzText(f *testing.F) {
 			}
 		}
 		if again := Text(got, most); again != got {
-			t.Fatalf("%q of %q becomes %q", got, s, again)
+			t.Fatalf("%q, from %q, becomes %q", got, s, again)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Tests of one process share a server, and see nothing of each other's keys.
+// Tests of one process share a server, but do not see each other's keys.
 func TestShared(t *testing.T) {
 	a, b := Shared(t), Shared(t)
 	a.Do("SET", "k", "1")
@@ -29,7 +29,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// A shared server and its directory go with the process, also if that is killed.
+// The directory of a shared server is removed when the process ends, even if the process is killed.
 func TestSharedEndsWithTheProcess(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("REDISTEST_CHILD") != "" {

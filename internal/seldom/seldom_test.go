@@ -17,7 +17,7 @@ func TestGate(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if opened != 3 {
-			t.Errorf("it opened %d times in 25 seconds", opened)
+			t.Errorf("the gate opened %d times in 25 seconds, want 3", opened)
 		}
 	})
 }

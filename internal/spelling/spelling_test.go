@@ -11,7 +11,7 @@ func TestNearest(t *testing.T) {
 		"limt": "limit", "LIMIT": "limit", "limits": "limit", "ilmit": "limit", "mach": "match",
 		"onError": "on_error", "on-error": "on_error", "ON_ERROR": "on_error", "x-plan": "X-Plan", "xplan": "X-Plan",
 		"": "", "l": "", "window": "", "rate": "", "time": "", "limit" + strings.Repeat("x", 60): "",
-		// What opens a door is never suggested, however near it is.
+		// Settings that allow more requests are never suggested, however similar they are.
 		"shadw": "", "Shadow": "", "exmpt": "", "alow": "", "skipp": "",
 	} {
 		if got := Nearest(name, keys); got != want {

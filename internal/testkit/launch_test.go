@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A long line of the log is not the end of the gateway.
+// A long line does not end the reading of a gateway's log.
 func TestRecordIsLong(t *testing.T) {
 	t.Parallel()
 	g := &Gateway{TB: t, ended: make(chan struct{})}
@@ -20,7 +20,7 @@ func TestRecordIsLong(t *testing.T) {
 	}
 }
 
-// Launch does not wait for a process that its program has left behind, and that has its output.
+// Launch does not wait for a process that its program has left running and that has inherited the program's output.
 func TestLaunchLeavesBehind(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,7 +32,7 @@ func TestLaunchLeavesBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer hold.Close() // which ends the process
+	defer hold.Close() // ends the process
 	begun, begins, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

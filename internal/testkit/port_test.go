@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Two processes that take thousands of ports at once share none while both hold them.
+// Two processes that each take thousands of ports at the same time never get the same port.
 func TestPortsAreNotShared(t *testing.T) {
 	const each = 2000
 	if os.Getenv("TESTKIT_PORTS_CHILD") != "" {
@@ -37,7 +37,7 @@ func TestPortsAreNotShared(t *testing.T) {
 	for range each {
 		addr := Addr(t)
 		if taken[addr] {
-			t.Fatalf("%s twice in one process", addr)
+			t.Fatalf("one process got %s twice", addr)
 		}
 		taken[addr] = true
 	}
@@ -51,7 +51,7 @@ func TestPortsAreNotShared(t *testing.T) {
 	}
 	for _, addr := range strings.Fields(string(theirs)) {
 		if taken[addr] {
-			t.Errorf("%s in both processes", addr)
+			t.Errorf("both processes got %s", addr)
 		}
 	}
 	hold.Close()

@@ -22,7 +22,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// failures is a test that counts what it reports.
+// failures is a test that collects its errors.
 type failures struct {
 	testing.TB
 	all []string

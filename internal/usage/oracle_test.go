@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/internal/usage"
 )
 
-// oracle reads the same as a scanner, with encoding/json.
+// oracle reads the same numbers as a scanner, with encoding/json.
 type oracle struct {
 	t     testing.TB
 	paths []string
@@ -156,7 +156,7 @@ func (o *oracle) walk(doc string) {
 // Numbers that take big.Rat long to read, and numbers longer than maxToken.
 var extreme = regexp.MustCompile(`[eE][-+]?[0-9]{4}|[-+.0-9A-Za-z]{257}|\[\s*DONE`)
 
-// compare compares a scanner with the oracle, for a body in one piece and in pieces that the seed chooses.
+// compare compares a scanner with the oracle, for a body in one piece, and in random pieces that draw chooses.
 func compare(t *testing.T, paths []string, mediaType, body string, draw *rand.Rand) {
 	t.Helper()
 	if extreme.MatchString(body) {
@@ -173,7 +173,7 @@ func compare(t *testing.T, paths []string, mediaType, body string, draw *rand.Ra
 	got := scan(new(usage.Scanner), p, paths, mediaType, body)
 	want := o.reading
 	if !o.valid {
-		want.text = got.text // part of a string, and of an escape
+		want.text = got.text // may count a part of a string or of an escape
 		want.unread = got.unread
 		if mediaType == "application/json" {
 			want.unread = "malformed"

@@ -279,7 +279,7 @@ func rounded(t testing.TB, number string) int64 {
 	t.Helper()
 	r, ok := new(big.Rat).SetString(number)
 	if !ok {
-		t.Fatalf("%q is no number", number)
+		t.Fatalf("%q is not a number", number)
 	}
 	n := new(big.Int).Sub(r.Num(), big.NewInt(1))
 	n.Add(n.Div(n, r.Denom()), big.NewInt(1)) // Div rounds down
@@ -360,7 +360,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A response takes the memory of a scanner, and of the numbers that Reset allocates.
+// Reading a response allocates only the scanner, and its numbers in Reset.
 func TestAllocations(t *testing.T) {
 	p := compile(t, allPaths...)
 	for _, r := range responses(t) {
@@ -476,7 +476,7 @@ func TestEndedAtEveryCut(t *testing.T) {
 				s.Write([]byte(r.body[:first]))
 				s.Write([]byte(r.body[first:cut]))
 				if s.End(); s.Ended() != (cut >= whole) {
-					t.Fatalf("%s, which broke off behind %q: ended is %v", r.name, r.body[max(0, cut-20):cut], s.Ended())
+					t.Fatalf("%s, cut off after %q: ended is %v", r.name, r.body[max(0, cut-20):cut], s.Ended())
 				}
 			}
 		}

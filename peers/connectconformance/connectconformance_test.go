@@ -46,7 +46,7 @@ func TestConformance(t *testing.T) {
 		if err := os.WriteFile(conf, []byte("features: "+features), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it takes some seconds, and a case that hangs ends it
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // for cases that hang: the others take some seconds
 		defer cancel()
 		args := []string{"--mode", "server", "--conf", conf}
 		for _, name := range only {

@@ -54,14 +54,14 @@ func TestFields(t *testing.T) {
 			}
 			if !test.reads {
 				if got.Limit != nil || got.Remaining != nil || got.Reset != nil {
-					t.Errorf("it reads %s: the documents say that it does not", out)
+					t.Errorf("the parser reads %s: the documents state that it does not", out)
 				}
 				return
 			}
 			if got.Limit == nil || *got.Limit != 100 || got.Remaining == nil || *got.Remaining != 99 || got.Reset == nil {
-				t.Fatalf("it reads %s", out)
+				t.Fatalf("the parser reads %s", out)
 			}
-			// 99 of 100 pass in the next 59.4 s.
+			// The remaining 99 of 100 units correspond to 59.4 s.
 			if in := time.UnixMilli(int64(*got.Reset * 1000)).Sub(began); in < 59*time.Second || in > 61*time.Second+time.Since(began) {
 				t.Errorf("the reset is in %v", in)
 			}

@@ -16,8 +16,9 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// store is a [ulule.Store]. The stores of ulule also count denied requests, and Reached is true from the first of them; a
-// [sluice.Limiter] does not count them. So store counts all requests a second time, under a limit that is never reached.
+// store is a [ulule.Store]. The stores of ulule also count denied requests, and Reached is true from the first of them;
+// a [sluice.Limiter] does not count them. So store counts all requests a second time, under a limit that is never
+// reached.
 type store struct {
 	algorithm     sluice.Algorithm
 	limits, asked *sluice.Limiter

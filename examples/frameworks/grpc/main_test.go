@@ -44,13 +44,13 @@ func TestServer(t *testing.T) {
 		}
 		return said
 	}
-	check(t.Context(), codes.InvalidArgument) // it lacks the key
+	check(t.Context(), codes.InvalidArgument) // the call lacks the key
 	key := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", "k-42")
 	for range 5 {
 		check(key, codes.OK)
 	}
 	if said := check(key, codes.ResourceExhausted); len(said.Get("grpc-retry-pushback-ms")) != 1 {
-		t.Errorf("a refusal does not say when to come back: %v", said)
+		t.Errorf("a denial has no time for a retry: %v", said)
 	}
 	for i := range 3 {
 		stream, err := client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})

@@ -21,7 +21,7 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// most counts how many are there at once.
+// most counts how many are inside at once.
 type most struct{ now, most, all atomic.Int64 }
 
 func (m *most) enter() {
@@ -41,7 +41,7 @@ func places(n int64) *sluice.Semaphore {
 	return s
 }
 
-// A client that never has more than two requests under way.
+// A client that never has more than two requests in flight.
 func ExampleTransport() {
 	var served most
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -69,7 +69,8 @@ func ExampleTransport() {
 	// Output: 10 requests, at most 2 at once
 }
 
-// The place of a response that nobody has read to its end is held, and that of a failure is not.
+// The permit of a request is held until the body of its response is closed, and is released at once if the request
+// fails.
 func TestTransport(t *testing.T) {
 	hang := make(chan bool)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +82,7 @@ func TestTransport(t *testing.T) {
 	p := places(1)
 	client := &http.Client{Transport: &inflight.Transport{Base: http.DefaultTransport, Places: p}}
 	if _, err := client.Get("http://127.0.0.1:1/"); err == nil {
-		t.Fatal("somebody listens there")
+		t.Fatal("premise: a server listens on port 1")
 	}
 	resp, err := client.Get(server.URL)
 	if err != nil {
@@ -100,15 +101,15 @@ func TestTransport(t *testing.T) {
 	defer cancel()
 	r, _ := http.NewRequestWithContext(ctx, "GET", server.URL, nil)
 	if _, err := client.Do(r); ctx.Err() == nil || err == nil {
-		t.Errorf("a second is under way: %v", err)
+		t.Errorf("a second request was sent: %v", err)
 	}
 	resp.Body.Close()
 	if d, err := p.Peek(t.Context(), host); err != nil || d.Remaining != 1 {
-		t.Errorf("when it is closed: %+v, %v", d, err)
+		t.Errorf("after the body is closed: %+v, %v", d, err)
 	}
 }
 
-// counted counts the connections that are open.
+// counted counts the open connections.
 type counted struct {
 	name string
 	open *most
@@ -144,7 +145,7 @@ func (c *countedConn) Close() error {
 	return c.sqliteConn.Close()
 }
 
-// Two instances of a program that never have more than three connections open together.
+// Two instances of a program never have more than three connections open together.
 func TestConnector(t *testing.T) {
 	c := &counted{filepath.Join(t.TempDir(), "example.db") + "?_pragma=busy_timeout(60000)", new(most)}
 	p := places(3)

@@ -1,5 +1,5 @@
-// Moves the wall clock of a process by as many seconds as a file says, which may change
-// at any time. The monotonic clock stays, as it does where a real clock is set.
+// Moves the wall clock of a process by the number of seconds in a file, which may change at any time. The monotonic
+// clock does not change, as when a real clock is set.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

@@ -90,7 +90,7 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// What a tenant asks elsewhere counts for it, for a second.
+// For a second, the demand of a tenant in other processes counts, too.
 func TestDemandElsewhere(t *testing.T) {
 	t.Parallel()
 	const second = 1_000_000

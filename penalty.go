@@ -24,7 +24,7 @@ type Penalty struct {
 }
 
 const (
-	longestPenalty = 3650 * 24 * time.Hour // so the sum of a time, a penalty and its Forget is exact
+	longestPenalty = 3650 * 24 * time.Hour // so that a time plus a penalty plus its Forget is below 2^53 microseconds
 	maxFactor      = 1000
 	aDay           = 24 * time.Hour
 )

@@ -8,18 +8,20 @@ type State struct {
 	Tick int64
 	// Used is the level of a meter, the count of the current window, or the number of penalties in a row.
 	Used int64
-	// Prev is the count of the previous window, or the time when penalties are forgotten. For a meter, it is the
-	// Tick of the plan that made the state, or 0 for a Tick of 1: plans with another Tick convert the state.
+	// Prev is the count of the previous window, or the time when penalties are forgotten. For a meter, it is
+	// [Plan.Tick] of the plan that made the state, or 0 if that is 1. A plan with another Plan.Tick converts the
+	// state.
 	Prev int64
 }
 
-// Step is the arithmetic of a Meter, Window or Lock plan: it charges cost units at the time now, in microseconds
-// since the Unix epoch, if they fit, writes the receipt to r, and returns the state to keep. A cost of 0 always
-// fits. A negative cost gives units back, but not more than are used.
+// Step is the arithmetic of a Meter, Window or Lock plan. If the cost fits, Step charges it. In any case, Step writes
+// the receipt to r, and returns the state to keep. The present time, now, is in microseconds since the Unix epoch. A
+// cost of 0 always fits. A negative cost gives units back, but not more than are used.
 //
 // A cost that does not fit, or is 0, does not change s, with one exception: if s is too far ahead of now, for example
-// because the clock has stepped back, Step moves s back. This concerns a meter with a level above Most, a window after
-// the next one, and a penalty that ends after more than twice its length.
+// because the clock has stepped back, Step moves s back. A meter is too far ahead if its level is above Most. A window
+// is too far ahead if another window lies between it and the present one. A penalty is too far ahead if more than
+// twice its length is left.
 func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	*r = Receipt{}
 	switch p.Kernel {
@@ -33,8 +35,9 @@ func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	return s
 }
 
-// Owe is like [Plan.Step], but charges the cost even if it does not fit, such as the rest of the cost of a request
-// that has passed. Then Fits of r is false, and the state keeps the cost up to Most.
+// Owe is like [Plan.Step], but a meter or a window charges a cost that does not fit, too. Use it for costs that cannot
+// be denied, such as the rest of the cost of a request that was allowed. If the cost does not fit, Fits of r is false.
+// Units that would raise the state above Most are not charged; Cut of r is their number.
 func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
 	s = p.Step(s, now, cost, r)
 	if r.Fits || cost <= 0 || p.Kernel == Lock {
@@ -47,7 +50,7 @@ func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
 	landed := min(cost, max(0, room))
 	r.Cut = cost - landed
 	if r.Used += p.Level(landed); p.Kernel == Meter && r.Cut > 0 {
-		r.Used = p.most // includes a fraction of another unit
+		r.Used = p.most // the level has room for a fraction of the next unit, which is charged
 	}
 	switch {
 	case r.Used == before:

@@ -432,8 +432,8 @@ func (w *work) dropUnmet() {
 	})
 }
 
-// lacks notes the field for which a rule denies the request, because the condition on it is doubtful. If the rule is
-// a shadow or has Enforce, lacks notes it in pardoned.
+// lacks records that a rule denies the request because its condition on a field of the body is doubtful. A rule that is
+// a shadow or has Enforce does not deny the request; for such a rule, lacks sets pardoned.
 func (w *work) lacks(r *rule, b *bodyCondition) {
 	l := w.lackOf(&b.part)
 	switch {

@@ -87,7 +87,7 @@ var notInPreflights = []string{
 
 // exemptsPreflight reports whether the request is an exempt preflight. Any client can send a preflight, and some
 // frameworks answer OPTIONS as they answer POST. So an exempt preflight has no body, and no rule for its path counts
-// by a query or a body.
+// by values of the query or the body.
 func (p *Policy) exemptsPreflight(w *work) bool {
 	return p.cors.exempts(w.request) && !w.meetsTyped() && w.bodiless()
 }
@@ -100,12 +100,12 @@ func (in *input) bodiless() bool {
 	return err == nil && body != nil
 }
 
-// countsTyped reports whether the rule counts by a query or a body.
+// countsTyped reports whether the rule counts by values of the query or the body, or needs the body for another reason.
 func (r *rule) countsTyped() bool {
 	return r.needsBody || r.key.Any((*parts.Part).Folds) || r.reads.Any((*parts.Part).Folds)
 }
 
-// meetsTyped reports whether a rule that counts by a query or a body matches any reading of the path of the request.
+// meetsTyped reports whether a rule for which countsTyped is true matches any reading of the path of the request.
 // Methods are ignored, because a preflight announces a request with another method.
 func (w *work) meetsTyped() bool {
 	x := &w.policy.index

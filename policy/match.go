@@ -13,17 +13,21 @@ import (
 // index finds the rules that may apply to a request, without a search through all rules. It assigns ids in the order
 // of the document: one to each pattern of a rule, or one to a rule without patterns.
 type index struct {
-	byID          []matched // the rule and the pattern of each id
-	tree          pattern.Tree
-	hosts         map[string][]int32 // rules without patterns, by host
-	below         map[string][]int32 // rules without patterns, by the domain of "*.example.com"
-	headers       valueIndex         // rules without patterns and hosts, by header
-	attributes    valueIndex         // rules without patterns, hosts and values of headers, by attribute
-	always        []int32            // all other rules without patterns
-	hasConditions bool               // some rules without patterns are not in always
-	typed         []*rule            // rules without patterns that count by a query or a body
-	anyPath       bool               // a rule has patterns, so that paths have to be read
-	all           []matched          // all rules, if each applies to every request; else nil
+	byID []matched // the rule and the pattern of each id
+	tree pattern.Tree
+
+	// A rule without patterns is in hosts and below if it has hosts. Otherwise it is in headers if it requires a
+	// value of a header, else in attributes if it requires a value of an attribute, else in always.
+	hosts      map[string][]int32
+	below      map[string][]int32 // by the domain of hosts such as "*.example.com"
+	headers    valueIndex
+	attributes valueIndex
+	always     []int32
+
+	hasConditions bool      // some rules without patterns are not in always
+	typed         []*rule   // the rules without patterns for which countsTyped is true
+	anyPath       bool      // a rule has patterns, so that paths have to be read
+	all           []matched // all rules, if each applies to every request; else nil
 }
 
 // valueIndex finds rules by a condition on a header or an attribute: by its name and value.
@@ -63,7 +67,7 @@ func (x *index) id(r *rule, p *pattern.Pattern) int32 {
 	return int32(len(x.byID) - 1)
 }
 
-// addPathless files a rule without patterns under one of its conditions.
+// addPathless adds the id of a rule without patterns to the index.
 func (x *index) addPathless(r *rule, id int32) {
 	for _, h := range r.hosts {
 		if name, wild := strings.CutPrefix(h, "*."); wild {
@@ -121,15 +125,16 @@ func (x *index) conditional(dst []int32, in *input) []int32 {
 	return dst
 }
 
-// matched is a rule that applies, and the first of its patterns that matches; nil for a rule without patterns.
+// matched is a rule that applies, and the first of its patterns that matches; nil for a rule without patterns. A
+// path has several readings if servers may interpret it in different ways. A pattern may match only some of them.
 type matched struct {
 	rule      *rule
 	pattern   *pattern.Pattern
 	unclassed bool // the rule matches only some readings of the path, so its class does not apply to the request
 }
 
-// ambiguousPath is what a request lacks if its path has too many readings, or if a rule that refuses ambiguous
-// requests matches only some of them.
+// ambiguousPath is the Missing of a [Decision] if the path has too many readings, or if a rule that refuses ambiguous
+// requests matches only some of the readings.
 const ambiguousPath = unambiguous + "path"
 
 // matches are the rules that apply to a request.
@@ -139,9 +144,9 @@ type matches struct {
 	exempting *rule   // the rule that exempts the request, or nil
 	barring   []*rule // rules with "block" that apply
 	ambiguous bool    // the path is ambiguous, and the request is denied for that
-	doubtful  bool    // the path is ambiguous, but only shadows would deny it
+	doubtful  bool    // the path is ambiguous, but only shadows and rules with Enforce would deny the request for that
 	pathless  bool    // rules with patterns are ignored
-	lack      lack    // the field of the body that is doubtful, and for which the request is denied
+	lack      lack    // the part of the body because of which the request is denied: see lacks
 
 	ids    []int32 // the ids of rules without patterns, then for each reading of the path the ids of matching patterns
 	ends   []int   // where the ids of rules without patterns end, and where the ids for each reading end
@@ -175,8 +180,8 @@ func (w *work) apply(d *Decision) (undecided bool) {
 	return true
 }
 
-// match finds the rules that apply, in the order of the document, up to the first that exempts the request. It checks
-// conditions on the body only of rules that exempt or block; matchBodies checks those of the other rules.
+// match finds the rules that apply, in the order of the document, up to the first that exempts the request. Of the
+// conditions on the body, it checks only those of rules that exempt or block; matchBodies checks the others.
 func (w *work) match() {
 	m, x := &w.matches, &w.policy.index
 	if x.all != nil {
@@ -254,8 +259,9 @@ func (m *matches) ordered() []int32 {
 	return m.order
 }
 
-// forgetShadows clears the doubt about a path if no rule with patterns can deny the request for it, because all of
-// them are shadows or have Enforce. It is unknown which of these rules apply, so none is charged.
+// forgetShadows clears m.ambiguous if all rules with patterns are shadows or have Enforce, because such rules do not
+// deny requests with an ambiguous path. It is unknown which of these rules apply. So forgetShadows removes them from
+// m.rules, so that none is charged, and sets m.doubtful if there are any.
 func (m *matches) forgetShadows() {
 	if slices.ContainsFunc(m.rules, func(o matched) bool { return o.pattern != nil && !o.rule.isLenient() }) {
 		return

@@ -15,7 +15,7 @@ type subjects struct {
 	override *Override        // the last override that was found
 	value    string           // the value that the counter of the last rule reads
 	limits   int              // how many limits all subjects have
-	pardoned lack             // the part for which only shadows would deny the request
+	pardoned lack             // the part for which only shadows and rules with Enforce would deny the request
 	blocks   map[string]int64 // see Engine.blocksNow
 	class    adaptive.Class   // the class of the request; 0: no rule has a class
 	loads    []loadSubject    // of automatic limits of requests under way

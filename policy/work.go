@@ -146,7 +146,8 @@ func (w *work) malformed(d *Decision, lacks string) {
 	d.Allowed, w.subjects.pardoned, w.matches.doubtful = true, lack{part: lacks}, false
 }
 
-// pardoned returns the part that the request lacks if only shadows would deny it for that, and otherwise "".
+// pardoned returns the part that the request lacks if only shadows and rules with Enforce would deny it for that, and
+// otherwise "".
 func (w *work) pardoned() string {
 	if w.matches.doubtful {
 		return ambiguousPath

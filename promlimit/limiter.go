@@ -88,7 +88,8 @@ func (t *tally) note(_ context.Context, o sluice.Observation) {
 	t.outcomes[outcome(&o.Decision)].Add(1)
 }
 
-// outcome returns the outcome of a decision, as it would be for a rule.
+// outcome returns the outcome of a decision. If several apply, it selects the same one as package telemetry does for a
+// rule.
 func outcome(d *sluice.Decision) telemetry.Outcome {
 	switch {
 	case !d.Allowed:

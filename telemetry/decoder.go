@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// decoder reads a post, which may have any bytes. After the first error it returns zeros.
+// decoder reads a post, which may have any content. After the first error it returns zeros.
 type decoder struct {
 	rest   []byte
 	failed bool

@@ -84,7 +84,7 @@ type upstreamCell struct {
 	inFlight atomic.Int64
 	answered [StatusClasses][upstreamBuckets]atomic.Uint64
 	took     [StatusClasses]atomic.Int64
-	waited   [upstreamBuckets]atomic.Uint64 // until a timeout, or until the client left
+	waited   [upstreamBuckets]atomic.Uint64 // the time until a TimeoutError or a CanceledError
 	errors   [UpstreamErrors]atomic.Uint64
 	_        [64]byte
 }
@@ -126,7 +126,8 @@ func (c UpstreamCall) Answered(status int, took time.Duration) {
 	c.cell.inFlight.Add(-1)
 }
 
-// Failed counts a request that ended without a response, and how long that took.
+// Failed counts a request that ended without a response. For a TimeoutError or a CanceledError, it also counts the time
+// until then.
 func (c UpstreamCall) Failed(kind UpstreamError, took time.Duration) {
 	c.cell.errors[kind].Add(1)
 	if kind == TimeoutError || kind == CanceledError {
@@ -233,7 +234,8 @@ func (h *timeline) inFlight() map[string]uint64 {
 // upstreamPrefix precedes the name of an upstream in a post. No rule has such a name.
 const upstreamPrefix = "*upstream:"
 
-// clipUpstreams bounds the number of upstreams in a post, and their names: posts may have any bytes.
+// clipUpstreams removes upstreams from a post if their names are too long, or if there are too many upstreams. An
+// instance makes no such posts, but a post comes from the shared store, and may have any content.
 func (i *Instance) clipUpstreams() {
 	for name := range i.InFlight {
 		if len(i.InFlight) > MaxUpstreams+1 || len(name) > maxName {
@@ -275,14 +277,13 @@ func (c *UpstreamCounts) Add(o *UpstreamCounts) {
 	c.InFlight = max(c.InFlight, o.InFlight)
 }
 
-// Ended returns the number of requests that ended, except those that the client canceled.
+// Ended returns the number of requests that ended, except canceled ones (see [CanceledError]).
 func (c *UpstreamCounts) Ended() uint64 { return totalOf(c.Statuses[:]) + c.AllErrors() }
 
-// AllErrors returns the number of requests without a response, except those that the client canceled.
+// AllErrors returns the number of requests without a response, except canceled ones.
 func (c *UpstreamCounts) AllErrors() uint64 { return totalOf(c.Errors[:]) - c.Errors[CanceledError] }
 
-// Failures returns the number of requests that ended with a status of 5xx or without a response, except those that the
-// client canceled.
+// Failures returns the number of requests that ended with a status of 5xx or without a response, except canceled ones.
 func (c *UpstreamCounts) Failures() uint64 { return c.Statuses[StatusClasses-1] + c.AllErrors() }
 
 // Latency returns the time until the head of the response. Requests that timed out or were canceled count with the
@@ -294,8 +295,9 @@ type Upstream struct {
 	Name     string
 	InFlight uint64           // requests in flight now
 	Recent   []UpstreamCounts // one for each Step, the latest last, at most RecentSteps
-	// Usual is the latency over an hour of steps: the latest ones that ended at least ten minutes ago and in which
-	// the upstream was not slow. After a start, its Count is small, or 0.
+	// Usual is the latency in the last hour of normal operation. The last ten minutes do not count, and neither do
+	// steps without requests, or steps in which the upstream was slow. After a start, the Count of Usual is small,
+	// or 0.
 	Usual Latency
 
 	long []UpstreamCounts // one for each LongStep
@@ -326,7 +328,8 @@ func (h *timeline) copyUpstreams() fleetUpstreams {
 	return all
 }
 
-// sum returns a function that returns the series to which the counts of an upstream on another instance are added.
+// sum returns a function that looks up the series of an upstream by name, and makes the series if necessary. The counts
+// of other instances are added to this series. If there are too many upstreams, the function returns nil.
 func (f fleetUpstreams) sum(at int64) func(name string) *upstreamSeries {
 	return func(name string) *upstreamSeries {
 		if f[name] == nil && len(f) <= 2*MaxUpstreams {

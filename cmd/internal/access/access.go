@@ -24,11 +24,11 @@ type Access struct {
 	// Local gives callers on this machine all permissions while no token exists, not even an expired one. Set it only
 	// if other machines cannot reach the listener's address.
 	Local bool
-	// Guess limits the attempts to guess a token. The argument from is the address and port of the client. Guess
-	// calls the function look, which reports whether the token is right or wrong; both are false while the tokens
-	// are unknown. After too many wrong tokens, Guess returns an error with a method RetrySeconds instead of
-	// calling the function. Nil means no limit.
-	Guess func(from, token string, look func() (right, wrong bool)) error
+	// Guess limits the attempts of a client to guess a token. The client is identified by its address and port. The
+	// function check reports whether the token is right or wrong; both results are false while the tokens are
+	// unknown. After too many wrong tokens, Guess does not call check, and returns an error with a method
+	// RetrySeconds. A nil Guess means no limit.
+	Guess func(client, token string, check func() (right, wrong bool)) error
 }
 
 // Identify returns the caller of a request: by token, by certificate, or as a caller on this machine. The error is
@@ -57,12 +57,12 @@ func (a *Access) Identify(r *http.Request) (control.Caller, error) {
 	return control.Caller{Name: "local", Role: source.Admin}, nil
 }
 
-// SignIn returns the caller of a token, or the error of Guess after too many wrong tokens from the address.
-func (a *Access) SignIn(from, token string) (who control.Caller, err error) {
+// SignIn returns the caller of a token, or the error of Guess after too many wrong tokens from the client.
+func (a *Access) SignIn(client, token string) (who control.Caller, err error) {
 	if a.Guess == nil || strings.TrimSpace(token) == "" {
 		return a.Holder(token)
 	}
-	many := a.Guess(from, token, func() (right, wrong bool) {
+	many := a.Guess(client, token, func() (right, wrong bool) {
 		who, err = a.Holder(token)
 		p := control.AsProblem(err)
 		return err == nil, p != nil && p.Status == http.StatusUnauthorized

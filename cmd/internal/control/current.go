@@ -27,8 +27,8 @@ type current struct {
 
 func currentOf(stack *source.Stack) *current {
 	now := &current{lists: map[Kind]func() []item{}}
-	// The document is read before the file. So if the policy changes during this function, the document is outdated,
-	// and the next call of written.now makes a new current.
+	// The document is read before the file. If the policy changes in between, the document is older than the file. The
+	// next call of written.now notices that the document is not the one in force, and makes a new current.
 	now.document, now.contents = stack.Document()
 	now.file, now.fileBefore = stack.FileDocument(), stack.FileBefore()
 	now.version = sync.OnceValue(func() string {
@@ -80,7 +80,8 @@ func (now *current) databaseShadow() string {
 type item struct {
 	// ID is the name of a rule or a tier, the value of a subject, or a [source.OverrideName].
 	ID string
-	// Version is the version of the database at the last change of the item, or 0 for an item of a file.
+	// Version is the version of the database at the last change of the item. It is 0 for an item of a file, and for
+	// a tier that only rules mention.
 	Version   int64
 	UpdatedAt time.Time
 	UpdatedBy string
@@ -93,7 +94,8 @@ type item struct {
 // byID compares items by ID.
 func byID(a, b item) int { return cmp.Compare(a.ID, b.ID) }
 
-// FromRules is the source of a tier that only rules mention. [source.Merge] sets the other sources.
+// FromRules is the source of a tier that only rules mention. The other sources are [source.FromFile] and
+// [source.FromDatabase].
 const FromRules = "rules"
 
 // ETag returns the ETag of the item. Versions of a database are never reused.
@@ -105,7 +107,7 @@ func (i *item) ETag() string {
 	return Quoted(source.FromFile + "-" + hex.EncodeToString(sum[:8]))
 }
 
-// Source returns the origin of the item: file, database or rules.
+// Source returns the source of the item: file, database or rules.
 func (i *item) Source() string {
 	switch _, isTier := i.Document.(*Tier); {
 	case i.Version > 0:

@@ -14,7 +14,8 @@ import (
 // Name has the name of a subject in several forms. Unless the caller may see the key, pages show it only as Shown, with
 // the start of Pseudonym if Shown is shortened.
 type Name struct {
-	// Text is the key in the store. It is empty for an override that may apply to several subjects, or to none.
+	// Text is the key: see [policy.Subject.Key]. It is empty for an override that may apply to several subjects, or
+	// whose rule or key the engine rejects.
 	Text string
 	Rule string
 	// Key has the values of the key parts other than constants. It is nil if a value was too long to be kept.
@@ -33,7 +34,8 @@ func nameOf(s *policy.Subject) *Name {
 	return n
 }
 
-// Name returns the name of the subject with the given key in a [telemetry.View].
+// Name returns the name of a subject. The key is the Key of a [telemetry.Subject], or any other key that
+// [policy.Engine.SubjectOf] accepts.
 func (c *Control) Name(who Caller, key string) (*Name, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -99,7 +101,8 @@ func (c *Control) shownKey(rule string, key map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
-// View returns the present counts, with whole keys. Without telemetry, it fails.
+// View returns the present counts. They contain whole keys, whatever the role of the caller: see [Name] for how pages
+// show them. Without telemetry, View fails.
 func (c *Control) View(who Caller) (*telemetry.View, error) {
 	return c.view(who, source.Viewer)
 }

@@ -111,7 +111,7 @@ func (r *reader) trust(d *conf.Directive) {
 	case err != nil:
 		r.note(d, "trusted_proxies must be addresses and networks, but %s is neither", d.Args[0])
 	case p.Bits() == 0:
-		r.note(d, "with all addresses in trusted_proxies, clients could choose their address: list only those of your proxies")
+		r.note(d, "if trusted_proxies contains all addresses, clients can choose their address: list only the addresses of your proxies")
 	case !slices.Contains(r.trusted, shortPrefix(p)):
 		r.trusted = append(r.trusted, shortPrefix(p))
 		r.proxies = d

@@ -261,7 +261,7 @@ func newWorker(run *replay) *worker {
 
 func (w *worker) work() {
 	for j := range w.jobs {
-		if j.first == 0 { // all series begin with the first request of the log
+		if j.first == 0 { // the series of all workers begin with the first request of the log
 			for _, s := range w.sides {
 				s.tally.step(j.Entries[0].Time)
 			}

@@ -158,10 +158,10 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 	}
 }
 
-// secondGains returns for how many requests like this one a limit regains units within a second. If the times in a
-// log are whole seconds, a replay makes all requests of a second at its start. At their true times, the limit might
-// allow this many more of them. Fixed windows and exact sliding logs regain nothing within a second if their periods
-// are whole seconds.
+// secondGains returns the number of units that a limit regains in a second, divided by the cost of the request and
+// rounded up. If the times in a log are whole seconds, a replay makes all requests of a second at the start of that
+// second. With their true times, the limit might allow up to this many more of them. A fixed window or an exact
+// sliding log regains nothing within a second if its period is a whole number of seconds.
 func secondGains(r *policy.Result) int64 {
 	if r.Plan == nil || r.Plan.Kernel == kernel.InFlight || r.Cost < 1 {
 		return 0
@@ -178,10 +178,10 @@ func secondGains(r *policy.Result) int64 {
 type tally struct {
 	requests, refused, exempt, malformed int64
 	limited                              int64 // requests with status 429 or 503 in the log
-	close                                int64 // denied requests that might be allowed at their true times within their seconds
+	close                                int64 // denied requests that might be allowed with true times: see secondGains
 	undecided                            int64 // requests for which the store failed
 	statuses                             [len(classes)]struct{ requests, refused int64 }
-	minutes                              [60]bool // minutes of the hour in which there was a request
+	minutes                              [60]bool // minutes[m] is true if a request came in minute m of any hour
 
 	axis          axis
 	all, refusals []int64 // series
@@ -324,7 +324,7 @@ func (r *ruleTally) merge(o *ruleTally) {
 	r.series = summed(r.series, o.series)
 }
 
-// alignWith gives two tallies the same steps. Both must begin with the same request.
+// alignWith gives two tallies the same steps. Their first steps must begin at the same time.
 func (t *tally) alignWith(o *tally) {
 	for t.axis.level < o.axis.level {
 		t.lengthen()

@@ -103,9 +103,9 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 	return all
 }
 
-// authorizer checks the token of a caller. The argument from is the caller's address and port. A nil authorizer
-// means that callers need no token.
-type authorizer func(from, token string) error
+// authorizer checks the token of a caller, which is identified by its address and port. A nil authorizer means that
+// callers need no token.
+type authorizer func(caller, token string) error
 
 // doorConfig returns the configuration of an integration. The function authorize checks the callers.
 func (s *server) doorConfig(authorize authorizer) door.Config {

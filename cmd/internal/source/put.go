@@ -19,8 +19,8 @@ const (
 	positionStep = 10
 )
 
-// PutSettings replaces the settings. The document must not have rules, overrides or subjects. Lists, prices and
-// answers must have the contents of files instead of names, because files could differ between instances.
+// PutSettings replaces the settings. The document must not have rules, overrides or subjects. It must contain its
+// lists, prices and answers, and not name files for them, because files could differ between instances.
 func (tx *Tx) PutSettings(doc policy.Document, match Match) (SettingsRow, error) {
 	return put(tx, settingsKind, SettingsRow{Document: doc}, match, func(r, _ *SettingsRow, _ bool) error {
 		d := &r.Document
@@ -60,15 +60,16 @@ func checkFiles(doc *policy.Document) error {
 	return nil
 }
 
-// PutShadow puts the whole policy into shadow mode until a time, or "always" (see [policy.Document]). If until is
-// empty, PutShadow ends the shadow mode of the database. The other settings stay as they are.
-func (tx *Tx) PutShadow(until string, match Match) error {
+// PutShadow puts the whole policy into shadow mode. The parameter shadow is the end of the shadow mode, or "always":
+// see Shadow of a [policy.Document]. If it is empty, PutShadow ends the shadow mode of the database. The other settings
+// stay as they are.
+func (tx *Tx) PutShadow(shadow string, match Match) error {
 	now := &tx.before.Settings
 	if match != Any && int64(match) != now.Version {
 		return &Conflict{settingsKind.name, "shadow", now.Version}
 	}
 	doc := now.Document
-	doc.Shadow, doc.Rules = until, nil
+	doc.Shadow, doc.Rules = shadow, nil
 	switch {
 	case !reflect.ValueOf(doc).IsZero():
 		_, err := tx.PutSettings(doc, match)
@@ -140,8 +141,8 @@ func (tx *Tx) DeleteSubject(subject string, match Match) error {
 	return remove(tx, subjectKind, match, subject, subject)
 }
 
-// PutOverride creates or replaces the override for a rule and key. It ignores the ID of r. If By is empty, it is set to
-// the actor of [Database.Change].
+// PutOverride creates or replaces the override for the rule and the key of r. It ignores the fields ID and Name. If By
+// is empty, it is set to the actor of [Database.Change].
 func (tx *Tx) PutOverride(r OverrideRow, match Match) (OverrideRow, error) {
 	return put(tx, overrideKind, r, match, nil)
 }
@@ -174,11 +175,11 @@ func (tx *Tx) DeleteOverride(name string, match Match) error {
 	return remove(tx, overrideKind, match, name, values[:overrideKind.key]...)
 }
 
-// CreateToken creates a token, and returns the secret for its bearer, which is not stored. The name must be new.
-// The parameter until is a text for [policy.ParseUntil]; if it is empty, the token never expires.
-func (tx *Tx) CreateToken(name string, role Role, until string) (secret string, row TokenRow, err error) {
+// CreateToken creates a token, and returns the secret for its bearer, which is not stored. The name must be new. The
+// expiry is a text for [policy.ParseUntil]; if it is empty, the token never expires.
+func (tx *Tx) CreateToken(name string, role Role, expiry string) (secret string, row TokenRow, err error) {
 	secret, hash := newSecret()
-	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, Hash: hash}, Absent, nil)
+	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: expiry, CreatedAt: tx.at, Hash: hash}, Absent, nil)
 	return secret, row, err
 }
 
@@ -227,7 +228,7 @@ const notText = "the text must be UTF-8 without the character U+0000"
 // isText reports whether every database can store a text.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// checkAll checks all texts in a row.
+// checkAll checks all texts in v, which is a row of a table or a part of one.
 func checkAll(field string, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.String:

@@ -414,7 +414,7 @@ func (c *Cap) divide(now int64) {
 		t.wants = want(t.demand+theirs.demand(t.id), t.weight.Load())
 	}
 	want(c.rest.demand, 1)
-	theirs.elsewhere(want)
+	theirs.visitRest(want)
 
 	c.adding.Lock()
 	defer c.adding.Unlock()

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// MaxPosted is the maximum number of tenants whose demand a process posts separately, over all caps. For each cap, the
-// demand of all other tenants is posted as a sum.
+// MaxPosted is the maximum number of tenants whose demand a process posts separately, counted over all its [Cap]s. For
+// each Cap, it posts the demand of the other tenants as one sum.
 const MaxPosted = 1000
 
 // TenantDemand is the demand of a tenant in a window. The ID of a tenant is the same in all processes; the ID 0
@@ -40,8 +40,8 @@ func (c *Cap) Demand(now int64) (all []TenantDemand) {
 	return all
 }
 
-// Receive sets the demands of other processes. Divisions include them for a second. Demands with the same ID are
-// summed.
+// Receive sets the demands of tenants in other processes. For a second, the cap is divided according to these demands,
+// too. Demands with the same ID are summed.
 func (c *Cap) Receive(demands []TenantDemand, now int64) {
 	o := others{at: now, tenants: make(map[uint64]*other, len(demands))}
 	for _, a := range demands {
@@ -71,7 +71,7 @@ type others struct {
 
 type other struct {
 	demand, weight int64
-	here           bool // whether the tenant has demand in this process, too
+	here           bool // whether this process knows the tenant, too
 }
 
 // recent returns the demands of other processes, or nil if they are too old.
@@ -82,7 +82,8 @@ func (c *Cap) recent(now int64) *others {
 	return &c.others
 }
 
-// demand returns the demand that a tenant of this process has in other processes.
+// demand returns the demand that a tenant of this process has in other processes. It notes that this process knows the
+// tenant: see visitRest.
 func (o *others) demand(id uint64) int64 {
 	if o == nil || o.tenants[id] == nil {
 		return 0
@@ -91,20 +92,19 @@ func (o *others) demand(id uint64) int64 {
 	return o.tenants[id].demand
 }
 
-// elsewhere calls the function want with the rest of the demand in other processes: for each tenant for which
-// others.demand was not called since the last call of elsewhere, and once for all tenants without an ID, of which only
-// the sum is known.
-func (o *others) elsewhere(want func(demand, weight int64) int64) {
+// visitRest calls visit for each tenant that only other processes know, and once with the sum for all tenants without
+// an ID. This process knows a tenant if the method demand was called for the tenant since the last visitRest.
+func (o *others) visitRest(visit func(demand, weight int64) int64) {
 	if o == nil {
 		return
 	}
 	for _, t := range o.tenants {
 		if !t.here {
-			want(t.demand, t.weight)
+			visit(t.demand, t.weight)
 		}
 		t.here = false
 	}
-	want(o.sum.demand, o.sum.weight)
+	visit(o.sum.demand, o.sum.weight)
 }
 
 // Trim keeps the MaxPosted largest demands in all posts together. In each post, it replaces all other demands by their
@@ -164,16 +164,16 @@ func Append(dst []byte, posts []Post) []byte {
 
 var errNoPost = errors.New("fair: the text is not a post of demands, or has the format of another version")
 
-// Read calls the function each for every demand in a text from Append, with the ID of the Cap. If any part of the text
-// is invalid, Read makes no calls.
-func Read(post []byte, each func(id uint64, a TenantDemand)) error {
+// Read calls visit for every demand in a text from [Append], with the ID of the [Cap]. If any part of the text is
+// invalid, Read makes no calls.
+func Read(post []byte, visit func(id uint64, a TenantDemand)) error {
 	if err := read(post, func(uint64, TenantDemand) {}); err != nil {
 		return err
 	}
-	return read(post, each)
+	return read(post, visit)
 }
 
-func read(post []byte, each func(id uint64, a TenantDemand)) error {
+func read(post []byte, visit func(id uint64, a TenantDemand)) error {
 	r := reader{rest: post}
 	if r.byte() != format {
 		return errNoPost
@@ -186,7 +186,7 @@ func read(post []byte, each func(id uint64, a TenantDemand)) error {
 				return errNoPost
 			}
 			if !r.bad {
-				each(id, a)
+				visit(id, a)
 			}
 		}
 	}

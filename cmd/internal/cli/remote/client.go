@@ -94,7 +94,7 @@ func (a *Client) connectFlags(f *pflag.FlagSet, url string) {
 	f.StringVar(&a.key, "tls-key", "", "`file` with the private key for --tls-cert")
 }
 
-// Named reports whether --admin-url is set.
+// Named reports whether the client has a URL: from --admin-url, from another setting, or by default.
 func (a *Client) Named() bool { return a.url != "" }
 
 // Explain returns what the gateway would decide about a request now.

@@ -17,10 +17,10 @@ type memberSet uint16
 
 func (s memberSet) has(n int) bool { return s>>n&1 != 0 }
 
-// member is a possible member of an object. Its function read decodes the value into a T.
+// member is a possible member of an object: its name, and a function that decodes its value into a T.
 type member[T any] struct {
-	name string
-	read func(d *decoder, into T) bool
+	name   string
+	decode func(d *decoder, v T) bool
 }
 
 const (
@@ -116,27 +116,27 @@ var outcomeMembers = []member[*policy.Outcome]{
 	}},
 }
 
-// text returns a read function for a text. The parameter label stands for the text in errors. The function field
-// returns the address at which the text is stored.
-func text[T any](label string, field func(T) *string) func(*decoder, T) bool {
-	return func(d *decoder, into T) (ok bool) {
-		*field(into), ok = d.text(label)
+// text returns a function that decodes a text into the variable to which target returns a pointer. Errors call the text
+// by the label, such as "the method".
+func text[T any](label string, target func(T) *string) func(*decoder, T) bool {
+	return func(d *decoder, v T) (ok bool) {
+		*target(v), ok = d.text(label)
 		return ok
 	}
 }
 
-// integer returns a read function for a whole number between the bounds least and most. The function field returns
-// the address at which the number is stored.
-func integer[T any](least, most int64, field func(T) *int64) func(*decoder, T) bool {
-	return func(d *decoder, into T) (ok bool) {
-		*field(into), ok = d.integer(least, most)
+// integer returns a function that decodes a whole number into the variable to which target returns a pointer. The
+// number must be from low to high.
+func integer[T any](low, high int64, target func(T) *int64) func(*decoder, T) bool {
+	return func(d *decoder, v T) (ok bool) {
+		*target(v), ok = d.integer(low, high)
 		return ok
 	}
 }
 
-// object reads an object, and stores its values in the parameter into. The object may have only the allowed members,
-// each of them at most once. The result seen has the members of the object.
-func object[T any](d *decoder, into T, all []member[T], allowed memberSet) (seen memberSet, ok bool) {
+// object reads an object, and decodes its members into v. The object may have only the allowed members, each of them at
+// most once. object returns the set of the members that it has read.
+func object[T any](d *decoder, v T, all []member[T], allowed memberSet) (seen memberSet, ok bool) {
 	ok = d.members(func(name string) bool {
 		n := find(all, name)
 		switch {
@@ -146,7 +146,7 @@ func object[T any](d *decoder, into T, all []member[T], allowed memberSet) (seen
 			return d.fail("the member occurs twice")
 		}
 		seen |= 1 << n
-		return all[n].read(d, into)
+		return all[n].decode(d, v)
 	})
 	return seen, ok
 }
@@ -308,7 +308,7 @@ func (d *decoder) client(c *check) bool {
 	return addr.IsValid() || d.fail("write the address of the client, as in 192.0.2.1 or 2001:db8::1")
 }
 
-// texts reads an object with texts as values. The parameter label stands for each value in errors.
+// texts reads an object with texts as values. Errors call each value by the label.
 func (d *decoder) texts(all map[string]string, label string) bool {
 	return d.members(func(name string) bool {
 		if _, twice := all[name]; twice {
@@ -331,7 +331,7 @@ func (d *decoder) header(h http.Header) bool {
 	return d.members(func(name string) bool {
 		name = http.CanonicalHeaderKey(name)
 		if h[name] != nil {
-			return d.fail("the field occurs twice, because case does not distinguish the names of fields: write its values as a list")
+			return d.fail("the field occurs twice (case does not matter in its name): write its values as a list")
 		}
 		value := func() bool {
 			v, ok := d.text("a field")

@@ -73,8 +73,8 @@ func (d *reader) more(closing byte) bool {
 	return false
 }
 
-// members reads an object, and calls the function read for each of its members.
-func (d *reader) members(read func(name string) bool) bool {
+// members reads an object. After the name of each member, it calls value, which reads the value.
+func (d *reader) members(value func(name string) bool) bool {
 	if !d.eat('{') {
 		return d.fail("it must be an object")
 	}
@@ -86,7 +86,7 @@ func (d *reader) members(read func(name string) bool) bool {
 		if !ok || !d.expect(':') {
 			return false
 		}
-		if !read(name) {
+		if !value(name) {
 			return d.within(name)
 		}
 		if !d.more('}') {
@@ -95,8 +95,8 @@ func (d *reader) members(read func(name string) bool) bool {
 	}
 }
 
-// elements reads a list, and calls the function read for each of its elements.
-func (d *reader) elements(read func() bool) bool {
+// elements reads a list. For each element, it calls value, which reads the element.
+func (d *reader) elements(value func() bool) bool {
 	if !d.eat('[') {
 		return d.fail("it must be a list")
 	}
@@ -104,7 +104,7 @@ func (d *reader) elements(read func() bool) bool {
 		return true
 	}
 	for n := 0; ; n++ {
-		if !read() {
+		if !value() {
 			return d.within(strconv.Itoa(n))
 		}
 		if !d.more(']') {
@@ -113,7 +113,7 @@ func (d *reader) elements(read func() bool) bool {
 	}
 }
 
-// text reads a string. The parameter label stands for the string in errors.
+// text reads a string. Errors call it by the label.
 func (d *reader) text(label string) (string, bool) {
 	d.space()
 	if d.i == len(d.s) || d.s[d.i] != '"' {

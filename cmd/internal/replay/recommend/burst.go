@@ -78,14 +78,14 @@ type levels [rates]int64
 const maxElapsed = int64(400 * 24 * time.Hour / time.Microsecond)
 
 // add counts a request that comes elapsed microseconds after the previous one, and raises the peaks. The peaks have
-// room for the larger of reserved and cost.
-func (l *levels) add(elapsed, reserved, cost int64, p *peaks) {
+// room for the larger of the reservation and the cost.
+func (l *levels) add(elapsed, reservation, cost int64, p *peaks) {
 	elapsed = min(max(elapsed, 0), maxElapsed)
 	for i := range l {
 		weight := grid[i].period.Microseconds()
 		before := max(0, l[i]-elapsed*grid[i].count)
 		l[i] = min(before+weight*cost, math.MaxInt64/2)
-		level := min(before+weight*max(reserved, cost), math.MaxInt64/2)
+		level := min(before+weight*max(reservation, cost), math.MaxInt64/2)
 		if level > int64(p[i])*weight {
 			p[i] = int32(min((level+weight-1)/weight, math.MaxInt32))
 		}

@@ -86,10 +86,10 @@ type evidence struct {
 	steady   bool       // the subject sent requests all day long on some day
 }
 
-// at sets the request that the engine decides about next. The parameter tokens is the kind of tokens to limit, or ""
-// to limit requests. If tokens are limited, at returns false for a response without a number of tokens or with a status
-// other than 2xx.
-func (g *gauge) at(e *accesslog.Entry, name, tokens string) bool {
+// setRequest sets the request that the engine decides about next. The parameter tokens is the kind of tokens to limit,
+// or "" to limit requests. If tokens are limited, the result is false for a response without a number of tokens or with
+// a status other than 2xx.
+func (g *gauge) setRequest(e *accesslog.Entry, name, tokens string) bool {
 	g.entry, g.name, g.now, g.cost = e, name, max(g.now, e.Time), -1
 	if tokens != "" {
 		g.cost = e.Tokens.Of(tokens)
@@ -113,17 +113,17 @@ func (g *gauge) Take(_ context.Context, charges []sluice.Charge, receipts []slui
 	for i := range charges {
 		receipts[i] = sluice.Receipt{Receipt: kernel.Receipt{Now: g.now, Fits: true}}
 		if charges[i].Cost > 0 {
-			reserved, cost := charges[i].Cost, charges[i].Cost
+			reservation, cost := charges[i].Cost, charges[i].Cost
 			if g.cost >= 0 {
 				cost = g.cost
 			}
-			g.note(charges[i].Key, reserved, cost)
+			g.note(charges[i].Key, reservation, cost)
 		}
 	}
 	return nil
 }
 
-func (g *gauge) note(key string, reserved, cost int64) {
+func (g *gauge) note(key string, reservation, cost int64) {
 	name, value, _ := strings.Cut(key, "/")
 	r := g.rules[name]
 	if r == nil || value == "!" { // the log has no client
@@ -140,7 +140,7 @@ func (g *gauge) note(key string, reserved, cost int64) {
 		r.subjects[s.key[len(name)+1:]] = s
 		g.bytes += subjectBytes + int64(len(key)+len(g.name))
 	}
-	g.count(s, reserved, cost)
+	g.count(s, reservation, cost)
 	if r.detailed && s.requests > 1 {
 		g.watch(s)
 	}
@@ -149,9 +149,9 @@ func (g *gauge) note(key string, reserved, cost int64) {
 	}
 }
 
-// count adds a request to the bursts of its subject. The parameter reserved is the charge before the outcome, and
-// cost the charge after the outcome.
-func (g *gauge) count(s *subject, reserved, cost int64) {
+// count adds a request to the bursts of its subject. The reservation is the charge before the outcome of the request is
+// known. The cost is the charge after that.
+func (g *gauge) count(s *subject, reservation, cost int64) {
 	today := len(s.days) - 1
 	if today < 0 || s.days[today].number != g.day {
 		s.days = append(s.days, day{number: g.day})
@@ -161,7 +161,7 @@ func (g *gauge) count(s *subject, reserved, cost int64) {
 	s.requests++
 	s.days[today].requests++
 	switch {
-	case s.levels == nil && s.requests == 1 && cost == 1 && reserved == 1:
+	case s.levels == nil && s.requests == 1 && cost == 1 && reservation == 1:
 	case s.levels == nil:
 		s.levels = new(levels)
 		g.bytes += burstBytes
@@ -177,7 +177,7 @@ func (g *gauge) count(s *subject, reserved, cost int64) {
 				*d.peaks = ones
 			}
 		}
-		s.levels.add(g.now-s.last, reserved, cost, d.peaks)
+		s.levels.add(g.now-s.last, reservation, cost, d.peaks)
 	}
 	s.last = g.now
 	if second := g.now / 1e6; second != s.second {

@@ -15,7 +15,7 @@ import (
 func measureAll(times []int64, zone *time.Location) *subject {
 	g := &gauge{rules: map[string]*measured{"r": {subjects: map[string]*subject{}, detailed: true}}, zone: zone, room: defaultMemory}
 	for _, now := range times {
-		g.at(&accesslog.Entry{Time: now}, "", "")
+		g.setRequest(&accesslog.Entry{Time: now}, "", "")
 		_ = g.Take(context.Background(), []sluice.Charge{{Key: "r/x", Cost: 1}}, make([]sluice.Receipt, 1))
 	}
 	return g.rules["r"].subjects["x"]

@@ -130,7 +130,7 @@ func measure(ctx context.Context, c Config, doc policy.Document) (*gauge, error)
 		defer b.Release()
 		for _, e := range b.Entries {
 			r, name := builder.Build(&e.Entry)
-			if !g.at(&e.Entry, name, c.Tokens) {
+			if !g.setRequest(&e.Entry, name, c.Tokens) {
 				continue
 			}
 			engine.DecideInto(ctx, r, &d)

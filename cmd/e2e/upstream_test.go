@@ -23,7 +23,6 @@ func TestUpstreamHealth(t *testing.T) {
 	t.Parallel()
 	hold, arrived := make(chan struct{}), make(chan struct{}, 8)
 	release := sync.OnceFunc(func() { close(hold) })
-	t.Cleanup(release)
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	other := upstreamOf(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
@@ -46,6 +45,7 @@ func TestUpstreamHealth(t *testing.T) {
 			<-hold
 		}
 	}))
+	t.Cleanup(release) // before the cleanup of main, which waits for the handlers
 	g := serve(t, "--policy", testkit.File(t, "policy.yaml", wide), "--upstream-timeout", "10s",
 		"--upstream", main, "--upstream", "other.test="+other, "--upstream", "also.test="+other, "--upstream", "gone.test="+gone.URL)
 	send := func(n int, path, host string, status int) {

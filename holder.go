@@ -62,10 +62,10 @@ type Hold struct {
 	left     bool // released by Leave
 }
 
-// owed is a permit to give back. The permit expires at the time in the field until.
+// owed is a permit to give back.
 type owed struct {
 	charge Charge
-	until  time.Time
+	until  time.Time // when the permit expires
 }
 
 // NewHolder returns a Holder for permits in store.

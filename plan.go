@@ -93,7 +93,7 @@ func (p *Plan) WithMost(units int64) (*Plan, error) {
 	return q, nil
 }
 
-// compile returns the plan of a limit. The Most of the plan is at least the parameter most.
+// compile returns the plan of a limit. The Most of the plan is at least the given one.
 func compile(l Limit, most int64) (*Plan, error) {
 	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("limit %v: %w", l, err)

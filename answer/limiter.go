@@ -58,10 +58,10 @@ func GiveBack(l *sluice.Limiter, key string, cost int64, d *policy.Decision) {
 // adjustTimeout bounds the time that Adjust may take if the store has no deadline of its own.
 const adjustTimeout = 5 * time.Second
 
-// Adjust corrects the cost of a request that [Take] has allowed to its final cost, as [policy.Engine.Settle] does:
-// an excess is given back while it still counts, and a shortfall that does not fit is owed (see
-// [sluice.Limiter.Owe]). The parameter taken is the time at which Take was called, or a little earlier. Call Adjust
-// once; the context may have ended. Adjust does nothing for queues, and for requests that only OnError allowed.
+// Adjust corrects the cost of a request that [Take] has allowed to its final cost, as [policy.Engine.Settle] does: an
+// excess is given back while it still counts, and a shortfall that does not fit is owed (see [sluice.Limiter.Owe]). The
+// time is that at which Take was called, or a little earlier. Call Adjust once; the context may have ended. Adjust does
+// nothing for queues, and for requests that only OnError allowed.
 func Adjust(ctx context.Context, l *sluice.Limiter, key string, d *policy.Decision, taken time.Time, cost int64) {
 	if d.Err != nil {
 		return

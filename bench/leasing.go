@@ -118,9 +118,9 @@ func (f *fleet) stop() {
 	f.server.stop()
 }
 
-// admission is a unit that a process has admitted. The field at is by the server's clock.
+// admission is a unit that a process has admitted.
 type admission struct {
-	at  int64
+	at  int64 // by the server's clock
 	key uint32
 }
 

@@ -33,12 +33,11 @@ rules:
   - {name: day, key: [client_ip], limit: 5000/day}
 `
 
-// reading is a contender that reads a log of count lines, on all processors that it may use. The function all
-// returns how many lines it has read.
+// reading is a contender that reads a log of count lines, on all processors that it may use.
 type reading struct {
 	count      int
 	compressed bool
-	all        func(file string) (int64, error)
+	all        func(file string) (int64, error) // returns how many lines it has read
 }
 
 // program is a contender that runs another program on the log.

@@ -26,17 +26,16 @@ func freeAddress() string {
 	return l.Addr().String()
 }
 
-// startRedis starts a redis-server without persistence. If the parameter under is not empty, it is a command that
-// runs the server.
-func startRedis(under ...string) (*server, error) {
+// startRedis starts a redis-server without persistence. If wrapper is not empty, it is a command that runs the server.
+func startRedis(wrapper ...string) (*server, error) {
 	addr := freeAddress()
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return nil, err
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	args := append(under, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", dir)
-	if len(under) > 0 {
+	args := append(wrapper, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", dir)
+	if len(wrapper) > 0 {
 		args = append(args, "--hz", "1") // the least housekeeping, so that it hardly affects the measurement
 	}
 	s := &server{cmd: exec.Command(args[0], args[1:]...), addr: addr, dir: dir}

@@ -89,15 +89,15 @@ func (s *Permits) look(p *Plan, now int64, number uint64, cost int64) Receipt {
 	return r
 }
 
-// times sets Tick, Prev and Wait of the receipt of a [Distinct] plan. The parameter before is the time at which the
-// value would have expired without the step, or 0.
-func (s *Permits) times(p *Plan, before int64, r *Receipt) {
+// times sets Tick, Prev and Wait of the receipt of a [Distinct] plan. The expiry is the time at which the value would
+// have expired without the step, or 0.
+func (s *Permits) times(p *Plan, expiry int64, r *Receipt) {
 	if p.Kernel != Distinct {
 		return
 	}
 	r.Tick, r.Wait, r.Prev = 0, 0, 0
-	if p.holds(before, r.Now) {
-		r.Prev = before
+	if p.holds(expiry, r.Now) {
+		r.Prev = expiry
 	}
 	if r.Used == 0 {
 		return
@@ -115,9 +115,8 @@ func (s *Permits) times(p *Plan, before int64, r *Receipt) {
 	}
 }
 
-// end returns when a permit expires. The parameter after is the permit's index in the order in which permits
-// expire.
-func (s *Permits) end(p *Plan, now, after int64) int64 {
+// end returns when the permit with the given index expires. The indexes are in the order in which permits expire.
+func (s *Permits) end(p *Plan, now, index int64) int64 {
 	var ends []int64
 	for _, until := range s.until {
 		if p.holds(until, now) {
@@ -125,7 +124,7 @@ func (s *Permits) end(p *Plan, now, after int64) int64 {
 		}
 	}
 	slices.Sort(ends)
-	return ends[after]
+	return ends[index]
 }
 
 // FullPermits returns the receipt of a charge as if all permits of its key had just been taken. A store without

@@ -9,8 +9,7 @@ type State struct {
 	// Used is the level of a meter, the count of the current window, or the number of penalties in a row.
 	Used int64
 	// Prev is the count of the previous window, or the time when penalties are forgotten. For a meter, it is
-	// [Plan.Tick] of the plan that made the state, or 0 if that is 1. A plan with another Plan.Tick converts the
-	// state.
+	// [Plan.Tick] of the plan that made the state, or 0 if that is 1. A plan with another Plan.Tick converts the state.
 	Prev int64
 }
 
@@ -20,8 +19,8 @@ type State struct {
 //
 // A cost that does not fit, or is 0, does not change s, with one exception: if s is too far ahead of now, for example
 // because the clock has stepped back, Step moves s back. A meter is too far ahead if its level is above Most. A window
-// is too far ahead if another window lies between it and the present one. A penalty is too far ahead if more than
-// twice its length is left.
+// is too far ahead if another window lies between it and the present one. A penalty is too far ahead if more than twice
+// its length is left.
 func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	*r = Receipt{}
 	switch p.Kernel {

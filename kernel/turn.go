@@ -41,8 +41,8 @@ func (p *Plan) Turn(from Point, units int64) Span {
 	return Span{from, p.PointAt(from.Tick, from.Part+units*p.Unit)}
 }
 
-// TurnOf derives the turn of an admitted charge of cost units from its receipt. The result waits reports whether
-// the charge has to wait.
+// TurnOf derives the turn of an admitted charge of cost units from its receipt. It reports whether the charge has to
+// wait.
 func (p *Plan) TurnOf(cost int64, r *Receipt) (_ Span, waits bool) {
 	level := r.TurnEnd() - cost*p.Unit
 	return p.Turn(p.PointAt(p.Ticks(r.Now), max(0, level)), cost), level > 0

@@ -21,8 +21,8 @@ type batch struct {
 	sent, back int64
 }
 
-// granted returns the batch of n units that a receipt grants. The parameter sent is the time at which the call was
-// sent, and back is the time at which its receipt came back, both by the clock of the Store.
+// granted returns the batch of n units that a receipt grants. The times at which the call was sent and its receipt came
+// back are by the clock of the Store.
 func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int64) *batch {
 	b := &batch{grant: newGrant(p, n, others, r), level: r.Used, sent: sent - 1, back: back}
 	if p.Kernel != kernel.Meter {
@@ -37,15 +37,15 @@ func (b *batch) latest(at int64) int64 {
 	return b.now + e + e>>9 + 2 // e>>9: clocks differ in speed; 2: clocks count whole microseconds
 }
 
-// spend spends cost units. The parameter to is the present time by the server's clock, or an upper bound of it. The
-// result ok reports whether the batch had enough units. The result low reports whether the batch has just passed
-// the mark at which more units are reserved.
-func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
+// spend spends cost units. The time now is by the server's clock, and may be an upper bound of the present time. The
+// result ok reports whether the batch had enough units. The result low reports whether the batch has just passed the
+// mark at which more units are reserved.
+func (b *batch) spend(cost, now int64) (first int64, low, ok bool) {
 	for {
 		next := b.next.Load()
 		first = next
-		if to > b.end || !b.deep {
-			first = max(next, b.first(to))
+		if now > b.end || !b.deep {
+			first = max(next, b.first(now))
 		}
 		if first+cost > b.n {
 			return 0, false, false
@@ -88,6 +88,8 @@ func (b *batch) part(first, cost int64) *batch {
 	return p
 }
 
-// admit writes the receipt of a charge that was spent when the server's clock showed the time now. The parameter left
-// is the number of units that remain in this process after the charge.
-func (b *batch) admit(r *sluice.Receipt, now, left int64) { b.admitted(r, now, left, b.level) }
+// admit writes the receipt of a charge that was spent when the server's clock showed the time now. After the charge,
+// the given number of units remains in this process.
+func (b *batch) admit(r *sluice.Receipt, now, remaining int64) {
+	b.admitted(r, now, remaining, b.level)
+}

@@ -19,9 +19,9 @@ const turns = 4
 // It is short, because other processes may give back units.
 const longestTurn = 1_000_000
 
-// fetch reserves n units. If the store has fewer, it tries a second time with fewer units, but at least with the
-// number in the parameter need. The parameter all is the number of wanted units.
-func (s *Store) fetch(p *pool, n, all, need int64) {
+// fetch reserves n of the wanted units. If the store has fewer, it tries a second time with fewer units, but at least
+// with the units that are needed at once.
+func (s *Store) fetch(p *pool, n, wanted, needed int64) {
 	defer s.running.Done()
 	var b *batch
 	var err error
@@ -32,14 +32,14 @@ func (s *Store) fetch(p *pool, n, all, need int64) {
 		p.mu.Lock()
 		room := p.plan.Decide(0, p.known.receipt).Remaining
 		p.mu.Unlock()
-		if room < max(1, need) {
+		if room < max(1, needed) {
 			break
 		}
-		n = max(1, need, room/2)
+		n = max(1, needed, room/2)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	drained := s.fetched(p, b, all, need, err)
+	drained := s.fetched(p, b, wanted, needed, err)
 	if b == nil || p.dead.Load() || p.last > 0 {
 		return
 	}
@@ -87,8 +87,8 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 	return b, nil
 }
 
-// learn records the store's receipt for a charge of n units. The parameter sent is the time at which the call was
-// sent, and back is the time at which its receipt came back, both by the clock of the Store.
+// learn records the store's receipt for a charge of n units. The times at which the call was sent and its receipt came
+// back are by the clock of the Store.
 func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,10 +133,9 @@ func (p *pool) others() int64 {
 	return 2 * p.budget.Capacity
 }
 
-// fetched records the result of a reservation. The parameter all is the number of units that were wanted, and need
-// is the number of units that are needed at once. fetched returns true if so many units have drained that fewer
-// than max(1, need) are left. p.mu is held.
-func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained bool) {
+// fetched records the result of a reservation, as fetch has made it for the wanted units. It returns true if so many
+// units have drained that fewer than max(1, needed) are left. p.mu is held.
+func (s *Store) fetched(p *pool, b *batch, wanted, needed int64, err error) (drained bool) {
 	at := s.now()
 	over := p.fetching
 	over.err = err
@@ -144,7 +143,7 @@ func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained 
 	granted := int64(0)
 	if b != nil {
 		granted = b.n
-		if drained = b.left(b.latest(at)) < max(1, need); drained {
+		if drained = b.left(b.latest(at)) < max(1, needed); drained {
 			over.err = errDrained
 		}
 		if !p.dead.Load() { // the units of a dead pool are not given back, and drain
@@ -152,7 +151,7 @@ func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained 
 		}
 	}
 	close(over.over)
-	if err != nil || granted >= all {
+	if err != nil || granted >= wanted {
 		return drained
 	}
 	switch room := p.room(at); {

@@ -146,26 +146,25 @@ func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	return r
 }
 
-// admitted writes the receipt of a charge that was spent at the time now. The parameter left is the number
-// of units that remain in this process after the charge. If no unit remains, but the store probably has another
-// unit, the receipt shows one remaining unit.
-func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
+// admitted writes the receipt of a charge that was spent at the time now. After the charge, the given number of units
+// remains in this process. If it is 0, but the store probably has another unit, the receipt shows one remaining unit.
+func (g *grant) admitted(r *sluice.Receipt, now, remaining, level int64) {
 	p := g.plan
 	*r = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Fits: true}, Origin: sluice.ByLease}
-	left = min(left, p.Capacity)
+	remaining = min(remaining, p.Capacity)
 	if p.Kernel == kernel.Meter {
-		if left > 0 {
-			r.Used = p.Size - left*p.Unit
+		if remaining > 0 {
+			r.Used = p.Size - remaining*p.Unit
 			return
 		}
 		r.Used = max(level-(now/p.Tick-g.now/p.Tick)*p.Drain, p.Size-p.Unit)
 		return
 	}
-	if left == 0 && level < p.Capacity {
-		left = 1
+	if remaining == 0 && level < p.Capacity {
+		remaining = 1
 	}
 	r.Tick, _, _ = p.WindowAt(now)
-	r.Used = p.Capacity - left
+	r.Used = p.Capacity - remaining
 }
 
 // drained returns the level of a meter at the time now, if it had the given level at the time since, and no units

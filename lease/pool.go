@@ -348,9 +348,9 @@ func (p *pool) wants(at, need int64) (n, all int64) {
 // deposit returns how many units to reserve in addition to n, in order to raise the bucket's level. Reserved units are
 // put on top of the level that the bucket had before, and can be spent only until that earlier level has drained. So
 // deposit returns 0 unless the earlier level is so low that, at the present demand, n reserved units would drain before
-// they are spent. It returns at most half of the free units. The parameter level is the level of the bucket with the
-// n units. The parameter beneath is what is left of this level without the n units, and without everything that other
-// processes can give back. p.mu is held.
+// they are spent. It returns at most half of the free units. The given level of the bucket includes the n units. The
+// parameter beneath is the rest of this level: without the n units, and without everything that other processes can
+// give back. p.mu is held.
 func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	plan := p.plan
 	if plan.Kernel != kernel.Meter {

@@ -206,12 +206,12 @@ func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.C
 	return nil
 }
 
-// remains returns the rest of a wait. The parameter began is the start of the wait by the clock s.now.
-func (s *Store) remains(wait time.Duration, began int64) time.Duration {
+// remains returns the rest of a wait, given its start by the clock s.now.
+func (s *Store) remains(wait time.Duration, start int64) time.Duration {
 	if wait == unbounded {
 		return wait
 	}
-	return max(0, wait-time.Duration(s.now()-began)*time.Microsecond)
+	return max(0, wait-time.Duration(s.now()-start)*time.Microsecond)
 }
 
 // drops ends the lease of each key with a charge that gives back or is owed, and reports whether there is such a
@@ -340,12 +340,11 @@ func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *p
 	}
 }
 
-// waitFor waits for a reservation until the wait is over. The parameter began is the start of the wait by the clock
-// s.now.
-func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pending <-chan struct{}) error {
+// waitFor waits for a reservation until the wait is over. The start of the wait is by the clock s.now.
+func (s *Store) waitFor(ctx context.Context, wait time.Duration, start int64, pending <-chan struct{}) error {
 	var over <-chan time.Time
 	if wait != unbounded {
-		t := time.NewTimer(s.remains(wait, began))
+		t := time.NewTimer(s.remains(wait, start))
 		defer t.Stop()
 		over = t.C
 	}

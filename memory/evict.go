@@ -95,8 +95,8 @@ func (s *Store) refresh(i int, now int64) priority {
 
 // evictRecord evicts a stripe's record of lowest priority. If that priority is higher than expected, it evicts nothing
 // and reports true, because another stripe may now have a record of lower priority. Otherwise, if the priority is not
-// lower than the parameter below, it evicts nothing and reports false.
-func (s *Store) evictRecord(i int, expected, below priority, now int64) bool {
+// lower than the bound, it evicts nothing and reports false.
+func (s *Store) evictRecord(i int, expected, bound priority, now int64) bool {
 	st := &s.stripes[i]
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *Store) evictRecord(i int, expected, below priority, now int64) bool {
 	switch {
 	case r == unevictable || r > expected:
 		return true
-	case r >= below:
+	case r >= bound:
 		return false
 	}
 	s.removeAt(st.overflow, at, st.overflow.entries[at].record.bytes())

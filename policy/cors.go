@@ -86,8 +86,8 @@ var notInPreflights = []string{
 }
 
 // exemptsPreflight reports whether the request is an exempt preflight. Any client can send a preflight, and some
-// frameworks answer OPTIONS as they answer POST. So an exempt preflight has no body, and no rule for its path counts
-// by values of the query or the body.
+// frameworks answer OPTIONS as they answer POST. So an exempt preflight has no body, and no rule for its path counts by
+// values of the query or the body.
 func (p *Policy) exemptsPreflight(w *work) bool {
 	return p.cors.exempts(w.request) && !w.meetsTyped() && w.bodiless()
 }

@@ -16,8 +16,8 @@ type index struct {
 	byID []matched // the rule and the pattern of each id
 	tree pattern.Tree
 
-	// A rule without patterns is in hosts and below if it has hosts. Otherwise it is in headers if it requires a
-	// value of a header, else in attributes if it requires a value of an attribute, else in always.
+	// A rule without patterns is in hosts and below if it has hosts. Otherwise it is in headers if it requires a value
+	// of a header, else in attributes if it requires a value of an attribute, else in always.
 	hosts      map[string][]int32
 	below      map[string][]int32 // by the domain of hosts such as "*.example.com"
 	headers    valueIndex
@@ -125,8 +125,8 @@ func (x *index) conditional(dst []int32, in *input) []int32 {
 	return dst
 }
 
-// matched is a rule that applies, and the first of its patterns that matches; nil for a rule without patterns. A
-// path has several readings if servers may interpret it in different ways. A pattern may match only some of them.
+// matched is a rule that applies, and the first of its patterns that matches; nil for a rule without patterns. A path
+// has several readings if servers may interpret it in different ways. A pattern may match only some of them.
 type matched struct {
 	rule      *rule
 	pattern   *pattern.Pattern

@@ -44,9 +44,9 @@ func Parse(name string, data []byte) (*policy.Policy, error) {
 	return ParseWith(name, data, nil)
 }
 
-// ParseWith is like [Parse], but lists, bodies of answers, and prices can be in other files. The function read returns
-// the content of such a file. It is called for each list, body and price list that names a file. A relative path is
-// joined to the directory of name: if name is "conf/policy.yaml", the path "bots.txt" becomes "conf/bots.txt".
+// ParseWith is like [Parse], but lists, bodies of answers, and prices can be in other files. For each list, body and
+// price list that names a file, ParseWith calls read to get the content of the file. A relative path is joined to the
+// directory of name: if name is "conf/policy.yaml", the path "bots.txt" becomes "conf/bots.txt".
 func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
 	return ParseTo(name, data, read, policy.CompileAt)
 }

@@ -108,14 +108,14 @@ func unreadable(data []byte) int {
 	return -1
 }
 
-// tabbedLine returns the number of the first line that has a tab in its indentation, or 0. The parameter from is the
-// number of the first line that it examines.
-func tabbedLine(data []byte, from int) int {
+// tabbedLine returns the number of the first line that has a tab in its indentation, or 0. The start is the number of
+// the first line that it examines.
+func tabbedLine(data []byte, start int) int {
 	n := 0
 	for line := range bytes.Lines(data) {
 		n++
 		text := bytes.TrimLeft(line, " ")
-		if n >= from && len(text) > 0 && text[0] == '\t' && len(bytes.TrimSpace(text)) > 0 {
+		if n >= start && len(text) > 0 && text[0] == '\t' && len(bytes.TrimSpace(text)) > 0 {
 			return n
 		}
 	}

@@ -23,10 +23,10 @@ const (
 //	prefix fingerprint ":" key
 //	prefix fingerprint "#" hash
 //
-// The fingerprint has 11 characters, so the two forms cannot be confused. If the key begins with a hash tag, the
-// text after ":" or "#" begins with the same hash tag. With a HashKey, or if the tag is too long, a hash replaces the
-// text between its braces. So the key's hash tag is the first one in the name, and sets the slot. On a cluster, all
-// other names get a hash tag, so that the slot depends on the key alone:
+// The fingerprint has 11 characters, so the two forms cannot be confused. If the key begins with a hash tag, the text
+// after ":" or "#" begins with the same hash tag. With a HashKey, or if the tag is too long, a hash replaces the text
+// between its braces. So the key's hash tag is the first one in the name, and sets the slot. On a cluster, all other
+// names get a hash tag, so that the slot depends on the key alone:
 //
 //	prefix fingerprint "={" key "}"
 //	prefix fingerprint "#{" hash "}"

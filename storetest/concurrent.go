@@ -139,8 +139,8 @@ func testRate(t *testing.T, s takes) {
 	})
 }
 
-// tooMany returns a message if more units were admitted than the limit allows. The parameter admitted has the time
-// of each unit in µs, in ascending order.
+// tooMany returns a message if more units were admitted than the limit allows. The times of the admitted units are in
+// µs, in ascending order.
 func tooMany(l sluice.Limit, admitted []int64) string {
 	period := l.Period.Microseconds()
 	first, lowest := 0, int64(math.MaxInt64)

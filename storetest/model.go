@@ -252,8 +252,7 @@ func (t *terms) countable() *big.Rat {
 	return new(big.Rat).SetFrac(big.NewInt(1<<52), t.parts())
 }
 
-// used returns the units that have not drained yet, at most countable. The result beyond reports whether there are
-// more units.
+// used returns the units that have not drained yet, at most countable. It reports whether there are more units.
 func (a *meterAccount) used(t *terms, now int64) (used *big.Rat, beyond bool) {
 	used = a.exactly(t, now)
 	if line := t.countable(); line != nil && used.Cmp(line) > 0 {

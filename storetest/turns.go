@@ -33,9 +33,9 @@ type fleet struct {
 // turn is the turn of a caller that has passed or waits.
 type turn struct{ at, cost int64 }
 
-// caller is a waiting caller. The field at is the time at which it passes or leaves.
+// caller is a waiting caller.
 type caller struct {
-	at      int64
+	at      int64 // when it passes or leaves
 	process int
 	given   turn
 	leaves  bool

@@ -59,22 +59,22 @@ func drains(p *sluice.Plan, d time.Duration) int64 {
 	return ticks * p.Drain
 }
 
-// widened returns a plan for the states of p. It has room for the number of units in the parameter most, plus the
-// units that the given number of instances can allow above the limit. So units above the limit are counted, and
-// drain before any instance allows more. The plan has no more room than that: if the clock was set back, a state
-// ahead of the clock is cut to the plan's Most, which should be small. If the numbers are too large to be exact,
-// the plan has room for fewer instances. If the numbers are too large even for two, widened returns nil.
-func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
+// widened returns a plan for the states of p. It has room for the given units, plus the units that the given number of
+// instances can allow above the limit. So units above the limit are counted, and drain before any instance allows more.
+// The plan has no more room than that: if the clock was set back, a state ahead of the clock is cut to the plan's Most,
+// which should be small. If the numbers are too large to be exact, the plan has room for fewer instances. If the
+// numbers are too large even for two, widened returns nil.
+func widened(p *sluice.Plan, units int64, instances int) *sluice.Plan {
 	for n := max(instances, 1); n > 0; n /= 2 {
 		if n == 1 && instances > 1 {
 			return nil
 		}
 		more := Excess(p, n)
-		if more > math.MaxInt64-most {
+		if more > math.MaxInt64-units {
 			continue
 		}
 		// Receipts of meters have the same meaning for two plans if their ticks are equal.
-		if wide, err := p.WithMost(most + more); err == nil && (p.Kernel == kernel.Window || wide.Tick == p.Tick) {
+		if wide, err := p.WithMost(units + more); err == nil && (p.Kernel == kernel.Window || wide.Tick == p.Tick) {
 			return wide
 		}
 	}

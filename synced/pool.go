@@ -16,8 +16,8 @@ type pool struct {
 	plan, wide *sluice.Plan
 	instances  int // the number of instances for which wide has room
 
-	// state includes all known units. The field now is the time that the store's clock showed at the local time
-	// back, in microseconds since the Unix epoch.
+	// state includes all known units. When the local clock showed the time back, the store's clock showed the time now,
+	// in microseconds since the Unix epoch.
 	state kernel.State
 	now   int64
 	// The shared store gave its last answer between the times sent and back, by this process's clock (Store.clock).

@@ -119,13 +119,12 @@ const (
 // ASCII, or known only from requests. They are counted together.
 const OtherModels = "*other"
 
-// model returns the cell of a model. A new name is added only if the parameter known is true, which means that the
-// upstream has answered for the model.
-func (r *ruleCosts) model(name string, known bool) *uint64 {
+// model returns the cell of a model. A new name is added only if the upstream has answered for the model.
+func (r *ruleCosts) model(name string, answered bool) *uint64 {
 	if cell := r.models[name]; cell != nil {
 		return cell
 	}
-	if name == "" || len(name) > maxModel || !printable.ASCII(name) || !known || len(r.models) >= maxModels {
+	if name == "" || len(name) > maxModel || !printable.ASCII(name) || !answered || len(r.models) >= maxModels {
 		name = OtherModels
 	}
 	if r.models == nil {

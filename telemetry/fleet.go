@@ -38,7 +38,7 @@ type instance struct {
 	now, history []byte            // its posts of counts; nil: unknown
 	posts        map[string][]byte // its other posts, by part
 
-	head      head // the head of the post in the field now, or else of the post in the field history
+	head      head // the head of instance.now or, if that is nil, of instance.history
 	seenAt    time.Time
 	changedAt time.Time // when its present policy was first read
 }
@@ -236,18 +236,18 @@ func (f *Fleet) postRules(ctx context.Context, part string, post []byte) (posted
 	return len(post), f.Board.Post(ctx, part, f.Recorder.id, post, historyFor)
 }
 
-// post returns a post of the latest counts. The parameter last is the length of the period that they cover, up to
-// the present; 0 means all counts.
-func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
+// post returns a post of the counts of the latest period, which has the given length. If the length is 0, the post has
+// all counts.
+func (r *Recorder) post(now time.Time, store Store, length time.Duration) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sampleLocked(now)
 	h := r.head(now, store)
-	if last > 0 {
-		from := r.at - int64(last.Seconds())
+	if length > 0 {
+		from := r.at - int64(length.Seconds())
 		h.FromRecent, h.FromLong = recentStep(from), longStep(from)
 	}
-	if old := slices.IndexFunc(h.Events, func(e Event) bool { return now.Sub(e.At) > last }); old >= 0 && last > 0 {
+	if old := slices.IndexFunc(h.Events, func(e Event) bool { return now.Sub(e.At) > length }); old >= 0 && length > 0 {
 		h.Events = h.Events[:old]
 	}
 	post := appendSeries(appendHead(nil, &h), "", r.all, &h)

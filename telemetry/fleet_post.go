@@ -114,9 +114,9 @@ func postOf(version byte, rules []*ruleCounters, entry func(dst []byte, c *ruleC
 	return post
 }
 
-// readRules reads a post that postOf has made. It calls the function read after the name of each rule, to read its
-// entry. A nil post has no rules.
-func readRules(post []byte, version byte, read func(d *decoder, name string)) error {
+// readRules reads a post that postOf has made. After the name of each rule, it calls entry, which reads the entry of
+// the rule. A nil post has no rules.
+func readRules(post []byte, version byte, entry func(d *decoder, name string)) error {
 	if post == nil {
 		return nil
 	}
@@ -125,7 +125,7 @@ func readRules(post []byte, version byte, read func(d *decoder, name string)) er
 		return errUnreadable
 	}
 	for n := 0; len(d.rest) > 0 && n < MaxRules; n++ {
-		read(d, d.text(maxRuleName))
+		entry(d, d.text(maxRuleName))
 	}
 	if d.failed || len(d.rest) > 0 {
 		return errUnreadable

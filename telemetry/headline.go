@@ -392,7 +392,7 @@ func (v *View) empty() *Headline {
 }
 
 // nothingUnusual returns the headline if all alerts are silenced, or if no alert is active. If many requests are
-// denied, the headline reports this. The parameter silenced is true if some alerts are silenced.
+// denied, the headline reports this. The parameter reports whether any alert is silenced.
 func (v *View) nothingUnusual(silenced bool) Headline {
 	h := Headline{Level: Good}
 	hour, lately, now := v.within(RecentSteps), v.within(latelySteps), v.within(minuteSteps)
@@ -554,18 +554,17 @@ func stepTime(now time.Time, step time.Duration, back int) time.Time {
 	return now.Truncate(step).Add(-time.Duration(back) * step).UTC()
 }
 
-// walkBack returns how many steps ago the present incident began. A step belongs to the incident if it has at least
-// a minimum of denials, not counting denials by blocks. The parameter least is this minimum. A pause ends the
-// incident only if it has more steps than the parameter pause. The result all is true if the incident goes back to
-// about the first step.
-func walkBack(counts []Counts, blocked perStep, least float64, pause int) (back int, all bool) {
+// walkBack returns how many steps ago the present incident began. A step belongs to the incident if it has at least the
+// given minimum of denials, not counting denials by blocks. A pause ends the incident only if it has more than maxPause
+// steps. The result all is true if the incident goes back to about the first step.
+func walkBack(counts []Counts, blocked perStep, minimum float64, maxPause int) (back int, all bool) {
 	quiet := 0
-	for i := len(counts) - 1; i >= 0 && quiet <= pause; i-- {
-		if n := float64(counts[i][Deny]) - float64(blocked.at(i)); n > 0 && n >= least {
+	for i := len(counts) - 1; i >= 0 && quiet <= maxPause; i-- {
+		if n := float64(counts[i][Deny]) - float64(blocked.at(i)); n > 0 && n >= minimum {
 			back, quiet = len(counts)-1-i, 0
 		} else {
 			quiet++
 		}
 	}
-	return back, back+pause >= len(counts)-1
+	return back, back+maxPause >= len(counts)-1
 }

@@ -69,9 +69,8 @@ func entriesOf(n int) int {
 func newSubjects() *subjects { return &subjects{rules: make(map[string]*ruleSubjects)} }
 
 // note counts a request for its subject under a rule, once for all limits of the rule. The parameter result is the
-// index of the result of any of these limits. The parameter at is the time in Unix nanoseconds. note allocates only for
-// a subject that is new in the current ten seconds. It does not count a result without a key, such as that of a rule
-// with "block".
+// index of the result of any of these limits. The time is in Unix nanoseconds. note allocates only for a subject that
+// is new in the current ten seconds. It does not count a result without a key, such as that of a rule with "block".
 func (s *subjects) note(o *policy.Observation, result int, rule string, j *judgement, at int64) {
 	if key := o.Key(result); key != "" {
 		n := note{at: at / 1e6, refused: j.outcome == Deny || j.outcome == WouldDeny, blocked: j.blocked, limit: limitOf(j.plan)}
@@ -87,8 +86,8 @@ type note struct {
 	limit            limit
 }
 
-// add counts a request of a key. The parameter sent is the key as the request spelled it.
-func (s *subjects) add(rule, key, sent string, n *note) {
+// add counts a request of a key. The spelling is the key as the request has it.
+func (s *subjects) add(rule, key, spelling string, n *note) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	r := s.rules[rule]
@@ -100,7 +99,7 @@ func (s *subjects) add(rule, key, sent string, n *note) {
 		}
 		r = s.rules[rule]
 	}
-	r.count(key, sent, n)
+	r.count(key, spelling, n)
 }
 
 // admit adds a rule, and reports whether there is room for it.
@@ -142,7 +141,7 @@ func (r *ruleSubjects) count(key, sent string, n *note) {
 	}
 }
 
-// noteCost adds the cost of a response to its subject under a rule. The parameter at is the time in Unix milliseconds.
+// noteCost adds the cost of a response to its subject under a rule. The time is in Unix milliseconds.
 func (s *subjects) noteCost(rule, key string, unit policy.Unit, cost uint64, at int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

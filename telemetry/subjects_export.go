@@ -40,10 +40,10 @@ func (s *subjects) export(at time.Time) []byte {
 	return post
 }
 
-// append appends a rule, in at most as many bytes as the parameter room. It merges each window into the same
-// summary, the parameter all, to reuse its memory.
-func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []byte {
-	end := len(dst) + room
+// append appends a rule, in at most the given number of bytes. It merges each window into the same summary, the
+// parameter scratch, to reuse its memory.
+func (r *ruleSubjects) append(dst []byte, scratch *summary, bytes int, at int64) []byte {
+	end := len(dst) + bytes
 	dst = appendText(dst, r.name)
 	r.mu.Lock()
 	left := 0 // windows that need room
@@ -58,11 +58,11 @@ func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []by
 		encoded := r.histories[k].encodedWindows(at)
 		r.mu.Unlock()
 		for w := range Window(Windows) {
-			all.reset(w)
+			scratch.reset(w)
 			for _, e := range encoded[w] {
-				all.merge(&decoder{rest: e})
+				scratch.merge(&decoder{rest: e})
 			}
-			dst = all.encode(dst, at, (end-len(dst))/max(left, 1))
+			dst = scratch.encode(dst, at, (end-len(dst))/max(left, 1))
 			if len(encoded[w]) > 0 {
 				left--
 			}

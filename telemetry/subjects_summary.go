@@ -106,14 +106,14 @@ func (s *summary) get(key string) *entry {
 	return nil
 }
 
-// add adds the counts of o to the entry of a key, but not to total. The parameter sent is the key as a request
-// spelled it, or empty if the spelling is the same.
-func (s *summary) add(key, sent string, o *entry) {
+// add adds the counts of o to the entry of a key, but not to total. The spelling is the key as a request has it, or
+// empty if that is the same.
+func (s *summary) add(key, spelling string, o *entry) {
 	if i, found := s.index[key]; found {
 		s.entries[i].add(o, s.stepped)
 		return
 	}
-	s.makeRoom(len(key) + len(sent))
+	s.makeRoom(len(key) + len(spelling))
 	if s.index == nil {
 		s.index = make(map[string]int)
 	}
@@ -121,8 +121,8 @@ func (s *summary) add(key, sent string, o *entry) {
 		s.distinct.Insert([]byte(key))
 	}
 	e := *o
-	e.key, e.sent = strings.Clone(key), strings.Clone(sent)
-	s.text += len(key) + len(sent)
+	e.key, e.sent = strings.Clone(key), strings.Clone(spelling)
+	s.text += len(key) + len(spelling)
 	s.index[e.key] = len(s.entries)
 	s.entries = append(s.entries, e)
 }

@@ -39,7 +39,7 @@ func tierRules(tiers []string) map[string]string {
 	return all
 }
 
-// noteCustomer counts a request for its customer. The parameter at is the time in Unix nanoseconds.
+// noteCustomer counts a request for its customer. The time is in Unix nanoseconds.
 func (s *subjects) noteCustomer(o *policy.Observation, t *table, at int64) {
 	d := &o.Decision
 	tier, customer, known := o.Tier()

@@ -296,8 +296,7 @@ type Upstream struct {
 	InFlight uint64           // requests in flight now
 	Recent   []UpstreamCounts // one for each Step, the latest last, at most RecentSteps
 	// Usual is the latency in the last hour of normal operation. The last ten minutes do not count, and neither do
-	// steps without requests, or steps in which the upstream was slow. After a start, the Count of Usual is small,
-	// or 0.
+	// steps without requests, or steps in which the upstream was slow. After a start, Usual.Count is small or 0.
 	Usual Latency
 
 	long []UpstreamCounts // one for each LongStep

@@ -147,10 +147,9 @@ func (v *View) upstreamFails(u *Upstream) *Headline {
 	return h
 }
 
-// reasons returns the numbers of failed requests, by reason, as text. The parameter lasted is the time up to now in
-// which they failed.
-func (u *Upstream) reasons(lasted time.Duration) string {
-	sum := u.Last(int(lasted/Step) + 1)
+// reasons returns the numbers of the requests that failed in the latest period of the given length, by reason, as text.
+func (u *Upstream) reasons(length time.Duration) string {
+	sum := u.Last(int(length/Step) + 1)
 	var all []string
 	add := func(n uint64, what string) {
 		if n > 0 {

@@ -121,9 +121,9 @@ func (f fleet) watch(plan *sluice.Plan, ask func(node int) (at int64, ok bool), 
 	return o
 }
 
-// since returns how many of the given times are not before the start, which is the parameter from.
-func since(times []int64, from int64) int {
-	at, _ := slices.BinarySearch(times, from)
+// since returns how many of the given times are not before the start.
+func since(times []int64, start int64) int {
+	at, _ := slices.BinarySearch(times, start)
 	return len(times) - at
 }
 

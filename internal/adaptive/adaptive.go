@@ -133,10 +133,10 @@ func (l *Limiter) publish() (changed bool) {
 	return changed
 }
 
-// Enter takes a permit if a request of this class fits, and reports whether it fits. If the parameter force is
-// true, it takes a permit even if the request does not fit. The parameter now is the time since a fixed instant,
-// the same for all calls. If now is Unix time, limiters in different processes probe a shared upstream together.
-// Without this, two limiters of an upstream find good limits, but many limiters do not.
+// Enter takes a permit if a request of this class fits, and reports whether it fits. If force is true, it takes a
+// permit even if the request does not fit. The parameter now is the time since a fixed instant, the same for all calls.
+// If now is Unix time, limiters in different processes probe a shared upstream together. Without this, two limiters of
+// an upstream find good limits, but many limiters do not.
 func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
 	for {
 		n := l.inFlight.Load()
@@ -189,8 +189,8 @@ func (l *Limiter) fits(now time.Duration, n int64, class Class) bool {
 // Leave gives a permit back.
 func (l *Limiter) Leave() { l.inFlight.Add(-1) }
 
-// Answered records that the head of a response has arrived. The parameter sent is the time at which the request was
-// sent to the upstream. It is later than the request's Enter if the request had to wait.
+// Answered records that the head of a response has arrived. The request was sent to the upstream at the first of the
+// two times. It is later than the request's Enter if the request had to wait.
 func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	n, at := l.inFlight.Load(), now.Microseconds()
 	l.mu.Lock()

@@ -11,8 +11,7 @@ type orphans struct {
 	ends [16]int64
 }
 
-// add adds an orphan. The parameter at is the time at which its client left, and waited is how long the client had
-// waited, both in µs.
+// add adds an orphan, given the time at which its client left, and how long the client had waited, both in µs.
 func (o *orphans) add(at, waited int64) {
 	end := min((at+waited)/grid, o.slot+int64(len(o.ends))-1)
 	o.ends[end&int64(len(o.ends)-1)]++

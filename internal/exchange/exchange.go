@@ -73,8 +73,8 @@ type Exchange struct {
 	taker   Taker // the layer that withholds the response, or nil
 }
 
-// Join returns w if it is an Exchange. Otherwise, it returns an Exchange that wraps w: the parameter own, or a new
-// one if own is nil. If l is not nil, Join adds it to the layers.
+// Join returns w if it is an Exchange. Otherwise, it lets own wrap w, and returns own. If own is nil, it uses a new
+// Exchange. If l is not nil, Join adds it to the layers.
 func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Exchange {
 	x, joined := w.(*Exchange)
 	if !joined {

@@ -275,8 +275,8 @@ func Spoil(rest Fault, keys ...string) Fault {
 	}
 }
 
-// Telling is the fault of a store that is slow for calls with a cost. The parameter there is the time that a call
-// takes to arrive, and back is the time that its answer takes.
+// Telling is the fault of a store that is slow for calls with a cost. Such a call takes the first duration to arrive,
+// and its answer takes the second.
 func Telling(there, back time.Duration) Fault {
 	return func(_ context.Context, c Call) error {
 		if c.Charges[0].Cost == 0 {

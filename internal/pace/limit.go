@@ -7,7 +7,7 @@ import (
 
 // limit is the known state of a limit of a server.
 type limit struct {
-	left  int64         // how many requests can be sent before the time in the field until
+	left  int64         // how many requests can be sent before limit.until
 	until time.Time     // from this time on, one request can be sent in each interval, until the server reports more
 	each  time.Duration // the length of that interval; 0 stands for the constant each
 	since time.Time     // when the limit became known
@@ -72,9 +72,8 @@ func (l *limit) refuse(promise time.Duration, now time.Time) {
 // widest is the largest width. When the width would exceed it, requests are no longer delayed.
 const widest = 32
 
-// pass records that the server has allowed a request. The parameter sent is the time at which the request was sent.
-// After a refusal, another request can then be sent. When as many requests as the width have been allowed, the
-// width grows by one.
+// pass records that the server has allowed a request, which was sent at the given time. After a refusal, another
+// request can then be sent. When as many requests as the width have been allowed, the width grows by one.
 func (l *limit) pass(sent, now time.Time) {
 	if l.width == 0 || !sent.After(l.known) {
 		return

@@ -58,10 +58,10 @@ func (p *peer) route(key uint64, now time.Time) *route {
 	return one
 }
 
-// forget makes room in a map for a new entry. If the map has its maximum number of entries (the parameter most),
-// forget removes the least recently used of 16 random entries.
-func forget[K comparable, V any](all map[K]*V, most int, used func(*V) time.Time) {
-	if len(all) < most {
+// forget makes room in a map for a new entry. If the map has the maximum number of entries, forget removes the least
+// recently used of 16 random entries.
+func forget[K comparable, V any](all map[K]*V, maximum int, used func(*V) time.Time) {
+	if len(all) < maximum {
 		return
 	}
 	var oldest K

@@ -77,13 +77,13 @@ func Start(t testing.TB, args ...string) *Gateway {
 	return StartWith(t, func(*exec.Cmd) {}, nil, args...)
 }
 
-// StartWith is like [Start], but lets edit change the command first. If the parameter by is not empty, it is the
-// command of another program, which has to start the gateway: the gateway's command is appended to its arguments.
-func StartWith(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) *Gateway {
+// StartWith is like [Start], but lets edit change the command first. If launcher is not empty, it is the command of
+// another program, which has to start the gateway: the gateway's command is appended to its arguments.
+func StartWith(t testing.TB, edit func(*exec.Cmd), launcher []string, args ...string) *Gateway {
 	t.Helper()
 	g := &Gateway{TB: t, ended: make(chan struct{})}
 	g.grown = sync.NewCond(&g.mu)
-	command := append(slices.Clip(by), Binary(t), "serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	command := append(slices.Clip(launcher), Binary(t), "serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	command = append(command, args...)
 	g.process = exec.Command(command[0], command[1:]...)
 	g.process.Env, g.process.SysProcAttr = Environ(), DiesWithTest()

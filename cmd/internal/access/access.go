@@ -25,9 +25,9 @@ type Access struct {
 	// if other machines cannot reach the listener's address.
 	Local bool
 	// Guess limits the attempts of a client to guess a token. The client is identified by its address and port. The
-	// function check reports whether the token is right or wrong; both results are false while the tokens are
-	// unknown. After too many wrong tokens, Guess does not call check, and returns an error with a method
-	// RetrySeconds. A nil Guess means no limit.
+	// function check reports whether the token is right or wrong; both results are false while the tokens are unknown.
+	// After too many wrong tokens, Guess does not call check, and returns an error with a method RetrySeconds. A nil
+	// Guess means no limit.
 	Guess func(client, token string, check func() (right, wrong bool)) error
 }
 

@@ -52,9 +52,9 @@ func (d *Document) Operations() (all []string) {
 	return all
 }
 
-// Check returns an error if an exchange does not conform to the document. It checks the answer and, unless the
-// answer is an error, also the request. The parameter sent is the body of the request. If the document lacks the
-// operation, the answer must be a problem or a redirection.
+// Check returns an error if an exchange does not conform to the document. It checks the answer and, unless the answer
+// is an error, also the request. The body of the request is given separately, because r.Body has been read. If the
+// document lacks the operation, the answer must be a problem or a redirection.
 func (d *Document) Check(r *http.Request, sent string, status int, header http.Header, body []byte) error {
 	route, parameters, err := d.router.FindRoute(r)
 	if err != nil {

@@ -87,11 +87,11 @@ func (s *importSettings) run(c *cobra.Command, db *source.Database, args []strin
 	return err
 }
 
-// apply makes the changes, and returns the new version. The parameter seen is the version of the database for which
-// the changes were shown. If the database has another version now, apply fails.
-func (s *importSettings) apply(ctx context.Context, db *source.Database, seen int64, replace func(*source.Tx) error) (int64, error) {
+// apply makes the changes, and returns the new version. It fails unless the database still has the given version, for
+// which the changes were shown.
+func (s *importSettings) apply(ctx context.Context, db *source.Database, version int64, replace func(*source.Tx) error) (int64, error) {
 	return db.Change(ctx, actor(), func(tx *source.Tx) error {
-		if tx.Contents().Version != seen {
+		if tx.Contents().Version != version {
 			return errors.New("the database has changed in the meantime: run the command again, and check the differences")
 		}
 		return replace(tx)

@@ -26,10 +26,10 @@ func destinationOf(output string, formats map[string]string, valid string) (dest
 	return destination{}, fmt.Errorf("--output %.60q: write %s", output, valid)
 }
 
-// write calls the function print with a writer for the destination. The parameter out is standard output.
-func (d destination) write(out io.Writer, print func(io.Writer) error) error {
+// write calls print with a writer for the destination, which may be standard output.
+func (d destination) write(stdout io.Writer, print func(io.Writer) error) error {
 	if d.file == "" {
-		return command.Failed(print(out))
+		return command.Failed(print(stdout))
 	}
 	f, err := os.Create(d.file)
 	if err != nil {

@@ -15,9 +15,9 @@ const (
 	Stdin         = "-"
 )
 
-// AddRulesFlag adds --rules, the database of rules. The parameter more is a part of the flag's description.
-func AddRulesFlag(f *pflag.FlagSet, url *string, more string) {
-	f.StringVar(url, "rules", "", "rules database"+more+": a `URL` such as sqlite:rules.db or postgres://user@host/name;\nkeep the password in SLUICE_RULES, PGPASSWORD or ~/.pgpass, not on the command line")
+// AddRulesFlag adds --rules, the database of rules. The detail is a part of the flag's description.
+func AddRulesFlag(f *pflag.FlagSet, url *string, detail string) {
+	f.StringVar(url, "rules", "", "rules database"+detail+": a `URL` such as sqlite:rules.db or postgres://user@host/name;\nkeep the password in SLUICE_RULES, PGPASSWORD or ~/.pgpass, not on the command line")
 }
 
 // ParseExample parses and compiles the built-in policy.

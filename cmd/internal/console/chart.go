@@ -177,8 +177,7 @@ func niceTop(top float64) float64 {
 
 func (c *chart) x(at int64) float64 { return drawnX(at, c.From, c.To) }
 
-// drawnX returns the X coordinate of a time in a drawing of a period. The parameter at is the time; from and to are
-// the ends of the period.
+// drawnX returns the X coordinate of a time in a drawing of a period, given its two ends.
 func drawnX(at, from, to int64) float64 {
 	return drawnWide * float64(at-from) / float64(max(1, to-from))
 }

@@ -228,12 +228,12 @@ func paceOf(v *telemetry.View) time.Duration {
 	return 0
 }
 
-// budgetLimitOf returns a limit of a spender. s has the spender's costs of the last hour, and may be nil. The pace
-// is computed from the latest costs; the parameter lasts is the length of time that they cover.
-func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Duration) budgetLimit {
+// budgetLimitOf returns a limit of a spender. s has the spender's costs of the last hour, and may be nil. The pace is
+// computed from the latest costs, which cover a period of the given length.
+func budgetLimitOf(l control.LimitState, s *telemetry.Subject, length time.Duration) budgetLimit {
 	out := budgetLimit{limit: limit{l}}
 	parsed, err := sluice.ParseLimit(l.Limit)
-	if err != nil || s == nil || lasts == 0 || l.Remaining <= 0 || s.Error*10 > s.Count {
+	if err != nil || s == nil || length == 0 || l.Remaining <= 0 || s.Error*10 > s.Count {
 		return out
 	}
 	spent, steps := uint64(0), 0
@@ -245,7 +245,7 @@ func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Durati
 	if steps < 2 { // a single request does not show the pace
 		return out
 	}
-	pace := float64(spent) / lasts.Seconds()
+	pace := float64(spent) / length.Seconds()
 	renewed := time.Time{} // when the limit is renewed, unless it refills continuously
 	switch l.Algorithm {
 	case "fixed_window":

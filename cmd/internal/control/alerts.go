@@ -75,10 +75,9 @@ func (s *silences) find(alert string) *Silence {
 	return nil
 }
 
-// change replaces the silence of an alert. The parameter seen is the silence that the caller expects; if the present
-// silence differs, change fails. The last parameter is the new silence. In both, nil stands for an alert that is not
-// silenced.
-func (s *silences) change(alert string, seen, is *Silence) error {
+// change replaces the old silence of an alert with the new one. It fails if the alert no longer has the old silence. An
+// alert that is not silenced has the silence nil.
+func (s *silences) change(alert string, before, after *Silence) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, silenced := s.all[alert]
@@ -86,9 +85,9 @@ func (s *silences) change(alert string, seen, is *Silence) error {
 		silenced = false
 	}
 	switch {
-	case silenced != (seen != nil) || silenced && now != *seen:
+	case silenced != (before != nil) || silenced && now != *before:
 		return Problemf(http.StatusConflict, "another request has just changed the silence of the alert: read it again, and retry")
-	case is == nil:
+	case after == nil:
 		delete(s.all, alert)
 		return nil
 	case !silenced && len(s.all) >= maxSilences:
@@ -97,7 +96,7 @@ func (s *silences) change(alert string, seen, is *Silence) error {
 	if s.all == nil {
 		s.all = map[string]Silence{}
 	}
-	s.all[alert] = *is
+	s.all[alert] = *after
 	return nil
 }
 

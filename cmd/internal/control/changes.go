@@ -110,9 +110,9 @@ func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, change
 	return all, changed, nil
 }
 
-// ruleChange compares one edit with the rule in force. It adds mistakes to the parameter bad, and conflicts to the
-// parameter stale. The parameter at is the JSON pointer to the edit.
-func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (source.RuleChange, Effect) {
+// ruleChange compares one edit with the rule in force. It adds the mistakes and conflicts that it finds to the two
+// problems. The pointer is the JSON pointer to the edit.
+func (c *Control) ruleChange(edit *RuleEdit, pointer string, mistakes, conflicts *Problem) (source.RuleChange, Effect) {
 	change := source.RuleChange{Delete: edit.Rule == nil && edit.Unreadable == nil}
 	before, exists := c.policy.now().find(Rules, edit.Name)
 	version, stored := versionIn(edit.ETag)
@@ -120,18 +120,18 @@ func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (so
 	case stored:
 		change.Match = version // the database checks the version again
 	case edit.ETag != "" && (!exists || edit.ETag != before.ETag()), edit.ETag == "" && exists:
-		stale.add(at+"/etag", "the rule %s has changed since it was read: read it again", edit.Name)
+		conflicts.add(pointer+"/etag", "the rule %s has changed since it was read: read it again", edit.Name)
 	}
 	effect := effectOn(&before, exists)
 	if change.Delete {
 		if !stored && exists {
-			bad.add(at+"/rule", "the rule %s is in the policy file: remove it there", edit.Name)
+			mistakes.add(pointer+"/rule", "the rule %s is in the policy file: remove it there", edit.Name)
 		}
 		if i, shown := c.inFile(Rules, edit.Name); shown {
 			effect.After = i.Document
 		}
 	} else if rule, err := edit.named(); err != nil {
-		bad.addAll(at+"/rule", err)
+		mistakes.addAll(pointer+"/rule", err)
 	} else {
 		change.Row.Rule, effect.After = rule, &rule
 	}

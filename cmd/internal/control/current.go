@@ -80,8 +80,8 @@ func (now *current) databaseShadow() string {
 type item struct {
 	// ID is the name of a rule or a tier, the value of a subject, or a [source.OverrideName].
 	ID string
-	// Version is the version of the database at the last change of the item. It is 0 for an item of a file, and for
-	// a tier that only rules mention.
+	// Version is the version of the database at the last change of the item. It is 0 for an item of a file, and for a
+	// tier that only rules mention.
 	Version   int64
 	UpdatedAt time.Time
 	UpdatedBy string

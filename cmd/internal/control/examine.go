@@ -49,10 +49,10 @@ func (c *Control) examineRule(rule *policy.Rule) (*policy.Policy, string, error)
 	return p, at, examined(err, at)
 }
 
-// examined converts errors of a document to a problem. The parameter at is the path of the document.
-func examined(err error, at string) error {
+// examined converts errors of a document to a problem. The path is that of the document.
+func examined(err error, path string) error {
 	if found, ok := err.(policy.Errors); ok && len(found) > 0 {
-		return Mistakes(found, at)
+		return Mistakes(found, path)
 	}
 	return err
 }

@@ -59,16 +59,16 @@ func (c *Control) shadow() ShadowState {
 	return s
 }
 
-// shadowOf returns the state of the shadow mode of p. The parameter until is the end in force; the parameters
-// database and file are the values in those sources.
-func shadowOf(p *policy.Policy, until, database, file string) ShadowState {
-	s := ShadowState{On: p.WatchOnly(), Until: until}
+// shadowOf returns the state of the shadow mode of p. The parameters are the end in force, and the ends in the database
+// and in the file.
+func shadowOf(p *policy.Policy, inForce, database, file string) ShadowState {
+	s := ShadowState{On: p.WatchOnly(), Until: inForce}
 	ends, says := p.ShadowUntil()
 	if says && !ends.IsZero() {
 		s.Ends = &ends
 	}
 	switch {
-	case says && database == until && file != until:
+	case says && database == inForce && file != inForce:
 		s.From = source.FromDatabase
 	case says:
 		s.From = source.FromFile

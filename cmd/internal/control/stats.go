@@ -205,14 +205,14 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 	return &out, nil
 }
 
-// describe adds the limits and the mode of the rule r. If the rule was removed, r is nil. The parameter all is true
-// if the whole policy is in shadow mode.
-func (s *RuleStats) describe(r *policy.Rule, all bool) {
+// describe adds the limits and the mode of the rule r. If the rule was removed, r is nil. The parameter watchOnly is
+// true if the whole policy is in shadow mode.
+func (s *RuleStats) describe(r *policy.Rule, watchOnly bool) {
 	s.Limits = []string{}
 	if r == nil {
 		return
 	}
-	s.Shadow, s.Enforce = r.Shadow || all && !r.Exempt, r.Enforce
+	s.Shadow, s.Enforce = r.Shadow || watchOnly && !r.Exempt, r.Enforce
 	if s.Limits = append(s.Limits, r.LimitTexts()...); r.InFlight != (policy.InFlight{}) {
 		s.Limits[0] += " in flight"
 	}

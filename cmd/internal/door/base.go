@@ -59,11 +59,11 @@ func Rescue(log *slog.Logger, err *error) {
 }
 
 // Answer sets a to the answer to a request, and sets the answer's header fields in h. If fault is not empty, the
-// request is malformed, and the answer denies it. Otherwise the answer follows from d. The parameter asked has the
+// request is malformed, and the answer denies it. Otherwise the answer follows from d. The last parameter has the
 // header fields of the request.
-func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault string, asked http.Header) {
+func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault string, request http.Header) {
 	p := b.Engine.Policy()
-	client := answer.Client{Header: asked, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()}
+	client := answer.Client{Header: request, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()}
 	if fault != "" {
 		b.encoder.Malformed(a, h, fault, client)
 		return

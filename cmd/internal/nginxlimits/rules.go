@@ -137,11 +137,10 @@ func (r *reader) alike(g *group) bool {
 	}) || len(r.servers) == 1
 }
 
-// target is a pattern of paths. The field in reports whether the limit is in force for these paths. In a list of
-// targets, the first match decides.
+// target is a pattern of paths. In a list of targets, the first match decides.
 type target struct {
 	method, host, path string
-	in                 bool
+	in                 bool // the limit is in force for these paths
 }
 
 func (t target) pattern() string {
@@ -257,14 +256,14 @@ func coversMethod(q, p string) bool {
 }
 
 // unknownPlaces names the locations of a server that patterns cannot express, if the rule treats their paths like those
-// of a later place with a different result (see differsAfter). If the parameter in is true, these are locations in which
-// the limit is in force, although it is not in force in the later place; if it is false, the reverse. unknownPlaces
-// returns "" if the server has no such locations.
-func unknownPlaces(g *group, s *server, in bool) string {
+// of a later place with a different result (see differsAfter). If inForce is true, these are locations in which the
+// limit is in force, although it is not in force in the later place; if it is false, the reverse. unknownPlaces returns
+// "" if the server has no such locations.
+func unknownPlaces(g *group, s *server, inForce bool) string {
 	var all []string
 	for i := range s.places {
 		p := &s.places[i]
-		if g.appliesAt(s, i) != in || !p.unclear(in) || !g.differsAfter(s, i) {
+		if g.appliesAt(s, i) != inForce || !p.unclear(inForce) || !g.differsAfter(s, i) {
 			continue
 		}
 		if name := fmt.Sprintf("%s (%s)", p.text, p.at.Where()); !slices.Contains(all, name) {

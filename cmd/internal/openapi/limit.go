@@ -18,7 +18,7 @@ type limit struct {
 	extension string
 	texts     []string // in the form of a policy, such as "100/minute"
 	by        countBy
-	key       []string // the key parts, if the field by is byKey
+	key       []string // the key parts; only used with byKey
 	algorithm string
 	shadow    bool // the rule is in shadow mode, for example because it would deny more than the extension
 	notes     []string
@@ -52,8 +52,8 @@ var forms = map[string]func(d *Document, n *yaml.Node) []*limit{
 // off is a reader's result for an extension that switches limits off.
 var off = []*limit{}
 
-// limitsOf returns the limits in the extensions of a document, a path or an operation. The result known reports
-// whether any extension is about limits.
+// limitsOf returns the limits in the extensions of a document, a path or an operation. It reports whether any extension
+// is about limits.
 func (d *Document) limitsOf(n *yaml.Node) (all []*limit, known bool) {
 	flat, first := &yaml.Node{Kind: yaml.MappingNode}, ""
 	for key, value := range pairs(n) {

@@ -43,9 +43,8 @@ func pattern(method, template string) (text, wider string) {
 	return strings.TrimSpace(method + " " + text), wider
 }
 
-// wildcard returns the name of a parameter that is a whole segment, or "" for other segments. The result rest
-// reports whether the parameter matches the rest of the path, as in {name+}, {name*}, {name...}, {+name},
-// {name:path} or {name:.*}.
+// wildcard returns the name of a parameter that is a whole segment, or "" for other segments. It reports whether the
+// parameter matches the rest of the path, as in {name+}, {name*}, {name...}, {+name}, {name:path} or {name:.*}.
 func wildcard(segment string) (name string, rest bool) {
 	inner := segment[1:max(1, len(segment)-1)]
 	if !strings.HasPrefix(segment, "{") || !strings.HasSuffix(segment, "}") || strings.ContainsAny(inner, "{}") {

@@ -19,7 +19,7 @@ type clientTally struct {
 	requests, before, after int64
 }
 
-// note counts a request of a client. The parameters before and after report whether each policy allows the request.
+// note counts a request of a client, which each of the two policies allows or not.
 func (v *versus) note(client netip.Addr, name string, before, after bool) {
 	switch {
 	case !before && !after:

@@ -21,8 +21,7 @@ import (
 
 // Store is a store like memory.Store.
 type Store interface {
-	// TakeAt is like Take of a store, but charges at the time of the parameter now, in microseconds since the Unix
-	// epoch.
+	// TakeAt is like Take of a store, but charges at the time now, in microseconds since the Unix epoch.
 	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 	// Evicted returns the number of nonempty states that the store has evicted for lack of room.
 	Evicted() int64

@@ -15,7 +15,7 @@ type axis struct {
 	begin int64 // the number of the first step, counted from the Unix epoch
 	steps int   // 0 means that nothing has happened yet
 
-	last      int   // the step that the last call of the method at returned
+	last      int   // the latest result of axis.at
 	from, end int64 // the start and the end of that step
 }
 

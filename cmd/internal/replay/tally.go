@@ -160,8 +160,8 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 
 // secondGains returns the number of units that a limit regains in a second, divided by the cost of the request and
 // rounded up. If the times in a log are whole seconds, a replay makes all requests of a second at the start of that
-// second. With their true times, the limit might allow up to this many more of them. A fixed window or an exact
-// sliding log regains nothing within a second if its period is a whole number of seconds.
+// second. With their true times, the limit might allow up to this many more of them. A fixed window or an exact sliding
+// log regains nothing within a second if its period is a whole number of seconds.
 func secondGains(r *policy.Result) int64 {
 	if r.Plan == nil || r.Plan.Kernel == kernel.InFlight || r.Cost < 1 {
 		return 0

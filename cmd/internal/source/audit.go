@@ -26,13 +26,13 @@ func (tx *Tx) audit(action, kind, target string, before, after *string) error {
 	return tx.insert(auditTable, auditColumns, [][]any{tx.entry(action, kind, target, before, after)})
 }
 
-// Audit returns up to n entries of the audit log, the latest first. If the parameter before is not 0, it returns
-// only entries that are older than the entry with this ID.
-func (d *Database) Audit(ctx context.Context, before int64, n int) (all []Entry, err error) {
+// Audit returns up to n entries of the audit log, the latest first. If the ID is not 0, Audit returns only entries that
+// are older than the entry with this ID.
+func (d *Database) Audit(ctx context.Context, id int64, n int) (all []Entry, err error) {
 	const text = "SELECT id, at, actor, action, kind, target, coalesce(before, ''), coalesce(after, '') FROM sluice_audit WHERE id < $1 ORDER BY id DESC LIMIT $2"
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	all, err = readEntries(ctx, d.read, d.dialect.text(text), cmp.Or(before, math.MaxInt64), n)
+	all, err = readEntries(ctx, d.read, d.dialect.text(text), cmp.Or(id, math.MaxInt64), n)
 	return all, d.unavailable(err)
 }
 

@@ -190,15 +190,15 @@ func (d *Database) versions(ctx context.Context, q query, lock string) (v versio
 	return v, err
 }
 
-// refresh sets rows to the present rows of a kind. The parameter old has the rows of an earlier reading; seen is
-// the version of the database at that reading, and before is the version of the kind. The parameter now is the
-// present version of the kind. refresh reads only the changed rows, or all rows if some were deleted.
-func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows *[]R, old []R, seen, before, now int64) (err error) {
-	if *rows = old; before == now {
+// refresh sets rows to the present rows of a kind. The old rows are those of an earlier reading. At that reading, the
+// database had the version oldVersion, and the kind had the version oldKind; the kind now has the version newKind.
+// refresh reads only the changed rows, or all rows if some were deleted.
+func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows *[]R, old []R, oldVersion, oldKind, newKind int64) (err error) {
+	if *rows = old; oldKind == newKind {
 		return nil
 	}
-	if seen >= 0 && len(old) > 0 {
-		changed, err := k.read(ctx, q, d.dialect.text(k.selectAll()+" WHERE version > $1"), seen)
+	if oldVersion >= 0 && len(old) > 0 {
+		changed, err := k.read(ctx, q, d.dialect.text(k.selectAll()+" WHERE version > $1"), oldVersion)
 		if err != nil {
 			return err
 		}

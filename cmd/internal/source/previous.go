@@ -82,18 +82,18 @@ func (r *SettingsRow) withoutShadow() string {
 	return settingsKind.content(&row)
 }
 
-// Restore undoes the last change of rules, tiers or settings. The parameter last is the ID of the change's last
-// entry in the audit log: see [Database.LastChange]. Restore is itself a change, so a second Restore undoes the
-// first. It returns a [Conflict] if another change was made since, or if SQL has changed a row.
-func (tx *Tx) Restore(last int64) error {
+// Restore undoes the last change of rules, tiers or settings. The ID is that of the change's last entry in the audit
+// log: see [Database.LastChange]. Restore is itself a change, so a second Restore undoes the first. It returns a
+// [Conflict] if another change was made since, or if SQL has changed a row.
+func (tx *Tx) Restore(id int64) error {
 	all, err := tx.d.lastChange(tx.ctx, tx.tx)
 	if err == errLarge {
 		return err
 	} else if err != nil {
 		return tx.failed(err)
 	}
-	if len(all) == 0 || all[len(all)-1].ID != last {
-		return &Conflict{"audit entry", "the last", last}
+	if len(all) == 0 || all[len(all)-1].ID != id {
+		return &Conflict{"audit entry", "the last", id}
 	}
 	var entry int64
 	return tx.together(func() error { return tx.restoreAll(all) }, &entry)

@@ -75,7 +75,7 @@ type Database struct {
 
 	known  atomic.Pointer[Contents] // the latest contents that were read or committed
 	handed atomic.Pointer[Contents] // the latest result of Read or Watch
-	doubt  atomic.Bool              // the field known may contain commits that the database has lost
+	doubt  atomic.Bool              // Database.known may contain commits that the database has lost
 	wakes  chan struct{}            // signals that something may have changed
 	poll   time.Duration
 

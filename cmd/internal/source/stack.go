@@ -101,7 +101,7 @@ func (s *Stack) Refused() (file, database error) {
 	return file, database
 }
 
-// File compiles a file's document merged with the database, for [Stack.UseFile]. The parameter where is for
+// File compiles a file's document merged with the database, for [Stack.UseFile]. It passes the function to
 // [policy.CompileAt]. A file that is invalid with the database is tried again whenever the database changes.
 func (s *Stack) File(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, error) {
 	s.changing.Lock()
@@ -188,7 +188,7 @@ func (s *Stack) Would(c *Contents) (*policy.Policy, *policy.Document, error) {
 }
 
 // WouldFile returns the policy that another file and the database would make, and its document. Do not change the
-// document. The parameter where is for [policy.CompileAt].
+// document. It passes the function to [policy.CompileAt].
 func (s *Stack) WouldFile(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, *policy.Document, error) {
 	next, err := s.make(&file{doc, where}, s.contents())
 	if err != nil {

@@ -224,11 +224,11 @@ func (c *Cap) Part(key string, weight, now int64) Part {
 }
 
 // Note records the level of the cap's bucket at the time now. While instances cannot count together, the bucket is
-// divided into parts, and the parameter used is the level of this instance's part, in the form of package share. If
-// there are two parts, for example, the level of an empty part is half of the burst, and drains half as fast as the
-// level of the whole bucket.
-func (c *Cap) Note(used, now, parts int64) {
-	c.level.Store(used)
+// divided into parts, and the level is that of this instance's part, in the form of package share. If there are two
+// parts, for example, the level of an empty part is half of the burst, and drains half as fast as the level of the
+// whole bucket.
+func (c *Cap) Note(level, now, parts int64) {
+	c.level.Store(level)
 	c.noted.Store(now)
 	if c.parts.Load() != parts {
 		c.parts.Store(parts)
@@ -264,7 +264,7 @@ func (c *Cap) set(terms *Terms, t *tenant, asked, units, now int64) {
 	}
 }
 
-// tenant returns the tenant of a key, or nil if it is new and the parameter add is false.
+// tenant returns the tenant of a key. If the tenant is new and add is false, the result is nil.
 func (c *Cap) tenant(key string, weight int64, add bool) *tenant {
 	if t := (*c.known.Load())[key]; t != nil {
 		if t.weight.Load() != weight {

@@ -51,21 +51,21 @@ func (m *Members) addLoose(f *finding, name string) {
 // of a name count as a further name.
 const maxLooks = 20_000
 
-// addLoosePair adds a pair if its name is like the parameter name. The parameter of is the name of the pair, and
-// rest is the text from its value on.
-func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
-	if len(of) > maxFieldName || !mayBeLike(of, name[0]) {
+// addLoosePair adds a pair if its key is like the given name. The parameter rest is the text from the value of the pair
+// on.
+func (m *Members) addLoosePair(f *finding, name, key, rest, separators string) {
+	if len(key) > maxFieldName || !mayBeLike(key, name[0]) {
 		return
 	}
-	if f.looks += 1 + len(of)/16; f.looks > maxLooks {
+	if f.looks += 1 + len(key)/16; f.looks > maxLooks {
 		f.state = Garbled
 		return
 	}
 	start := len(m.names)
-	of, ok := m.unescapedName(of)
+	key, ok := m.unescapedName(key)
 	// The pair may be inside a file. Bytes that are not text do not belong to a form.
-	of = strings.ReplaceAll(strings.ToValidUTF8(of, ""), "\uFFFD", "")
-	like, charset := fieldLikeness(of, name), strings.EqualFold(of, "_charset_")
+	key = strings.ReplaceAll(strings.ToValidUTF8(key, ""), "\uFFFD", "")
+	like, charset := fieldLikeness(key, name), strings.EqualFold(key, "_charset_")
 	m.names = m.names[:start]
 	if !ok || like == different && !charset {
 		return

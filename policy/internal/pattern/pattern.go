@@ -140,7 +140,7 @@ func (p *Pattern) readPath(path string) error {
 	return nil
 }
 
-// addSegment reads a segment. The parameter more reports whether further segments follow.
+// addSegment reads a segment. It is the last segment of the pattern unless more is true.
 func (p *Pattern) addSegment(seg string, more bool, names map[string]bool) error {
 	if strings.ContainsAny(seg, "{}") {
 		return p.addWildcard(seg, more, names)

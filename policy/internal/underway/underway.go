@@ -41,8 +41,8 @@ type Estimate struct {
 	at    *list.Element
 }
 
-// Add adds a charge. The parameter since is the time at which it was made, and lasts is how long it can be refunded.
-// Add returns nil if there are already maxEstimates estimates.
+// Add adds a charge that was made at the given time, and can be refunded for the time lasts after that. It returns nil
+// if there are already maxEstimates estimates.
 func (u *Estimates) Add(c *sluice.Charge, since time.Time, lasts time.Duration) *Estimate {
 	p := &Estimate{state: stateOf(c), units: c.Cost, since: since, until: since.Add(lasts)}
 	u.mu.Lock()

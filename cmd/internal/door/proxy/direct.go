@@ -173,8 +173,8 @@ func (d *direct) get(ctx context.Context) (*link, error) {
 	}
 }
 
-// take returns the idle connection that was used last, or nil. In the latter case, the result room reports whether
-// a new connection may be opened; take has then reserved a slot for it.
+// take returns the idle connection that was used last. If there is none, take reports whether a new connection may be
+// opened, and has then reserved a slot for it.
 func (d *direct) take() (l *link, room bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -35,8 +35,8 @@ type frames struct {
 	other   bool              // the connection speaks another protocol
 }
 
-// scan processes p, the next bytes from the client. The result unfinished reports whether p ends within a head or a
-// frame, except within the payload of a DATA frame. The result began reports whether a head or a frame starts in p.
+// scan processes p, the next bytes from the client. It reports whether p ends within a head or a frame, except within
+// the payload of a DATA frame, and whether a head or a frame starts in p.
 func (f *frames) scan(p []byte) (unfinished, began bool) {
 	for len(p) > 0 && !f.other {
 		var n int

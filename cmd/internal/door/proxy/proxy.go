@@ -263,7 +263,7 @@ func scheme(r *http.Request) string {
 	return "http"
 }
 
-// trustedValue returns the value of a field if a trusted peer sent exactly one, or else the parameter known.
+// trustedValue returns the value of a field if a trusted peer sent exactly one, or else the known value.
 func trustedValue(in http.Header, name string, trusted bool, known string) string {
 	if v := in[name]; trusted && len(v) == 1 {
 		return v[0]

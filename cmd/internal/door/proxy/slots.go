@@ -23,14 +23,14 @@ func newSlots(most int) *slots {
 	return &slots{Weighted: semaphore.NewWeighted(int64(most))}
 }
 
-// take waits for a slot. If none is available, it first calls the function room, which may release one.
-func (s *slots) take(ctx context.Context, room func()) error {
+// take waits for a slot. If none is available, it first calls vacate, which may release one.
+func (s *slots) take(ctx context.Context, vacate func()) error {
 	if s.TryAcquire(1) {
 		return nil
 	}
 	s.waiting.Add(1)
 	defer s.waiting.Add(-1)
-	room()
+	vacate()
 	return s.Acquire(ctx, 1)
 }
 

@@ -88,9 +88,9 @@ func (c *converter) exemptions(rule *policy.Rule) (all []policy.Override) {
 	return all
 }
 
-// others returns the exemptions for one level. The parameter at is the index of the step.
-func (c *converter) others(rule *policy.Rule, at int, of *level) (all []policy.Override) {
-	s := &c.limit.steps[at]
+// others returns the exemptions for one level of the step with the given index.
+func (c *converter) others(rule *policy.Rule, step int, of *level) (all []policy.Override) {
+	s := &c.limit.steps[step]
 	if len(of.wildcards) > 0 && (s.kind != wildcardStep || of.wildcards[0].pattern != s.value) {
 		c.fail("serve the configuration itself", "the configuration tries descriptors of %q with wildcards first, but all rules apply independently", s.key)
 		return nil
@@ -101,7 +101,7 @@ func (c *converter) others(rule *policy.Rule, at int, of *level) (all []policy.O
 	}
 	for _, value := range of.values {
 		all = append(all, policy.Override{
-			Rule: rule.Name, Key: map[string]string{"attr:" + c.limit.attribute(at): value}, Exempt: true,
+			Rule: rule.Name, Key: map[string]string{"attr:" + c.limit.attribute(step): value}, Exempt: true,
 			Reason: fmt.Sprintf("has a descriptor of its own at %s:%d", of.exact[value].place.file, of.exact[value].place.line),
 		})
 	}

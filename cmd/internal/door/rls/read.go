@@ -204,13 +204,13 @@ func (r *reader) boolean(n *yaml.Node, what string) bool {
 	return b
 }
 
-// count reads a whole number. The parameter most is its maximum. A number such as 010 is an error, because YAML would
+// count reads a whole number that is not larger than the maximum. A number such as 010 is an error, because YAML would
 // change it.
-func (r *reader) count(n *yaml.Node, what string, most uint64) uint64 {
+func (r *reader) count(n *yaml.Node, what string, maximum uint64) uint64 {
 	text := r.text(n, what)
 	v, err := strconv.ParseUint(text, 10, 64)
-	if n.Kind == yaml.ScalarNode && (err != nil || v > most || len(text) > 1 && text[0] == '0') {
-		r.fail(n.Line, fmt.Sprintf("write a whole number of at most %d, without leading zeros", most), "%s is %.40q", what, text)
+	if n.Kind == yaml.ScalarNode && (err != nil || v > maximum || len(text) > 1 && text[0] == '0') {
+		r.fail(n.Line, fmt.Sprintf("write a whole number of at most %d, without leading zeros", maximum), "%s is %.40q", what, text)
 		return 0
 	}
 	return v

@@ -142,8 +142,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// stop stops accepting connections, and calls the function each for every open connection.
-func (s *Server) stop(each func(net.Conn, Conn)) {
+// stop stops accepting connections, and calls visit for every open connection.
+func (s *Server) stop(visit func(net.Conn, Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -151,7 +151,7 @@ func (s *Server) stop(each func(net.Conn, Conn)) {
 		s.listener.Close()
 	}
 	for socket, c := range s.conns {
-		each(socket, c)
+		visit(socket, c)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxWait is the maximum value of the argument wait.
+// maxWait is the maximum value of the argument "wait".
 const maxWait = time.Minute
 
 // question is a request for a decision, decoded from a NOTIFY frame.

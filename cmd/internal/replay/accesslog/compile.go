@@ -13,9 +13,9 @@ type part struct {
 	variable
 }
 
-// tokenize cuts a format into literals and variables. A variable begins with the byte mark, and matches the
-// expression syntax. The function read turns the match into parts. "%%" stands for one "%".
-func tokenize(format string, mark byte, syntax *regexp.Regexp, read func(match []string) ([]part, error)) (tokens []part, err error) {
+// tokenize cuts a format into literals and variables. A variable begins with the byte mark, and matches the expression
+// syntax. For each match, tokenize calls parse, which returns the parts. "%%" stands for one "%".
+func tokenize(format string, mark byte, syntax *regexp.Regexp, parse func(match []string) ([]part, error)) (tokens []part, err error) {
 	for format != "" {
 		n := strings.IndexByte(format, mark)
 		switch {
@@ -30,7 +30,7 @@ func tokenize(format string, mark byte, syntax *regexp.Regexp, read func(match [
 			if m == nil {
 				return nil, fmt.Errorf("the variable at %q has no name, or is not closed", format)
 			}
-			some, err := read(m)
+			some, err := parse(m)
 			if err != nil {
 				return nil, err
 			}

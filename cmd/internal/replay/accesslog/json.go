@@ -37,19 +37,19 @@ func (p paths) at(name string) *key {
 	return p[name]
 }
 
-// add adds a path. The parameter at is the index of the slot for its value. A dot in the path may separate names of
-// objects or be part of a name: "client.ip" is both {"client":{"ip":…}} and {"client.ip":…}. If a line has several
-// paths of a slot, the one with the lowest rank counts.
-func (p paths) add(path string, at int, rank uint8) {
+// add adds a path. The slot for its value has the given index. A dot in the path may separate names of objects or be
+// part of a name: "client.ip" is both {"client":{"ip":…}} and {"client.ip":…}. If a line has several paths of a slot,
+// the one with the lowest rank counts.
+func (p paths) add(path string, index int, rank uint8) {
 	k := p.at(path)
-	k.slots = append(k.slots, slot{at, rank})
+	k.slots = append(k.slots, slot{index, rank})
 	for i, c := range path {
 		if c == '.' && i > 0 && i < len(path)-1 {
 			k := p.at(path[:i])
 			if k.below == nil {
 				k.below = paths{}
 			}
-			k.below.add(path[i+1:], at, rank)
+			k.below.add(path[i+1:], index, rank)
 		}
 	}
 }

@@ -28,7 +28,7 @@ type point struct {
 	requests int64
 }
 
-// points returns the points of the subjects. The parameter before is the number of a day. Only earlier days count.
+// points returns the points of the subjects. Only days before the day with the given number count.
 func points(subjects []*subject, before int32) []point {
 	var all []point
 	for _, s := range subjects {

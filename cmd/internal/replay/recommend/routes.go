@@ -196,16 +196,16 @@ func (n *node) join(segment string, c *node) {
 	}
 }
 
-// merge changes n and all nodes below it. Children of a node that have fewer requests than the parameter least are
-// rare. If a node has more rare children than the parameter few, merge joins them into the wildcard.
-func (n *node) merge(least int64, few int) {
+// merge changes n and all nodes below it. Children of a node that have fewer than minRequests requests are rare. If a
+// node has more than maxRare rare children, merge joins them into the wildcard.
+func (n *node) merge(minRequests int64, maxRare int) {
 	var rare []string
 	for segment, c := range n.children {
-		if segment != wild && c.count() < least {
+		if segment != wild && c.count() < minRequests {
 			rare = append(rare, segment)
 		}
 	}
-	if len(rare) > few {
+	if len(rare) > maxRare {
 		slices.Sort(rare) // so that a log always has the same result
 		for _, segment := range rare {
 			n.join(wild, n.children[segment])
@@ -213,7 +213,7 @@ func (n *node) merge(least int64, few int) {
 		}
 	}
 	for _, c := range n.children {
-		c.merge(least, few)
+		c.merge(minRequests, maxRare)
 	}
 }
 

@@ -128,8 +128,8 @@ func drawing(width, height, maxLabels int, over replay.Series, lines [][]int64, 
 	return template.HTML(b.String())
 }
 
-// scale divides an axis that reaches at least to n into at most five equal parts. The result each is the length of a
-// part, and a round number.
+// scale divides an axis that reaches at least to n into at most five equal parts. It returns the length of a part,
+// which is a round number, and the number of parts.
 func scale(n int64) (each, parts int64) {
 	for each = 1; ; each *= 10 {
 		for _, of := range [...]int64{1, 2, 5} {

@@ -55,15 +55,15 @@ func (p *printer) section(name string) {
 	p.paragraph("", strings.ToUpper(name))
 }
 
-// paragraph writes the parameter first, followed by text, in lines of the printer's width. All lines but the first
-// one are indented.
-func (p *printer) paragraph(first, text string) {
-	indent := utf8.RuneCountInString(first)
+// paragraph writes the label and the text in lines of the printer's width. The lines of the text after the first one
+// are indented by the width of the label.
+func (p *printer) paragraph(label, text string) {
+	indent := utf8.RuneCountInString(label)
 	for i, line := range words.Wrap(text, min(p.width, 100)-indent) {
 		if i > 0 {
-			first = strings.Repeat(" ", indent)
+			label = strings.Repeat(" ", indent)
 		}
-		p.line("%s%s", first, line)
+		p.line("%s%s", label, line)
 	}
 }
 
@@ -71,10 +71,9 @@ func (p *printer) paragraph(first, text string) {
 // paragraphs.
 const narrowest = 16
 
-// table writes rows in columns. The parameter left is the number of columns with text, which come first; the other
-// columns have numbers. If there is little room, the widest text is broken into lines; if there is even less, each
-// row becomes a paragraph.
-func (p *printer) table(left int, head []string, rows [][]string) {
+// table writes rows in columns. The first columns have text, and their number is given; the other columns have numbers.
+// If there is little room, the widest text is broken into lines; if there is even less, each row becomes a paragraph.
+func (p *printer) table(texts int, head []string, rows [][]string) {
 	widths := make([]int, len(head))
 	room := p.width
 	for i := range head {
@@ -84,9 +83,9 @@ func (p *printer) table(left int, head []string, rows [][]string) {
 		room -= widths[i] + 2
 	}
 	if room < 0 {
-		widest := slices.Index(widths, slices.Max(widths[:left]))
+		widest := slices.Index(widths, slices.Max(widths[:texts]))
 		if widths[widest] += room; widths[widest] < narrowest {
-			p.paragraphs(left, head, rows)
+			p.paragraphs(texts, head, rows)
 			return
 		}
 	}
@@ -108,7 +107,7 @@ func (p *printer) table(left int, head []string, rows [][]string) {
 					cell = lines[n]
 				}
 				gap := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-				if i >= left {
+				if i >= texts {
 					cell, gap = gap, cell
 				}
 				line.WriteString("  " + cell + gap)

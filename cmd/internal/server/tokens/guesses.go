@@ -69,11 +69,11 @@ func NewGuesses(log *slog.Logger) *Guesses {
 	}
 }
 
-// Check checks a token by calling the function look. After too many wrong tokens, it returns an error with a method
-// RetrySeconds instead. If look returns neither right nor wrong, the token cannot be checked now, and does not
-// count. from is the caller's address and port. listener is the listener's name for the log.
-func (g *Guesses) Check(from, listener, token string, look func() (right, wrong bool)) error {
-	remote, _ := netip.ParseAddrPort(from) // other callers, such as those of Unix sockets, share the zero address
+// Check calls look, which checks the token. After too many wrong tokens, it returns an error with a method RetrySeconds
+// instead. If look returns neither right nor wrong, the token cannot be checked now, and does not count. The client is
+// identified by its address and port. The name of the listener is for the log.
+func (g *Guesses) Check(client, listener, token string, look func() (right, wrong bool)) error {
+	remote, _ := netip.ParseAddrPort(client) // other callers, such as those of Unix sockets, share the zero address
 	address := remote.Addr().Unmap().WithZone("")
 	hash := g.hash(address, token)
 	known, tried := &g.known[hash%knownTokens], &g.tried[hash%knownTokens]
@@ -98,24 +98,24 @@ func (g *Guesses) Check(from, listener, token string, look func() (right, wrong 
 	tried.Store(hash)
 	switch d.Remaining {
 	case wrongPerMinute - 1:
-		g.note("unknown token rejected", from, listener)
+		g.note("unknown token rejected", client, listener)
 	case 0:
-		g.note("too many unknown tokens from one address: for up to a minute, only tokens that this address used before are checked", from, listener)
+		g.note("too many unknown tokens from one address: for up to a minute, only tokens that this address used before are checked", client, listener)
 	}
 	return nil
 }
 
 // At returns the method Check for the listener with the given name.
-func (g *Guesses) At(listener string) func(from, token string, look func() (right, wrong bool)) error {
-	return func(from, token string, look func() (right, wrong bool)) error {
-		return g.Check(from, listener, token, look)
+func (g *Guesses) At(listener string) func(client, token string, look func() (right, wrong bool)) error {
+	return func(client, token string, look func() (right, wrong bool)) error {
+		return g.Check(client, listener, token, look)
 	}
 }
 
 // note logs a line, unless too many lines were logged recently.
-func (g *Guesses) note(message, from, listener string) {
+func (g *Guesses) note(message, client, listener string) {
 	if d, _ := g.lines.Take(context.Background(), "", 1); d.Allowed {
-		g.log.Warn(message, "from", from, "door", listener)
+		g.log.Warn(message, "from", client, "door", listener)
 	}
 }
 

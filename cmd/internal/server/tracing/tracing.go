@@ -110,9 +110,9 @@ func Open(ctx context.Context, to URL, engine *policy.Engine, version string, lo
 	}, nil
 }
 
-// Close sends the remaining spans. The parameter by is the time at which it gives up.
-func (t *Tracer) Close(by time.Time) {
-	ctx, cancel := context.WithDeadline(context.Background(), by)
+// Close sends the remaining spans. It gives up at the deadline.
+func (t *Tracer) Close(deadline time.Time) {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	if err := t.provider.Shutdown(ctx); err != nil {
 		otel.Handle(err)
@@ -173,7 +173,7 @@ func (t *Tracer) http(next http.Handler, passOn bool) http.Handler {
 	})
 }
 
-// methodName returns the name of the span for a method. The result known is false for an unknown method.
+// methodName returns the name of the span for a method. It returns false for an unknown method.
 func methodName(method string) (name string, known bool) {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,

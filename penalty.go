@@ -95,8 +95,8 @@ func checkPenalty(what string, d time.Duration) error {
 //   - An earlier charge with the same Key and a positive Cost does not fit. A charge with Owe does not count.
 //   - Every earlier charge of [NewOnce] fits. If one does not fit, the Take is a repeat, and no offence.
 //
-// Whether the Take is refused, and by which charges, makes no difference. Every store calls Offends, or computes
-// the same result.
+// The receipts are those before the penalty starts. Whether the Take is refused, and by which charges, makes no
+// difference. Every store calls Offends, or computes the same result.
 func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	c := &charges[i]
 	if c.Plan.Kernel != kernel.Lock || c.Cost <= 0 || !receipts[i].Fits {

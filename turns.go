@@ -87,9 +87,10 @@ func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	}
 }
 
-// Offer reports whether a caller has given up a turn in the queue of c that is long enough for the given number of
-// units. The parameter r is the receipt of a peek at the queue. A turn is not offered if it lies after the end of the
-// queue that r reports. If Offer returns true, it changes r to the receipt of a charge with the turn.
+// Offer looks in the queue of c for a turn that a caller has given up and that is long enough for the given number of
+// units, and reports whether it has found one. The parameter r is the receipt of a peek at the queue. A turn is not
+// offered if it lies after the end of the queue that r reports. If Offer returns true, it changes r to the receipt of a
+// charge with the turn.
 func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	return !t.kept.None() && c.Plan.Queue && units > 0 && !r.Origin.Degraded() && t.kept.Offer(c.Key, &c.Plan.Plan, units, &r.Receipt)
 }

@@ -54,7 +54,7 @@
 //
 // # Outcomes
 //
-// A rule with the setting count, or with a cost from the response, is charged before the handler runs. The charge
+// A rule that sets "count", or takes its cost from the response, is charged before the handler runs. The charge
 // is corrected (settled) when the response is known. Rules that need only the status and the header are settled
 // before the client gets the head. Rules that need the length of the body or a trailer are settled when the handler
 // has returned. The RateLimit fields show the limits before the charge is settled. A handler that calls [Settle]
@@ -68,8 +68,8 @@
 //     this middleware ends. The middleware logs a warning if a framework writes so late.
 //   - If the handler takes the connection over (Hijack), the status is 101, and a cost that depends on bytes is the
 //     estimate.
-//   - If the client leaves a queue, so that no handler runs, the charges are given back, and a later request gets the
-//     turn.
+//   - If the client leaves a queue, so that no handler runs, its charges that depend on the outcome are given back, and
+//     a later request gets the turn.
 //
 // A limit without a policy uses the outcome of [Settle], if [Config] AwaitOutcome is set.
 //

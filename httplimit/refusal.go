@@ -10,8 +10,8 @@ import (
 
 // Refusal writes the answer to a denied request. The limit fields, Retry-After and Cache-Control are already set, and
 // may be changed; the function sets Content-Type. It need not write a body. It need not call WriteHeader either, except
-// to change the status, which is 429, 503, 403, 413 or 400 (see the package's documentation), or 529 in place of 503
-// for a rule with "answer: llm" in Anthropic's form.
+// to change the status, which is 429, 503, 403, 413 or 400 (see the package's documentation). If the rule has "answer:
+// llm" and the answer has the form of Anthropic's API, the status is 529 in place of 503.
 //
 // The setting "answers" of a policy has no effect on answers of a Refusal.
 //

@@ -15,7 +15,7 @@ import (
 // the outcome. If one of these fields is zero, its value comes from the response. Header and Bytes always come from
 // the response. ctx is the context of the request. Without rules that depend on the outcome, Settle does nothing.
 //
-// If [Config] AwaitOutcome is set, limits of [Config.Limit] and [Config.LimitBy] use the Verdict and the Cost,
+// If AwaitOutcome in [Config] is set, limits of [Config.Limit] and [Config.LimitBy] use the Verdict and the Cost,
 // unless they are leaky buckets. Without a call of Settle, these limits never depend on the response.
 //
 // Call Settle before the response starts: if the outcome of a rule is known by then, the rule is settled before the

@@ -49,7 +49,7 @@ func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
 	landed := min(cost, max(0, room))
 	r.Cut = cost - landed
 	if r.Used += p.Level(landed); p.Kernel == Meter && r.Cut > 0 {
-		r.Used = p.most // the level has room for a fraction of the next unit, which is charged
+		r.Used = p.most // there is room for a fraction of the next unit: charge this fraction
 	}
 	switch {
 	case r.Used == before:
@@ -92,9 +92,9 @@ func (p *Plan) Lifetime() int64 {
 	switch {
 	case p.Kernel == Meter:
 		return (p.most/p.Drain + 1) * p.Tick
-	case p.Kernel.Permits(): // a clock that steps back may leave two spans
+	case p.Kernel.Permits(): // after the clock has stepped back, two spans may be left
 		return 2 * p.Span
-	case p.Kernel == Lock: // a clock that steps back may leave two penalties
+	case p.Kernel == Lock: // after the clock has stepped back, two penalties may be left
 		return 2*p.Lockout.Most + p.Lockout.Forget
 	case p.monthly():
 		return 2 * longestMonth.Microseconds()

@@ -8,7 +8,7 @@ import (
 const hugePage = 2 << 20
 
 // hugePages requests huge pages for a piece of memory, rounded up to whole huge pages. These may include
-// neighbouring memory: most pieces lie side by side. It changes nothing on systems that always or never use huge
+// neighboring memory: most pieces lie side by side. It changes nothing on systems that always or never use huge
 // pages.
 func hugePages(piece unsafe.Pointer, size uintptr) {
 	if size < hugePage/4 { // rounding up would add too much to a small store

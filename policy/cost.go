@@ -45,9 +45,9 @@ type Cost struct {
 	// such as "usage.total_tokens", to its weight, which may be negative. If a path occurs several times, as in
 	// server-sent events or JSON lines, its last number counts. The sum is rounded up.
 	ResponseJSON map[string]Decimal `json:"response_json,omitempty"`
-	// Estimate is charged before the response, and the difference between the estimate and the final cost after it.
-	// If the difference does not fit, the key owes the rest: its requests are denied until the debt has drained or
-	// expired.
+	// Estimate is charged before the response. After the response, the difference between the estimate and the final
+	// cost is charged or given back. If the difference does not fit, the key owes the rest: its requests are denied
+	// until the debt has drained or expired.
 	Estimate Estimate `json:"estimate,omitzero"`
 	// Unknown is the cost of a response that breaks off, or that has a status of 400 or above and does not report its
 	// cost. By default, it is the cost of the part that was received, but at most the estimate. It is the estimate if

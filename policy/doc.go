@@ -18,7 +18,7 @@
 //
 // The server behind a limit reads the same request again. If it reads the request differently from the limit, clients
 // can use the difference to evade the limit. So Sluice reads a request in every way in which servers are known to
-// read it. If the readings differ, the setting "ambiguous" decides what happens, and never in the client's favour.
+// read it. If the readings differ, the setting "ambiguous" decides what happens, and never in the client's favor.
 //
 // Paths are read in all of these ways:
 //

@@ -260,9 +260,9 @@ func (e *Engine) Refund(ctx context.Context, d Decision) {
 type Observation struct {
 	Request  *Request
 	Decision Decision
-	// Began is when the decision started; for a list, when the whole list started.
+	// Began is when the decision started or, for [Engine.DecideEach], when the decisions of its list started.
 	Began time.Time
-	// Took is how long the decision took; for a list, how long the whole list took.
+	// Took is how long the decision took or, for [Engine.DecideEach], how long its list took.
 	Took time.Duration
 	work *work
 }
@@ -274,9 +274,8 @@ func (o *Observation) Policy() *Policy { return o.work.policy }
 // supplies (see [Engine.Adhoc]).
 func (o *Observation) RuleIndex(i int) int { return int(o.Decision.Results[i].at) - 1 }
 
-// Pardoned is about a malformed request that is not denied because the only rules that would deny it are shadows or
-// have Enforce. It returns what the request lacks, as Missing of a [Decision] does. For all other requests it returns
-// "".
+// If a request is malformed, but passes because all rules that would deny it are shadows or have Enforce, Pardoned
+// returns what the request lacks, as Missing of a [Decision] does. Otherwise it returns "".
 func (o *Observation) Pardoned() string {
 	if o.Decision.Missing != "" || o.Decision.Exempt {
 		return ""
@@ -293,7 +292,8 @@ func (o *Observation) Exempting() string {
 	return ""
 }
 
-// Client returns the address of the client, found by the trusted proxies of the policy by which the engine decided.
+// Client returns the address of the client. The policy by which the engine decided lists the proxies that are trusted
+// to report it.
 func (o *Observation) Client() netip.Addr { return o.work.policy.client(o.Request) }
 
 // Shown returns the key of result i in the form for people: whole, shortened or hashed, as the ShowKey of the rule

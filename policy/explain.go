@@ -18,7 +18,7 @@ type Trace struct {
 	// Decision is the decision that [Engine.Decide] would make now. Nothing was taken: Remaining, ResetAfter and Delay
 	// of its results describe the state before the request. See [Trace.After].
 	Decision Decision
-	// Client is the address of the client, found by the trusted proxies.
+	// Client is the address of the client, as the trusted proxies report it.
 	Client netip.Addr
 	// Tier is the tier of the request, if a rule needs one, and TierFrom its source: "subjects", the part of the
 	// request that tiers.from names, or "default".

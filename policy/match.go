@@ -125,8 +125,8 @@ func (x *index) conditional(dst []int32, in *input) []int32 {
 	return dst
 }
 
-// matched is a rule that applies, and the first of its patterns that matches; nil for a rule without patterns. A path
-// has several readings if servers may interpret it in different ways. A pattern may match only some of them.
+// matched is a rule, and the first of its patterns that matches. The pattern is nil if the rule has none. A path has
+// several readings if servers may interpret it in different ways. A pattern may match only some of them.
 type matched struct {
 	rule      *rule
 	pattern   *pattern.Pattern

@@ -71,7 +71,7 @@ func (s *Subject) InFlight() bool { return s.rule.inFlight }
 // A permit of an automatic limit is held until the head of the response: see [Engine.Answered].
 func (d *Decision) Held() bool { return len(d.held) > 0 || d.load.Pending() }
 
-// HeldToEnd reports whether the request was given a permit in flight that it holds until its end.
+// HeldToEnd reports whether the request holds a permit of a rule with in_flight until the request ends.
 func (d *Decision) HeldToEnd() bool { return len(d.held) > 0 }
 
 // releaseTimeout bounds the time of a release, for a store without a deadline of its own.
@@ -180,8 +180,8 @@ var ErrNoPlace = errors.New("policy: not a text that Engine.Place has returned")
 // Place hands the permits of a request over to a caller in another process, which then reports the end of the request.
 // It returns a text that names the permits, and this process stops renewing them. They expire after
 // [kernel.PermitLasts], unless [Engine.HoldPlace] is called in time, on any instance. If the request is
-// [Decision.Queued], the text also names its turn, which this engine keeps. The text is empty if the request has
-// neither permits nor a turn. The caller can read the keys of the request in the text.
+// [Decision.Queued], the text also names its turn; only this engine can give the turn to another request. The text is
+// empty if the request has neither permits nor a turn. The caller can read the keys of the request in the text.
 func (e *Engine) Place(d Decision) string {
 	e.ended(&d) // only the other process knows when the request ends
 	text := e.placeInFlight(d)

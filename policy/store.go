@@ -118,7 +118,7 @@ type Outage struct {
 	Why string
 }
 
-// Outages returns the behaviour of each rule during an outage of the store, in the order of the document. A default
+// Outages returns the behavior of each rule during an outage of the store, in the order of the document. A default
 // follows from words in match and hosts, so a change of a path can change the default. To notice such a change,
 // compare the results of both policies; to avoid it, set on_error.
 func (p *Policy) Outages() []Outage {

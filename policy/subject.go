@@ -371,7 +371,7 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 }
 
 // AdhocInto is [Engine.Adhoc] for another key of the same limit. The subject is stored in *into. To avoid allocations,
-// pass the same Subject as into again; earlier results of its method Key are then no longer valid. Do not pass a
+// reuse one Subject for the parameter into. Each call makes earlier results of its method Key invalid. Do not pass a
 // Subject while a decision about it is under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
 	into.engine, into.policy, into.rule = s.engine, nil, s.rule

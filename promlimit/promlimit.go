@@ -32,7 +32,7 @@ var (
 	nearLimit = desc("near_limit_total", "Decisions that a rule allowed with less than a fifth of the limit left.", "rule")
 	local     = desc("local_decisions_total", "Decisions of each rule made without the shared store, including denials.", "rule")
 	requests  = desc("requests_total", "Requests decided, by door and outcome. Each request counts once, however many rules match it. Each check of a batch, and each descriptor of a request from Envoy, counts as a request of its own.", "door", "outcome")
-	malformed = desc("requests_malformed_total", "Requests denied as malformed: they lack a value that a rule requires, such as an API key, or servers may read them in several ways.", "door")
+	malformed = desc("requests_malformed_total", "Requests denied as malformed, because they lack a value that a rule requires, such as an API key, or because they are ambiguous: servers may read them in several ways.", "door")
 	repeated  = desc("requests_repeated_total", "Repeated checks of a request, which are not charged again.", "door")
 	exempt    = desc("requests_exempt_total", "Requests exempted by a rule, and CORS preflights exempted by cors.", "door")
 	reserved  = desc("cost_reserved_units_total", "Units that requests were charged before their response reported the cost, by rule and unit: tokens, micro_usd or units. A request is counted when its response has ended.", "rule", "unit")

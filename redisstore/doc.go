@@ -7,9 +7,9 @@
 //
 // [New] makes a store from an existing rueidis client.
 //
-// The answers of a Store are the same as the answers of package memory, bit for bit: a Lua script has the same
-// arithmetic as the kernels, and uses the time of the server. A Take is one round trip, and commits all of its
-// charges or none. The server must be Redis 6.2 or later, or Valkey.
+// The answers of a Store are the same as the answers of package memory, bit for bit: a Lua script does the same
+// arithmetic as package kernel, by the clock of the server. A Take is one round trip, and commits all of its charges or
+// none. The server must be Redis 6.2 or later, or Valkey.
 //
 // # Batching
 //
@@ -51,13 +51,14 @@
 // # Keys
 //
 // A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
-// charge's key: see [Config]. It expires when nothing of its count is left, or up to an eighth of the limit's period
-// later (for a bucket, an eighth of the time in which a full one drains). The state of a window or a log that is more
-// than half used stays longer still, so that volatile-ttl does not evict it before other keys. The additional time is
-// an eighth of the period for a fixed window, nine eighths for a sliding window, and a whole period for a log. The
-// state of permits in flight and of distinct values is a sorted set: the members are the numbers of the permits or
-// values (8 bytes each), and the scores are the times when they expire, in microseconds. A set of permits expires
-// [kernel.PermitLasts] after the last of these times. A set of values expires one period after the last of its times.
+// charge's key or, if the key is long, a hash of it: see [Config]. It expires when nothing of its count is left, or up
+// to an eighth of the limit's period later (for a bucket, an eighth of the time in which a full one drains). The state
+// of a window or a log that is more than half used stays longer still, so that volatile-ttl does not evict it before
+// other keys. A fixed window stays for an additional eighth of its period, a sliding window for nine eighths, and a log
+// for a whole period. The state of permits in flight and of distinct values is a sorted set: the members are the
+// numbers of the permits or values (8 bytes each), and the scores are the times when they expire, in microseconds. A
+// set of permits expires [kernel.PermitLasts] after the last of these times. A set of values expires one period after
+// the last of its times.
 //
 // # Posts
 //

@@ -53,7 +53,7 @@ const metricsHead = "# Metrics\n\n`/metrics` has these metrics in addition to th
 	"`go test -run MetricsReference ./cmd/e2e -update` writes this page.\n\n" +
 	"| label | values |\n|---|---|\n" +
 	"| `door` | the integration through which a request came: `gateway`; `check` (the JSON API of `--check`); `auth` (auth requests of proxies, at `--check`); `grpc` (`sluice.v1.Checks` of `--grpc`); " +
-	"`rls` (Envoy's rate limit service, at `--grpc`); `resp`; `spoe`; `admin` (checks with `take` in the admin API). In Go programs: `http` (`httplimit`) and `grpc_server` (`grpclimit`), unless the program sets another name. " +
+	"`rls` (Envoy's rate limit service, at `--grpc`); `resp`; `spoe`; `admin` (checks in the admin API that charge the request, with `\"take\": true`). In Go programs: `http` (`httplimit`) and `grpc_server` (`grpclimit`), unless the program sets another name. " +
 	"Names beyond the first sixteen are counted together as `*other` |\n" +
 	"| `outcome` | `allow`; `delayed` (allowed after a wait in a queue); `degraded` (allowed by `on_error`, without the shared store); `deny`; " +
 	"`would_deny` (allowed only because the rule is in shadow mode or not enforced for the subject); `marked` (allowed by `over: mark`) |\n" +

@@ -24,10 +24,10 @@ type Access struct {
 	// Local gives callers on this machine all permissions while no token exists, not even an expired one. Set it only
 	// if other machines cannot reach the listener's address.
 	Local bool
-	// Guess limits the attempts of a client to guess a token. The client is identified by its address and port. The
-	// function check reports whether the token is right or wrong; both results are false while the tokens are unknown.
-	// After too many wrong tokens, Guess does not call check, and returns an error with a method RetrySeconds. A nil
-	// Guess means no limit.
+	// Guess limits the attempts of a client to guess a token. The argument client is the remote address with its port.
+	// The function check reports whether the token is right or wrong; both results are false while the tokens are
+	// unknown. After too many wrong tokens, Guess does not call check, and returns an error with a method RetrySeconds.
+	// A nil Guess means no limit.
 	Guess func(client, token string, check func() (right, wrong bool)) error
 }
 

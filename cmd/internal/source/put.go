@@ -61,8 +61,8 @@ func checkFiles(doc *policy.Document) error {
 }
 
 // PutShadow puts the whole policy into shadow mode. The parameter shadow is the end of the shadow mode, or "always":
-// see Shadow of a [policy.Document]. If it is empty, PutShadow ends the shadow mode of the database. The other settings
-// stay as they are.
+// see Shadow of a [policy.Document]. If it is empty, PutShadow removes the setting from the database. The other
+// settings stay as they are.
 func (tx *Tx) PutShadow(shadow string, match Match) error {
 	now := &tx.before.Settings
 	if match != Any && int64(match) != now.Version {

@@ -225,7 +225,7 @@ func (a *Client) unreachable(err error) error {
 	}
 	hint := "is it the admin address of a gateway?"
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		hint = "connection refused: is \"sluice serve\" running, and is this its --admin address?"
+		hint = "is \"sluice serve\" running, and is this its --admin address?"
 	}
 	return command.Failed(fmt.Errorf("%s: %w: %s", a.url, err, hint))
 }
@@ -237,7 +237,7 @@ func (a *Client) refusal(answer *adminAnswer) error {
 		Errors []struct{ Pointer, Parameter, Header, Detail string }
 	}
 	if err := json.Unmarshal(answer.body, &p); err != nil || p.Detail == "" {
-		return fmt.Errorf("%s: %d, not a response of the admin API: check --admin-url", a.url, answer.status)
+		return fmt.Errorf("%s answered with status %d, but not as the admin API does: check --admin-url", a.url, answer.status)
 	}
 	if answer.status == http.StatusUnauthorized && os.Getenv(command.TokenVariable) == "" {
 		return fmt.Errorf("authentication required: set %s to a token (see \"sluice token create\"), or use --tls-cert and --tls-key", command.TokenVariable)

@@ -11,7 +11,7 @@ import (
 
 var (
 	upstreamDuration = prometheus.NewDesc("sluice_upstream_duration_seconds", "Time until the head of an upstream's response, by class of status. The time starts when the gateway begins to open a connection, or when it has read the last bytes of the request's body from the client, whichever is later. Requests without a response are in sluice_upstream_errors_total.", []string{"upstream", "status"}, nil)
-	upstreamErrors   = prometheus.NewDesc("sluice_upstream_errors_total", "Requests to an upstream without a response, by kind: connect; tls; timeout (no head in time); closed (before the head); malformed (the response is not HTTP); canceled (the client left, or its body broke off); other.", []string{"upstream", "kind"}, nil)
+	upstreamErrors   = prometheus.NewDesc("sluice_upstream_errors_total", "Requests to an upstream without a response, by kind: connect; tls; timeout (no head in time); closed (before the head); malformed (the response is not HTTP, or not valid for this request); canceled (the client left, or its body broke off); other.", []string{"upstream", "kind"}, nil)
 	upstreamInFlight = prometheus.NewDesc("sluice_upstream_in_flight", "Requests to an upstream that wait for the head of the response.", []string{"upstream"}, nil)
 )
 

@@ -71,7 +71,7 @@
 //   - If the client leaves a queue, so that no handler runs, its charges that depend on the outcome are given back, and
 //     a later request gets the turn.
 //
-// A limit without a policy uses the outcome of [Settle], if [Config] AwaitOutcome is set.
+// A limit without a policy uses the outcome that the handler passes to [Settle], if AwaitOutcome in [Config] is set.
 //
 // A process that is killed does not settle its unfinished requests. Their charges stay, and expire like any others.
 //

@@ -13,7 +13,7 @@ type TakeCall struct {
 type EachTaker interface {
 	Store
 	// TakeEach does what [Store.Take] does for each call, and sets its Err. Calls that charge the same states are
-	// decided in the order of the list.
+	// decided in the order of the list. (Package redisstore makes an exception on a cluster.)
 	TakeEach(ctx context.Context, calls []TakeCall)
 }
 

@@ -126,8 +126,9 @@ func (o OnError) String() string { return onErrorNames[min(o, Local)] }
 // All is the negative cost that gives back everything taken.
 const All = kernel.All
 
-// Receipt is a store's answer to a charge: the state of the key after a [Store.Take], from which [Plan.Decide]
-// derives the [Decision]. Two stores with the same history return receipts that are equal in everything but Origin.
+// Receipt is a store's answer to a charge: the state of the key after a [Store.Take], from which [Plan.Decide] derives
+// the [Decision]. Two stores with the same history return receipts that are equal in everything but Origin, unless a
+// store decides without its server.
 type Receipt struct {
 	// Now is the time by the store's clock. Fits reports that the charge fits. Even then, the charge is not
 	// committed if another charge refuses the Take.
@@ -145,9 +146,9 @@ type Store interface {
 	// allocate.
 	//
 	// A refused Take writes nothing, with two exceptions. If the clock was set back so far that a state became
-	// impossible, the state is corrected (see [kernel.Plan.Step]). And if the charge of a penalty records an
-	// offence (see [Offends]), the penalty starts, whether or not the Take is refused. The receipt of that charge
-	// then reports that it does not fit.
+	// impossible, the state is corrected (see [kernel.Plan.Step]). And if the charge of a penalty records an offence
+	// (see [Offends]), the penalty starts, whether or not the Take is refused. The receipt of that charge then reports
+	// that it does not fit. Package redisstore makes a further exception on a cluster.
 	//
 	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If the error is not nil, receipts
 	// are undefined, and the store documents whether the charges were committed.
@@ -205,7 +206,7 @@ func noPlan(i int) error {
 	return usage("sluice: charge %d has no plan, or one that no function of package sluice has made", i)
 }
 
-// Admitted reports whether a Take was committed: whether every charge that is neither a Shadow nor an Owe fits.
+// Admitted reports whether a Take was committed: whether every charge fits, apart from charges with Shadow or Owe.
 func Admitted(charges []Charge, receipts []Receipt) bool {
 	for i := range charges {
 		if !receipts[i].Fits && charges[i].Refuses() {

@@ -58,9 +58,9 @@ func (t *Turns) pickAll(charges []Charge) (all []picked) {
 	return all
 }
 
-// Take does what the store's Take does. But first it assigns the turns that callers have given up, the earliest first,
-// to those charges that are for the same queue. For these charges, the store only peeks, and their receipts have the
-// turns.
+// Take does what the store's Take does. But first it looks for turns that callers have given up in the queues of the
+// charges, and assigns these turns to the charges, the earliest turn first. For these charges, the store only peeks,
+// and their receipts have the turns.
 func (t *Turns) Take(ctx context.Context, store Store, charges []Charge, receipts []Receipt) error {
 	all := t.pickAll(charges)
 	return t.settle(ctx, store, charges, receipts, all, store.Take(ctx, charges, receipts))

@@ -8,8 +8,9 @@ type State struct {
 	Tick int64
 	// Used is the level of a meter, the count of the current window, or the number of penalties in a row.
 	Used int64
-	// Prev is the count of the previous window, or the time when penalties are forgotten. For a meter, it is
-	// [Plan.Tick] of the plan that made the state, or 0 if that is 1. A plan with another Plan.Tick converts the state.
+	// Prev is the count of the previous window, or the time when penalties are forgotten. For a meter, it is the
+	// [Plan.Tick] of the plan that made the state; a Plan.Tick of 1 is stored as 0. A plan with another Plan.Tick
+	// converts the state.
 	Prev int64
 }
 

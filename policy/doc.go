@@ -36,8 +36,8 @@
 // A request is refused if a rule with patterns may apply to it and its path has control characters, "%uXXXX", a space
 // at an end, overlong UTF-8 (characters encoded in more bytes than needed), or too many readings. Not covered are
 // servers that rewrite paths by their own rules, or that drop other characters at the ends of a path, as some file
-// systems do with "login..". Nor are servers that take the method from a field or a parameter of a POST: for these, a
-// rule for PUT or DELETE has to match POST, too.
+// systems do with "login..". Servers that take the method from a field or a parameter of a POST are not covered either:
+// for these, a rule for PUT or DELETE has to match POST, too.
 //
 // Whatever the Content-Type is, Sluice looks for the fields of a body in forms, in JSON objects (fields of inner
 // objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON
@@ -52,8 +52,8 @@
 //   - if it is a number that not every server can represent
 //
 // All fields of a body are ambiguous if the body is compressed, has none of the formats above, or has more than 1000
-// fields (4000 if it is an object sent as application/json). Not covered are bodies in yet another format that look
-// like a form, if their Content-Type is not that of a form.
+// fields (4000 if it is an object sent as application/json). One case is not covered: a body that is in none of these
+// formats, looks like a form, and has another Content-Type than a form.
 //
 // Anything that would be expensive to read counts as ambiguous, so that reading a request takes less than a
 // millisecond, or for a large body less than 5 ms a megabyte. Limits that need no body and charge the request one unit

@@ -204,10 +204,10 @@ type Rule struct {
 	Enforce string `json:"enforce,omitempty"`
 	// ShowKey is the form in which people see the rule's keys. With "whole" they see all of a key. With "short" they
 	// see the first four characters and the last two of each value, or fewer if the value is short (see [Shorten]).
-	// Routes, hosts, methods, constants and TLS fingerprints stay whole. An address stays whole if another value of
-	// the key is shortened; otherwise they see its network. With "hash" they see 12 digits for each subject. The
-	// digits are a pseudonym, the same on every instance and after every start. They are not encryption: a value
-	// that can be guessed can be found by trying. The default is "short" for a key with a [SecretPart] (api_key,
+	// Routes, hosts, methods, constants and TLS fingerprints stay whole. An address is cut to its network, unless
+	// another value of the key is shortened: then the address stays whole. With "hash" they see 12 digits for each
+	// subject. The digits are a pseudonym, the same on every instance and after every start. They are not encryption: a
+	// value that can be guessed can be found by trying. The default is "short" for a key with a [SecretPart] (api_key,
 	// cookie:NAME, jwt:CLAIM or header:Authorization), and otherwise "whole".
 	ShowKey string `json:"show_key,omitempty"`
 	// Source is the origin of the rule, such as "file" or "database". The code that assembles the document sets it; a

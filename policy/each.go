@@ -8,10 +8,11 @@ import (
 )
 
 // DecideEach decides about independent requests, each as [Engine.DecideInto] would. Requests that share a count are
-// decided in the order of the list. There is one exception: a turn in a queue that an earlier client has given up may
-// be assigned to a request that another limit then denies. This turn is free again only after the whole list. If the
-// store supports it (see [sluice.TakeEach]), one call takes the charges of the whole list. Some requests need a further
-// call, such as those with a Body and no ID. ds must be as long as reqs.
+// decided in the order of the list. There is one exception: if a request gets a turn that an earlier client has given
+// up, and another limit then denies the request, later requests of the list cannot get this turn. It is free again
+// after the list. On a cluster, package redisstore makes another exception: see its Store.TakeEach. If the store
+// supports it (see [sluice.TakeEach]), one call takes the charges of the whole list. Some requests need a further call,
+// such as those with a Body and no ID. ds must be as long as reqs.
 func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision) {
 	switch len(reqs) {
 	case 0:

@@ -16,16 +16,17 @@ type index struct {
 	byID []matched // the rule and the pattern of each id
 	tree pattern.Tree
 
-	// A rule without patterns is in hosts and below if it has hosts. Otherwise it is in headers if it requires a value
-	// of a header, else in attributes if it requires a value of an attribute, else in always.
+	// If a rule without patterns has hosts, each host is in hosts or, if it is like "*.example.com", in below.
+	// Otherwise it is in headers if it requires a value of a header, else in attributes if it requires a value of an
+	// attribute, else in always.
 	hosts      map[string][]int32
-	below      map[string][]int32 // by the domain of hosts such as "*.example.com"
+	below      map[string][]int32 // by the domain, such as "example.com"
 	headers    valueIndex
 	attributes valueIndex
 	always     []int32
 
 	hasConditions bool      // some rules without patterns are not in always
-	typed         []*rule   // the rules without patterns for which countsTyped is true
+	typed         []*rule   // the rules without patterns that count by the query or the body: see countsTyped
 	anyPath       bool      // a rule has patterns, so that paths have to be read
 	all           []matched // all rules, if each applies to every request; else nil
 }

@@ -63,9 +63,10 @@ type Request struct {
 	// charges, so only one of many simultaneous calls is charged. On a cluster, this is a single step only if all
 	// charges have the same hash tag. Each ID takes as much memory in the store as a key. An ID can be charged again if
 	// the request was denied, or was given back: by [Engine.Refund], or by a request with Mode [GiveBack] and the same
-	// ID, which takes effect only once. A repetition has nothing to refund or to settle. In a queue, it waits for the
-	// turn that the first request had; if that turn has passed, or if another instance assigned it, the repetition
-	// takes another turn. During an outage of the shared store, an instance knows only the IDs that it allowed itself.
+	// ID. Such a request takes effect only once. A repetition has nothing to refund or to settle. In a queue, it waits
+	// for the turn that the first request had; if that turn has passed, or if another instance assigned it, the
+	// repetition takes another turn. During an outage of the shared store, an instance knows only the IDs that it
+	// allowed itself.
 	//
 	// A client that can choose the ID gets any number of requests for the price of one: take IDs only from trusted
 	// sources. With an ID, bodies are read before any limit is checked. Package redisstore can deny requests from

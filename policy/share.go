@@ -27,11 +27,11 @@ import (
 // the burst. A tenant can save up what it is allocated in a quarter of a window, or one request if that is more.
 // RetryAfter and ResetAfter assume that allocations stay as they are.
 //
-// If requests cost several units, units are divided, and not requests. Processes that share a store divide the
-// limit in line with the demand in all of them, if they exchange their demand: see [Engine.Demand]. During an
-// outage, each process divides its local allowance, if any, among its own tenants. A limit keeps track of 10,000
-// tenants at a time; each further tenant can use the allocation of a tenant with weight 1, but not the reserve. Each
-// value of the rule's Key has a limit of its own to divide. An engine divides at most 1000 such limits, and counts
+// If requests cost several units, units are divided, and not requests. Processes that share a store divide the limit in
+// line with the demand in all of them, if they exchange their demand: see [Engine.Demand]. During an outage, each
+// process divides its local allowance, if any, among its own tenants. A limit keeps track of 10,000 tenants at a time.
+// Each further tenant has an allocation of its own, like that of a tenant with weight 1, but cannot use the reserve.
+// Each value of the rule's Key has a limit of its own to divide. An engine divides at most 1000 such limits, and counts
 // further ones without dividing them. A shadow charges the limit only for requests that it would have allowed.
 type Share struct {
 	// Of is the limit to divide, such as "1000/second", of a token_bucket or gcra. Each value of the rule's Key has

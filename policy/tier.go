@@ -213,11 +213,11 @@ func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
 	return p.tier, p.tierFrom == nil
 }
 
-// Tier returns the tier and the customer of the request. The customer is the value of the key part that the Subject of
-// [Tiers] names, in the form of a key, or "" if the request has no such value. For a request with neither a customer
-// nor a tier of its own, Tier returns "", although the rules apply the default tier. known is false if the policy has
-// no tiers, if the request has a [Subject], or if the tier is in a body that was not read. The name of a tier can come
-// from a client: [Policy.HasTier] reports whether the policy has such a tier.
+// Tier returns the tier and the customer of the request. The field Subject of [Tiers] names a key part. The customer is
+// the request's value of this part, written as in a key, or "" if the request has no such value. For a request with
+// neither a customer nor a tier of its own, Tier returns "", although the rules apply the default tier. known is false
+// if the policy has no tiers, if the request has a [Subject], or if the tier is in a body that was not read. The name
+// of a tier can come from a client: [Policy.HasTier] reports whether the policy has such a tier.
 func (o *Observation) Tier() (tier, customer string, known bool) {
 	w := o.work
 	p := w.policy

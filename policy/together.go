@@ -10,12 +10,12 @@ import (
 )
 
 // DecideTogether decides about the parts of one request: all of them are charged, or none. Charges of several parts for
-// the same count are added up. Each part gets its own decision. If one part is denied, no part is charged, and Allowed
-// in the decisions of the others only reports whether they would have been allowed without the denied part. There is
-// one exception: a malformed part is charged to those rules that can count it. Automatic limits do not count the parts.
-// A part with Mode [Peek] does not affect the other parts: if it does not fit, only its own decision is a denial. Its
-// decision describes the state after the charges of the other parts. The result is true if all parts that do not peek
-// are allowed. If all parts peek, it is true if all parts are allowed.
+// the same count are added up. Each part gets its own decision. If one part is denied, no part is charged, except that
+// a malformed part is charged to those rules that can count it. Allowed in the decisions of the other parts then only
+// reports whether they would have been allowed without the denied part. Automatic limits do not count the parts. A part
+// with Mode [Peek] does not affect the other parts: if it does not fit, only its own decision is a denial. Its decision
+// describes the state after the charges of the other parts. The result is true if all parts that do not peek are
+// allowed. If all parts peek, it is true if all parts are allowed.
 //
 // If any part has an ID, all parts together are recognized as a repetition, or none is. Each limit of a key is one
 // charge, and so are each penalty and the ID. At most 1024 charges can be taken together: a request that needs more is

@@ -16,7 +16,7 @@ import (
 // The metrics are:
 //
 //	sluice_limiter_decisions_total{limiter,outcome}  allow, delayed, degraded, deny
-//	sluice_limiter_errors_total{limiter,on_error}    calls that the store did not answer: allow, deny, local, returned
+//	sluice_limiter_errors_total{limiter,on_error}    calls that the store did not decide: allow, deny, local, returned
 //
 // The label limiter is the name of l, or "default" if the name is empty. The names of the limiters in one registry
 // must differ. Each Take counts, including the Takes of a Wait; httplimit and grpclimit make one Take for each

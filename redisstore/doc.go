@@ -7,9 +7,9 @@
 //
 // [New] makes a store from an existing rueidis client.
 //
-// The answers of a Store are the same as the answers of package memory, bit for bit: a Lua script does the same
-// arithmetic as package kernel, by the clock of the server. A Take is one round trip, and commits all of its charges or
-// none. The server must be Redis 6.2 or later, or Valkey.
+// If the server decides, the answers of a Store are the same as those of package memory, bit for bit: a Lua script does
+// the same arithmetic as package kernel, by the clock of the server. A Take is one round trip, and commits all of its
+// charges or none. The server must be Redis 6.2 or later, or Valkey.
 //
 // # Batching
 //
@@ -54,11 +54,11 @@
 // charge's key or, if the key is long, a hash of it: see [Config]. It expires when nothing of its count is left, or up
 // to an eighth of the limit's period later (for a bucket, an eighth of the time in which a full one drains). The state
 // of a window or a log that is more than half used stays longer still, so that volatile-ttl does not evict it before
-// other keys. A fixed window stays for an additional eighth of its period, a sliding window for nine eighths, and a log
-// for a whole period. The state of permits in flight and of distinct values is a sorted set: the members are the
-// numbers of the permits or values (8 bytes each), and the scores are the times when they expire, in microseconds. A
-// set of permits expires [kernel.PermitLasts] after the last of these times. A set of values expires one period after
-// the last of its times.
+// other keys. In addition to the times above, a fixed window stays for an eighth of its period, a sliding window for
+// nine eighths, and a log for a whole period. The state of permits in flight and of distinct values is a sorted set:
+// the members are the numbers of the permits or values (8 bytes each), and the scores are the times when they expire,
+// in microseconds. A set of permits expires [kernel.PermitLasts] after the last of these times. A set of values expires
+// one period after the last of its times.
 //
 // # Posts
 //
@@ -85,5 +85,5 @@
 // repeats a command that writes, and follows MOVED and ASK. By default, go-redis retries commands that may have
 // been executed. The automatic pipelining of rueidis is disabled: this package batches requests, and a call with
 // its own connection does not need one goroutine to write and another to read. Because neither library always
-// honours a context, callers wait on a channel of this package, and not for the library.
+// honors a context, callers wait on a channel of this package, and not for the library.
 package redisstore

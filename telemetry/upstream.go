@@ -244,7 +244,7 @@ func (i *Instance) clipUpstreams() {
 	}
 }
 
-// UpstreamCounts has the requests to an upstream that ended in a step.
+// UpstreamCounts has the counts of an upstream for one step: of the requests that ended in it.
 type UpstreamCounts struct {
 	Statuses [StatusClasses]uint64  // by class
 	Errors   [UpstreamErrors]uint64 // requests without a response, by reason

@@ -29,7 +29,7 @@ type envoySettings struct {
 func (s *envoySettings) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&s.countRefused, "envoy-count-refused", false, "count as envoyproxy/ratelimit does: each descriptor is charged even if another is denied, and a denied request uses up what is left of its limit")
 	f.BoolVar(&s.answers, "envoy-answers", false, "make Envoy send the header fields and denial bodies that the gateway would send")
-	f.BoolVar(&s.metadata, "envoy-metadata", false, "return dynamic metadata to Envoy: a copy of its request (domain and descriptors), and one object that merges the \"metadata\" of all configured limits that are not exceeded")
+	f.BoolVar(&s.metadata, "envoy-metadata", false, "return dynamic metadata to Envoy: the domain and the descriptors that Envoy sent, and one object that merges the \"metadata\" of all configured limits that are not exceeded")
 }
 
 // Bounds for one connection. A client can make the server keep a message in memory for each stream.

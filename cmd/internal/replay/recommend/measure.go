@@ -61,7 +61,7 @@ type subject struct {
 	hash      uint64
 	requests  int64
 	last      int64
-	levels    *levels // nil after a single request that was charged 1 before and after its outcome was known
+	levels    *levels // nil while the subject has sent only one request, whose reservation and cost are both 1
 	days      []day
 	second    int64 // the second of the last request
 	inSecond  int32

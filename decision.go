@@ -37,7 +37,7 @@ type Decision struct {
 	Origin Origin
 	// Locked reports that a [Penalty] is in force: the key is denied, whatever remains.
 	Locked bool
-	// Delay is rounded up to whole ticks. Early is how much of the queue drains in the time that the rounding added. It
+	// Delay is rounded up to whole ticks, and Early is what drains from the queue in this additional time. It
 	// is an amount and not a time, in the same unit as the fields Unit and Size of a [kernel.Plan]. Callers do not need
 	// it; [Limiter.LeaveQueue] reads it to compute the turn.
 	Early int64

@@ -12,19 +12,19 @@ import (
 // Turns keeps the turn of a caller that leaves a queue early, and gives the turn to a later caller. The zero value
 // is empty and ready. Turns is safe for concurrent use.
 //
-// A store keeps one number for the queue of a [LeakyBucket]: the end of its last turn. Each charged unit moves this
-// end later. The end cannot move earlier when a caller gives up its turn, because the turns after it may belong to
-// other callers. So a turn belongs to the process that received it: to the caller that waits or, after that caller
-// has left, to the Turns of the process. However many processes share the store, no turn is given twice, with two
-// exceptions, described below: the queue is reset, or becomes shorter.
+// A store keeps one number for the queue of a [LeakyBucket]: the end of its last turn. Each charged unit moves this end
+// later. The end cannot move earlier when a caller gives up its turn, because the turns after it may belong to other
+// callers. So a turn belongs to the process that received it. The waiting caller has it first; when this caller leaves,
+// the process keeps it in a value of type Turns. However many processes share the store, no turn is given twice, with
+// two exceptions, described below: the queue is reset, or becomes shorter.
 //
 // A turn that no caller takes in time is lost, and so are the turns of a process that terminates. Then fewer units
 // pass than the limit allows, never more.
 //
 // After a reset, the store assigns turns that start at the present time, while waiting callers keep theirs, so two
-// callers may have turns at the same time. When this process resets a queue, Forget drops the kept turns of the
-// queue. If another process resets it, kept turns may overlap new ones, too, until an answer of the store shows the
-// reset; then the kept turns are dropped.
+// callers may have turns at the same time. When this process resets a queue, Forget drops the kept turns of the queue.
+// If another process resets the queue, the kept turns may overlap new ones until an answer of the store shows the
+// reset. Then the kept turns are dropped.
 //
 // If a plan with a smaller Most shortens a queue, the store cuts the queue to the new length. It then assigns the
 // turns beyond that length again, as after a reset.

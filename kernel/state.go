@@ -35,7 +35,7 @@ func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	return s
 }
 
-// Owe is like [Plan.Step], but a meter or a window charges a cost that does not fit, too. Use it for costs that cannot
+// Owe is like [Plan.Step], but a meter or a window also charges a cost that does not fit. Use it for costs that cannot
 // be denied, such as the rest of the cost of a request that was allowed. If the cost does not fit, Fits of r is false.
 // Units that would raise the state above Most are not charged; Cut of r is their number.
 func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {

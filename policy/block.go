@@ -18,7 +18,7 @@ const maxBlocks = 10_000
 // blocked is From in a [Result] for a rule with "block", or for a subject that [Subject.Block] blocks.
 const blocked = "block"
 
-// Block is a block by [Subject.Block], which lasts until a time.
+// Block describes a subject that [Subject.Block] has blocked.
 type Block struct {
 	Key   string // see [Subject.Key]
 	Until time.Time

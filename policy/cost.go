@@ -49,12 +49,12 @@ type Cost struct {
 	// cost is charged or given back. If the difference does not fit, the key owes the rest: its requests are denied
 	// until the debt has drained or expired.
 	Estimate Estimate `json:"estimate,omitzero"`
-	// Unknown sets what is charged for a response that breaks off, or that has a status of 400 or above and does not
-	// report its cost. By default, this is the cost of the part that was received, but at most the estimate. It is the
-	// estimate if Unknown is "estimate", if Estimate is a number, if the response cannot be read, or if the model may
-	// continue in the background. It is never less than the usage that was reported. For a complete response with a
-	// status below 400 that does not report its cost, the larger of two amounts is charged: the estimate, or the cost
-	// computed from the part that was received.
+	// Unknown sets what is charged for a response that breaks off, and for a complete response with a status of 400 or
+	// above that does not report its cost. By default, this is the cost of the part that was received, but at most the
+	// estimate. It is the estimate if Unknown is "estimate", if Estimate is a number, if the response cannot be read,
+	// or if the model may continue in the background. It is never less than the usage that was reported. For a complete
+	// response with a status below 400 that does not report its cost, the larger of two amounts is charged: the
+	// estimate, or the cost computed from the part that was received.
 	Unknown string `json:"unknown,omitempty"`
 	// Usage is "ask" to add stream_options.include_usage to streamed requests in OpenAI's format that
 	// do not set stream_options: without it the response reports no tokens. Clients then receive one more event.

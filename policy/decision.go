@@ -35,9 +35,9 @@ type Decision struct {
 	// Overloaded is the name of the rule that denies the request because the upstream is overloaded. Such a rule has an
 	// automatic limit of requests under way: see [Load]. Nothing was counted.
 	Overloaded string
-	// Repeated reports that a request with this ID and these charges was allowed before, within [RepeatedWithin].
-	// It is allowed again, and nothing was charged, unless it needs another turn in a queue. It is denied only if
-	// the queue is full.
+	// Repeated reports that a request with this ID and these charges was allowed before, within [RepeatedWithin]. It is
+	// allowed again, without a charge. But if it needs another turn in a queue, the turn is charged, and the request is
+	// denied if the queue is full.
 	Repeated bool
 	// RetryAfter is the longest wait of the results that deny the request, or [sluice.Never].
 	RetryAfter time.Duration

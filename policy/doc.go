@@ -39,11 +39,12 @@
 // systems do with "login..". Servers that take the method from a field or a parameter of a POST are not covered either:
 // for these, a rule for PUT or DELETE has to match POST, too.
 //
-// Whatever the Content-Type is, Sluice looks for the fields of a body in forms, in JSON objects (fields of inner
-// objects as "outer[name]"), in multipart/form-data as browsers and common clients write it, and in the query. JSON
-// must follow RFC 8259 to the letter. Names of fields are compared without case. If the Content-Type is
-// application/json, the fields that JSON-RPC and the APIs of language models define, such as "method", "params[name]"
-// and "model", are taken only from the JSON object and the query, even if strings in the object look like a form.
+// Whatever the Content-Type is, Sluice reads the body as a form, as a JSON object (fields of inner objects as
+// "outer[name]") and as multipart/form-data, in the way that browsers and common clients write it. It looks for fields
+// of the body in the query, too. JSON must follow RFC 8259 to the letter. Names of fields are compared without case. If
+// the Content-Type is application/json, the fields that JSON-RPC and the APIs of language models define, such as
+// "method", "params[name]" and "model", are taken only from the JSON object and the query, even if strings in the
+// object look like a form.
 //
 // A field is ambiguous
 //
@@ -52,8 +53,8 @@
 //   - if it is a number that not every server can represent
 //
 // All fields of a body are ambiguous if the body is compressed, has none of the formats above, or has more than 1000
-// fields (4000 if it is an object sent as application/json). One case is not covered: a body that is in none of these
-// formats, looks like a form, and has another Content-Type than a form.
+// fields (4000 if it is an object sent as application/json). One case is not covered: a body in another format, such as
+// plain text, that servers could read as a form, and whose Content-Type is not that of a form.
 //
 // Anything that would be expensive to read counts as ambiguous, so that reading a request takes less than a
 // millisecond, or for a large body less than 5 ms a megabyte. Limits that need no body and charge the request one unit

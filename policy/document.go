@@ -62,8 +62,9 @@ type CORS struct {
 }
 
 // Tiers sets how the tier of a request is found: from the subjects of the document, or else from the part From. If
-// neither names a tier, Default is the tier. A client that can set the part From chooses its own tier, and a client
-// that can send the name of another subject gets that subject's tier: set or verify both parts in front of Sluice.
+// neither names a tier, Default is the tier. A client that can set the key part named in From chooses its own tier. A
+// client that can set the key part named in Subject can get the tier of another subject. So set or verify both key
+// parts in front of Sluice.
 type Tiers struct {
 	From    string `json:"from,omitempty"`    // the key part with the tier: see [Rule]
 	Subject string `json:"subject,omitempty"` // the key part to look up in the subjects
@@ -204,11 +205,11 @@ type Rule struct {
 	Enforce string `json:"enforce,omitempty"`
 	// ShowKey is the form in which people see the rule's keys. With "whole" they see all of a key. With "short" they
 	// see the first four characters and the last two of each value, or fewer if the value is short (see [Shorten]).
-	// Routes, hosts, methods, constants and TLS fingerprints stay whole. An address is cut to its network, unless
-	// another value of the key is shortened: then the address stays whole. With "hash" they see 12 digits for each
-	// subject. The digits are a pseudonym, the same on every instance and after every start. They are not encryption: a
-	// value that can be guessed can be found by trying. The default is "short" for a key with a [SecretPart] (api_key,
-	// cookie:NAME, jwt:CLAIM or header:Authorization), and otherwise "whole".
+	// Routes, hosts, methods, constants and TLS fingerprints stay whole. An address is cut to its network. But if
+	// another value of the key is shortened, the address stays whole, so that people can still tell subjects apart.
+	// With "hash" they see 12 digits for each subject. The digits are a pseudonym, the same on every instance and after
+	// every start. They are not encryption: a value that can be guessed can be found by trying. The default is "short"
+	// for a key with a [SecretPart] (api_key, cookie:NAME, jwt:CLAIM or header:Authorization), and otherwise "whole".
 	ShowKey string `json:"show_key,omitempty"`
 	// Source is the origin of the rule, such as "file" or "database". The code that assembles the document sets it; a
 	// policy file cannot set it. Traces and results contain it.
@@ -222,10 +223,10 @@ type Rule struct {
 // number of units changes from at most 1,024 to more, or back.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
-	// Key maps parts of the rule's key to values. A part that is left out, or that has the value "*", stands for
-	// every value. A client_ip that is a network, such as 203.0.113.0/24, stands for every address in it, and each
-	// address has a count of its own. If several overrides match, the one that names the most parts applies; if
-	// several name equally many, the one that names earlier parts; and if they name the same parts, the one with the
+	// Key maps parts of the rule's key to values. A part that is left out, or that has the value "*", stands for every
+	// value. A client_ip that is a network, such as 203.0.113.0/24, stands for every address in it, and each address
+	// has a count of its own. If several overrides match, the one that names the most parts applies; if several name
+	// equally many, the one whose parts come first in the rule's key; and if they name the same parts, the one with the
 	// smallest network.
 	Key map[string]string `json:"key,omitempty"`
 	// Limit, or Limits if there are several, replaces all limits of the rule.

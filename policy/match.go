@@ -16,9 +16,9 @@ type index struct {
 	byID []matched // the rule and the pattern of each id
 	tree pattern.Tree
 
-	// If a rule without patterns has hosts, each host is in hosts or, if it is like "*.example.com", in below.
-	// Otherwise it is in headers if it requires a value of a header, else in attributes if it requires a value of an
-	// attribute, else in always.
+	// If a rule without patterns has hosts, each host is in hosts or, if it is like "*.example.com", in below. A rule
+	// with neither patterns nor hosts is in headers if it requires a value of a header, else in attributes if it
+	// requires a value of an attribute, else in always.
 	hosts      map[string][]int32
 	below      map[string][]int32 // by the domain, such as "example.com"
 	headers    valueIndex

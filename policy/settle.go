@@ -42,7 +42,7 @@ type Outcome struct {
 	Numbers map[string]int64
 }
 
-// Verdict states whether a request counts under rules with a count.
+// Verdict states whether a request counts under rules that set Count.
 type Verdict uint8
 
 const (
@@ -88,8 +88,9 @@ func (d *Decision) Unsettled() bool { return d.unsettled != nil }
 // them. A request that is never settled counts, and costs its estimate. A debt by itself does not start a [Penalty],
 // but a request that is denied because of the debt does.
 //
-// Each rule is settled only once, even if several copies of the decision are settled. The first call that has the part
-// of the outcome on which the rule depends settles it. For a decision that denied the request, Settle does nothing.
+// Each rule is settled only once, even if several copies of the decision are settled. A rule depends on a part of the
+// outcome; the first call that has this part settles the rule. For a decision that denied the request, Settle does
+// nothing.
 //
 // The units given back are the newest under the key, and they are given back only while the request's own units
 // still count: in a window, until the window ends; in a bucket, until these units would have drained; in a log, for a

@@ -15,7 +15,8 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// ShadowAlways, as the Shadow of a [Document], makes the policy a shadow until the setting is removed.
+// ShadowAlways, as the Shadow of a [Document], puts the whole policy into shadow mode, in which it denies nothing,
+// until the setting is removed.
 const ShadowAlways = "always"
 
 // ShadowAll makes the engine treat every policy as a shadow: see [Policy.Shadowed]. Nothing is denied any more.

@@ -371,8 +371,8 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 }
 
 // AdhocInto is [Engine.Adhoc] for another key of the same limit. The subject is stored in *into. To avoid allocations,
-// reuse one Subject for the parameter into. Each call makes earlier results of its method Key invalid. Do not pass a
-// Subject while a decision about it is under way.
+// reuse one Subject for all calls. Each call makes the earlier results of into.Key invalid. Do not pass a Subject while
+// a decision about it is under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
 	into.engine, into.policy, into.rule = s.engine, nil, s.rule
 	into.setAdhocKey(key)

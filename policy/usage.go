@@ -224,8 +224,8 @@ type ResponseReader struct {
 // ReadsResponse reports whether a rule counts the request by the body of its response.
 func (d *Decision) ReadsResponse() bool { return d.unsettled != nil && d.unsettled.reads != nil }
 
-// AsksUsage reports whether the integration should add "stream_options": {"include_usage": true} to the body, which
-// lacks it, because a rule has "usage: ask".
+// AsksUsage reports whether a rule has "usage: ask" and the body lacks "stream_options": {"include_usage": true}. The
+// integration should then add this member to the body.
 func (d *Decision) AsksUsage() bool { return d.unsettled != nil && d.unsettled.asks }
 
 // ReadResponse returns a reader for the response to the request, or nil if no rule reads the response. h is the head

@@ -7,17 +7,17 @@
 //
 // [New] makes a store from an existing rueidis client.
 //
-// If the server decides, the answers of a Store are the same as those of package memory, bit for bit: a Lua script does
-// the same arithmetic as package kernel, by the clock of the server. A Take is one round trip, and commits all of its
-// charges or none. The server must be Redis 6.2 or later, or Valkey.
+// The server's answers are the same as those of package memory, bit for bit: a Lua script does the same arithmetic as
+// package kernel, by the clock of the server. For answers without a call to the server, see Denials. A Take is one
+// round trip, and commits all of its charges or none. The server must be Redis 6.2 or later, or Valkey.
 //
 // # Batching
 //
 // While fewer than two calls of the script are running, a Take is sent at once, so batching adds no delay. Further
-// Takes wait. When a call returns, or when no call was sent for 2 ms, they are sent together in one call, which
-// decides each of them separately. Identical Takes in a call are sent as one, together with the number of Takes, so
-// a hot key costs the server little. The answers are the same as if they had been decided one after the other. Only
-// Takes of buckets and windows are merged, but not those that peek, refund, or set Owe.
+// Takes wait. When a call returns, or when no call was sent for 2 ms, they are sent together in one call, which decides
+// each of them separately. Identical Takes in a call are sent as one, together with the number of Takes, so a hot key
+// costs the server little. The answers are the same as if they had been decided one after the other. Takes are merged
+// only if all of their charges are of buckets and windows, and none of them peeks, refunds or sets Owe.
 //
 // # Denials
 //
@@ -50,15 +50,15 @@
 //
 // # Keys
 //
-// A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
-// charge's key or, if the key is long, a hash of it: see [Config]. It expires when nothing of its count is left, or up
-// to an eighth of the limit's period later (for a bucket, an eighth of the time in which a full one drains). The state
-// of a window or a log that is more than half used stays longer still, so that volatile-ttl does not evict it before
-// other keys. In addition to the times above, a fixed window stays for an eighth of its period, a sliding window for
-// nine eighths, and a log for a whole period. The state of permits in flight and of distinct values is a sorted set:
-// the members are the numbers of the permits or values (8 bytes each), and the scores are the times when they expire,
-// in microseconds. A set of permits expires [kernel.PermitLasts] after the last of these times. A set of values expires
-// one period after the last of its times.
+// The state of most limits is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of
+// limit, and the charge's key or, if the key is long, a hash of it: see [Config]. The state of a window expires when
+// nothing of its count is left, the state of a log up to an eighth of the period later, and the state of a bucket up to
+// an eighth of the time in which a full bucket drains. The state of a window or a log that is more than half used stays
+// longer still, so that volatile-ttl does not evict it before other keys. The additional time is an eighth of the
+// period for a fixed window, nine eighths for a sliding window, and a whole period for a log. The state of permits in
+// flight and of distinct values is a sorted set: the members are the numbers of the permits or values (8 bytes each),
+// and the scores are the times when they expire, in microseconds. A set of permits expires [kernel.PermitLasts] after
+// the last of these times. A set of values expires one period after the last of its times.
 //
 // # Posts
 //

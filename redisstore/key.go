@@ -25,8 +25,8 @@ const (
 //
 // The fingerprint has 11 characters, so the two forms cannot be confused. If the key begins with a hash tag, the text
 // after ":" or "#" begins with the same hash tag. With a HashKey, or if the tag is too long, a hash replaces the text
-// between its braces. So the key's hash tag is the first one in the name, and sets the slot. On a cluster, all other
-// names get a hash tag, so that the slot depends on the key alone:
+// between its braces. No brace comes before it, so the key's hash tag is the first one in the name, and sets the slot.
+// On a cluster, all other names get a hash tag, so that the slot depends on the key alone:
 //
 //	prefix fingerprint "={" key "}"
 //	prefix fingerprint "#{" hash "}"
@@ -86,8 +86,8 @@ func (n *naming) slot(key string) uint16 {
 
 var anyPlan sluice.Plan
 
-// appendHash appends half of the hash of the prefix and the text, as 22 characters. Keys and tags have different
-// prefixes, so a key and a tag with the same text have different hashes.
+// appendHash appends half of a hash, as 22 characters. The hash is of the text and of a prefix that differs for keys
+// and tags, so a key and a tag with the same text have different hashes.
 func (n *naming) appendHash(dst []byte, prefix, text string) []byte {
 	h := n.hashes.Get().(hash.Hash)
 	h.Reset()

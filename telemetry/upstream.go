@@ -58,7 +58,7 @@ func upstreamBucket(d time.Duration) int {
 	return i
 }
 
-// These are the columns of the counts of an upstream in a step: responses by class of status, errors by kind, the
+// For each step, an upstream has a row of counts with these columns: responses by class of status, errors by kind, the
 // maximum of requests under way, and the numbers of requests by the time that they waited (see upstreamBounds).
 const (
 	errorColumn     = StatusClasses
@@ -244,7 +244,7 @@ func (i *Instance) clipUpstreams() {
 	}
 }
 
-// UpstreamCounts has the counts of an upstream for one step: of the requests that ended in it.
+// UpstreamCounts counts the requests to an upstream that ended in one step.
 type UpstreamCounts struct {
 	Statuses [StatusClasses]uint64  // by class
 	Errors   [UpstreamErrors]uint64 // requests without a response, by reason

@@ -60,7 +60,7 @@ type LoadSeries struct {
 	Days   LoadSteps `json:"days"`
 }
 
-// LoadSteps has the numbers of successive steps, all of the same length. The last step is not over.
+// LoadSteps has figures for successive steps of the same length. The last step is not over.
 type LoadSteps struct {
 	Seconds  int       `json:"seconds"` // the length of a step
 	Begin    time.Time `json:"begin"`   // start of the first step

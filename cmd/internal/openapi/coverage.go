@@ -65,8 +65,8 @@ type matcher struct {
 	engine     *policy.Engine
 	names      []string
 	hosts      []string        // the hosts in rules, and ""
-	everywhere bool            // a rule has neither patterns nor hosts
-	firmly     bool            // such a rule is firm
+	everywhere bool            // some rule has neither patterns nor hosts
+	firmly     bool            // one of the rules without patterns and hosts is not weak
 	firm       map[string]bool // the rules that are not weak, by name
 }
 

@@ -38,8 +38,8 @@ type ruleInfo struct {
 	rule  *policy.Rule
 }
 
-// Take implements [sluice.Store]. It passes the charges to the store of the request's [part], with the time of the
-// request.
+// Take implements [sluice.Store]. It passes the charges to the store of those clients to which the request belongs (see
+// [part]), with the time of the request.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.value = valueOf(charges[0].Key)
 	s.hash = s.subjects.textHash(s.value)

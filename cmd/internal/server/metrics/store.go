@@ -33,7 +33,7 @@ func NewStoreCalls() *StoreCalls {
 	c := &StoreCalls{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:        "sluice_store_duration_seconds",
-			Help:        "Time that decisions wait for the shared store. Denials that Sluice remembers, without a call to the store, are not included.",
+			Help:        "Time that decisions wait for the shared store. Denials from memory, without a call to the store, are not included.",
 			Buckets:     []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
 			ConstLabels: prometheus.Labels{"store": "redis"},
 		}),

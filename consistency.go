@@ -38,7 +38,7 @@ func (c Consistency) String() string { return consistencyNames[min(c, Synced)] }
 
 // Leasable returns nil if a process may count by the plan without a call to the shared store for each charge, as
 // [Leased] and [Synced] do. It returns nil for plans of a [TokenBucket], of [GCRA], and of a [FixedWindow] or a
-// [SlidingWindowCounter] whose Period is not a calendar month. For any other plan, Leasable returns an error with the
+// [SlidingWindowCounter], unless the Period is a calendar month. For any other plan, Leasable returns an error with the
 // reason and, for limits by rate, with the algorithms to use instead. Charges of these other plans are counted as
 // [Strict], whatever their Consistency.
 func (p *Plan) Leasable() error {

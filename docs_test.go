@@ -36,7 +36,7 @@ func anchors(page string) map[string]bool {
 	return all
 }
 
-// pages returns the contents of the files below folder whose names end with suffix, by path. It skips hidden
+// pages returns the contents of the files below folder with names that end with suffix, by path. It skips hidden
 // directories and those where tests install programs.
 func pages(t *testing.T, folder, suffix string) map[string]string {
 	t.Helper()
@@ -175,7 +175,7 @@ func TestPackagesHaveExamples(t *testing.T) {
 	}
 }
 
-// section returns the section of a page whose heading has the given anchor.
+// section returns the section of a page under the heading with the given anchor.
 func section(t *testing.T, file, anchor string) string {
 	t.Helper()
 	for _, text := range regexp.MustCompile(`(?m)^## `).Split(read(t, file), -1) {

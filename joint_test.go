@@ -149,8 +149,8 @@ func TestJointWait(t *testing.T) {
 	})
 }
 
-// A caller that leaves the queue gives up only its turn. A caller whose turn comes after its deadline also refunds the
-// other limits. The next caller gets the turn.
+// A caller that leaves the queue gives up only its turn. If the turn comes after the deadline of the caller, the caller
+// also refunds the other limits. The next caller gets the turn.
 func TestJointQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, memory.New(), "1/second burst 3 as leaky_bucket", "10/hour as fixed_window")

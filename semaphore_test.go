@@ -230,7 +230,7 @@ func TestSemaphoreWaitEnds(t *testing.T) {
 	})
 }
 
-// A caller whose context ends during a call of the store leaves no permit behind, although the store has taken one.
+// If the context ends during a call of the store, the permit that the store has taken is given back.
 func TestSemaphoreLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()
@@ -278,7 +278,7 @@ func TestReleasedAgain(t *testing.T) {
 	})
 }
 
-// lost is a store whose Take succeeds, but returns the context's error if the context has ended.
+// lost is a store that makes each Take, and then returns the error of a context that has ended.
 type lost struct{ sluice.Store }
 
 func (l lost) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {

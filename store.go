@@ -206,7 +206,8 @@ func noPlan(i int) error {
 	return usage("sluice: charge %d has no plan, or one that no function of package sluice has made", i)
 }
 
-// Admitted reports whether a Take was committed: whether every charge fits, apart from charges with Shadow or Owe.
+// Admitted reports whether a Take was committed: whether every charge fits, except charges with Shadow or Owe, which
+// never refuse a Take.
 func Admitted(charges []Charge, receipts []Receipt) bool {
 	for i := range charges {
 		if !receipts[i].Fits && charges[i].Refuses() {

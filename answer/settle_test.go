@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// A request whose turn comes in a second is allowed at that time. If something prevents this, Settle denies the request
+// A request with a turn in a second is allowed at that time. If something prevents this, Settle denies the request
 // and has the turn given back, with a context that has not ended.
 func TestSettle(t *testing.T) {
 	gone := errors.New("the client has left")
@@ -175,7 +175,7 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// degraded is a store whose receipts report that a fallback has decided.
+// degraded is a store that marks its receipts as decided by a fallback.
 type degraded struct{ *memory.Store }
 
 func (s degraded) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {

@@ -70,8 +70,8 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	step(w, r)
 }
 
-// say returns a handler that responds with a status and fields such as "Retry-After: 17".
-func say(status int, fields ...string) http.HandlerFunc {
+// respond returns a handler that responds with a status and fields such as "Retry-After: 17".
+func respond(status int, fields ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for _, f := range fields {
 			name, value, _ := strings.Cut(f, ": ")
@@ -141,7 +141,7 @@ func TestRefusals(t *testing.T) {
 			c.Play(t, func(step string) (outcome string) {
 				tr := &Transport{MaxWait: settings.MaxWait, MaxRetries: settings.MaxRetries}
 				r, first := refused(t, step)
-				got := run(t, tr, func(c *http.Client) { outcome = send(t, c, r, deadline) }, first, say(200))
+				got := run(t, tr, func(c *http.Client) { outcome = send(t, c, r, deadline) }, first, respond(200))
 				if again := strings.HasPrefix(outcome, "200"); again != (len(got.at) == 2) {
 					t.Errorf("%d requests reached the server", len(got.at))
 				}
@@ -163,7 +163,7 @@ func refused(t *testing.T, step string) (*http.Request, http.HandlerFunc) {
 	status, err := strconv.Atoi(lines[0])
 	if err == nil {
 		r, _ := http.NewRequest("GET", "http://api.test/", nil)
-		return r, say(status, lines[1:]...)
+		return r, respond(status, lines[1:]...)
 	}
 	method, key, _ := strings.Cut(lines[0], " with ")
 	r, _ := http.NewRequest(method, "http://api.test/", strings.NewReader("everything"))
@@ -178,7 +178,7 @@ func refused(t *testing.T, step string) (*http.Request, http.HandlerFunc) {
 	if status, err = strconv.Atoi(lines[1]); err != nil {
 		t.Fatal(err)
 	}
-	return r, say(status, lines[2:]...)
+	return r, respond(status, lines[2:]...)
 }
 
 // send returns the status that the program gets, and the time until then.
@@ -204,7 +204,7 @@ func send(t *testing.T, c *http.Client, r *http.Request, deadline time.Duration)
 func TestBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		sc := &script{steps: []http.HandlerFunc{say(429)}, start: time.Now()}
+		sc := &script{steps: []http.HandlerFunc{respond(429)}, start: time.Now()}
 		tr := &Transport{Base: serve(t, sc).transport(t)}
 		tr.pacer.Random = func(d time.Duration) time.Duration { return d - 1 }
 		if status := get(t, &http.Client{Transport: tr}, "/"); status != 429 {
@@ -245,7 +245,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 				if !body.closed {
 					t.Error("the body was not closed")
 				}
-			}, say(status, fields[1:]...))
+			}, respond(status, fields[1:]...))
 			if len(got.at) != 1 {
 				t.Errorf("%d requests", len(got.at))
 			}
@@ -269,7 +269,7 @@ func TestSentWhereWaitingIsNoUse(t *testing.T) {
 				if status := get(t, client, "/"); status != 429 {
 					t.Errorf("status %d", status)
 				}
-			}, say(200, `RateLimit: "a";r=0;t=30`), say(429, "Retry-After: 30"))
+			}, respond(200, `RateLimit: "a";r=0;t=30`), respond(429, "Retry-After: 30"))
 			sameTimes(t, got.at, 0, 0)
 		})
 	}
@@ -297,7 +297,7 @@ func TestOnlyWhatIsLimitedWaits(t *testing.T) {
 		if r.Header.Get("Authorization") == "used up" {
 			w.Header().Set("RateLimit", `"all";r=0;t=50`)
 		}
-		say(200)(w, r)
+		respond(200)(w, r)
 	}
 	run(t, &Transport{}, func(c *http.Client) {
 		ask := func(path, key string, want time.Duration) {
@@ -345,7 +345,7 @@ func TestPartition(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = response.Body.Close()
-	}, say(200, `RateLimit: "a";r=0;t=12`))
+	}, respond(200, `RateLimit: "a";r=0;t=12`))
 	sameTimes(t, got.at, 0, 12*s, 12*s)
 }
 
@@ -353,7 +353,7 @@ func TestPartition(t *testing.T) {
 func TestConnectionIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		sc := &script{steps: []http.HandlerFunc{say(429, "Retry-After: 1"), say(429, "Retry-After: 1"), say(200)}}
+		sc := &script{steps: []http.HandlerFunc{respond(429, "Retry-After: 1"), respond(429, "Retry-After: 1"), respond(200)}}
 		p := serve(t, sc)
 		get(t, &http.Client{Transport: &Transport{Base: p.transport(t)}}, "/")
 		if n := p.dials.Load(); n != 1 || len(sc.at) != 3 {
@@ -372,7 +372,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}
-	got := run(t, &Transport{}, func(c *http.Client) { get(t, c, "/") }, hang, say(200))
+	got := run(t, &Transport{}, func(c *http.Client) { get(t, c, "/") }, hang, respond(200))
 	sameTimes(t, got.at, 0, 2*s)
 }
 
@@ -385,9 +385,9 @@ func TestThousandDoNotComeBackTogether(t *testing.T) {
 		refusal     http.HandlerFunc
 		first, last time.Duration
 	}{
-		"Retry-After of a second":   {say(429, "Retry-After: 1"), 1 * s, 2 * s},
-		"Retry-After of 20 seconds": {say(429, "Retry-After: 20"), 20 * s, 30 * s},
-		"no Retry-After":            {say(429), 0, s},
+		"Retry-After of a second":   {respond(429, "Retry-After: 1"), 1 * s, 2 * s},
+		"Retry-After of 20 seconds": {respond(429, "Retry-After: 20"), 20 * s, 30 * s},
+		"no Retry-After":            {respond(429), 0, s},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const clients = 1000
@@ -430,7 +430,7 @@ func TestThousandDoNotComeBackTogether(t *testing.T) {
 // A server that denies everything gets retries for a tenth of the requests, and at most fifty more.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	for name, refusal := range map[string]http.HandlerFunc{"429": say(429), "503": say(503, "Retry-After: 1")} {
+	for name, refusal := range map[string]http.HandlerFunc{"429": respond(429), "503": respond(503, "Retry-After: 1")} {
 		t.Run(name, func(t *testing.T) {
 			const programs, each = 20, 100
 			var asked atomic.Int64

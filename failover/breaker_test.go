@@ -167,8 +167,8 @@ func TestKnown(t *testing.T) {
 	t.Parallel()
 	for origin, left := range map[sluice.Origin]int64{sluice.ByDenyCache: 10, sluice.ByLease: 10, sluice.BySync: 9} {
 		t.Run(origin.String(), func(t *testing.T) {
-			var told []error
-			asked := func(took time.Duration, err error) { told = append(told, err) }
+			var reported []error
+			asked := func(took time.Duration, err error) { reported = append(reported, err) }
 			bubble(t, failover.Config{OnCall: asked}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
 				p := plan(t, "10/day", sluice.FixedWindow)
 				know(sv, origin)
@@ -183,8 +183,8 @@ func TestKnown(t *testing.T) {
 					take(t, s, "k", p, sluice.Allow)
 					synctest.Wait() // until the failure is counted
 				}
-				if st := s.Status(); failures > 20 || st.Shared != uint64(9*failures) || st.Local != uint64(failures) || len(told) != failures {
-					t.Errorf("unavailable after %d failures, with %d calls of OnCall: %+v", failures, len(told), st)
+				if st := s.Status(); failures > 20 || st.Shared != uint64(9*failures) || st.Local != uint64(failures) || len(reported) != failures {
+					t.Errorf("unavailable after %d failures, with %d calls of OnCall: %+v", failures, len(reported), st)
 				}
 				r := spend(t, s, "known", p, 0, sluice.Local)
 				if d := p.Decide(0, r); d.Origin != sluice.ByLocalShare || d.Remaining != left {
@@ -213,9 +213,9 @@ func know(sv *faultstore.Store, origin sluice.Origin) {
 // called for a decision that the caller has not waited for.
 func TestAsked(t *testing.T) {
 	t.Parallel()
-	var told, failed int
+	var reported, failed int
 	asked := func(took time.Duration, err error) {
-		told++
+		reported++
 		if err != nil {
 			failed++
 		}
@@ -225,10 +225,10 @@ func TestAsked(t *testing.T) {
 	}
 	bubble(t, failover.Config{OnCall: asked}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
 		p := plan(t, "10/day", sluice.TokenBucket)
-		step := func(what string, wantTold, wantFailed int) {
+		step := func(what string, wantReported, wantFailed int) {
 			t.Helper()
-			if told != wantTold || failed != wantFailed {
-				t.Errorf("%s: OnCall was called %d times, %d of them with errors; want %d and %d", what, told, failed, wantTold, wantFailed)
+			if reported != wantReported || failed != wantFailed {
+				t.Errorf("%s: OnCall was called %d times, %d of them with errors; want %d and %d", what, reported, failed, wantReported, wantFailed)
 			}
 		}
 		sv.Set(faultstore.Late(func() time.Duration { return time.Millisecond }))

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/failover"
 )
 
-// unavailable is a store whose Takes always fail.
+// unavailable is a store that fails each Take.
 type unavailable struct{}
 
 func (unavailable) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {

@@ -76,7 +76,7 @@ func TestDeadline(t *testing.T) {
 		fault            faultstore.Fault
 		took             time.Duration
 		timedOut, failed uint64
-		says             string
+		text             string
 	}{
 		"frozen": {faultstore.Frozen, failover.DefaultDeadline, 1, 0, "deadline"},
 		"deaf":   {faultstore.Deaf, failover.DefaultDeadline, 1, 0, "deadline"},
@@ -91,7 +91,7 @@ func TestDeadline(t *testing.T) {
 					t.Errorf("after %v: %+v", took, r)
 				}
 				st := s.Status()
-				if st.TimedOut != c.timedOut || st.Failed != c.failed || st.Local != 1 || st.Shared != 0 || !strings.Contains(fmt.Sprint(st.Shards[0].LastError), c.says) {
+				if st.TimedOut != c.timedOut || st.Failed != c.failed || st.Local != 1 || st.Shared != 0 || !strings.Contains(fmt.Sprint(st.Shards[0].LastError), c.text) {
 					t.Errorf("status %+v", st)
 				}
 			})

@@ -63,7 +63,7 @@ rules:
 		}
 	}
 	awaitUnderWay(t, e, 2)
-	refused := said(t, call(t.Context(), cc, sayMethod, "hello"))
+	refused := resultText(t, call(t.Context(), cc, sayMethod, "hello"))
 	if !strings.HasPrefix(refused, "ResourceExhausted") || !strings.Contains(refused, "\nviolated all, all, 2: Limit all: 2 in flight") {
 		t.Errorf("during two streams: %s", refused)
 	}

@@ -86,8 +86,8 @@ func playCalls(t *testing.T, c *testkit.Case) {
 				md = append(md, name, value)
 			}
 		}
-		defer synctest.Wait() // until a call whose client has left is refunded
-		text := said(t, call(ctx, cc, "/test.Echo/"+method, order, md...))
+		defer synctest.Wait() // until a call is refunded that its client has left
+		text := resultText(t, call(ctx, cc, "/test.Echo/"+method, order, md...))
 		if took := time.Since(start); took > 0 {
 			text += fmt.Sprint("\nafter ", took)
 		}
@@ -104,8 +104,8 @@ func duration(t *testing.T, text string) time.Duration {
 	return d
 }
 
-// said returns the result of a call as text: its code, message, limits and details.
-func said(t *testing.T, a answered) string {
+// resultText returns the result of a call as text: its code, message, limits and details.
+func resultText(t *testing.T, a answered) string {
 	t.Helper()
 	text := a.code.String()
 	if a.code != codes.OK {

@@ -95,7 +95,7 @@ func TestPerMessage(t *testing.T) {
 	}
 }
 
-// Streams are counted by their outcome, too. A stream whose client leaves counts.
+// Streams are counted by their outcome, too. A stream counts if its client leaves.
 func TestOutcomeOfStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestOutcomeOfStreams(t *testing.T) {
 		synctest.Wait()
 		leave()
 		synctest.Wait()
-		// The stream that the handler failed, the stream whose client left, and this call count.
+		// The stream that the handler failed, the stream that the client left, and this call count.
 		if got := call(t.Context(), cc, sayMethod, "").header.Get("ratelimit")[0]; !strings.Contains(got, "r=7;") {
 			t.Errorf("%s, want r=7", got)
 		}

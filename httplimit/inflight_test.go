@@ -75,7 +75,8 @@ rules:
 	})
 }
 
-// A request that is rejected without a decision does not release the permit of another request whose memory it reuses.
+// A request that is rejected without a decision reuses the memory of another request, and does not release the permit
+// of that request.
 func TestInFlightMemory(t *testing.T) {
 	t.Parallel()
 	e := policytest.Engine(t, "rules: [{name: all, in_flight: 2}]")

@@ -20,8 +20,8 @@ import (
 //
 // Call Settle before the response starts: a rule that has all it needs by then is settled before the client gets the
 // head. Other rules are settled when the handler returns, and until then Settle can set their Cost. These are, for
-// example, rules that count the bytes of the response, and rules whose cost should be in a response header that is not
-// set yet. Do not call Settle while the handler writes.
+// example, rules that count the bytes of the response, and rules that take their cost from a response header that is
+// not set yet. Do not call Settle while the handler writes.
 func Settle(ctx context.Context, o policy.Outcome) {
 	for s, _ := ctx.Value(settlingKey{}).(*settling); s != nil; s = s.outer {
 		s.override = o

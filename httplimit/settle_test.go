@@ -133,7 +133,7 @@ func TestSettleDoors(t *testing.T) {
 	plain.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 }
 
-// unhijackable is a ResponseWriter whose connection cannot be hijacked.
+// unhijackable is a ResponseWriter with a connection that cannot be hijacked.
 type unhijackable struct{ http.ResponseWriter }
 
 func TestSettleHijackFails(t *testing.T) {

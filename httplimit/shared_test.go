@@ -17,18 +17,18 @@ import (
 // Responses share memory. Whatever a handler does to the fields of one response, those of the others do not change.
 func TestValuesAreNotShared(t *testing.T) {
 	t.Parallel()
-	limited := func(said *sync.Map) http.Handler {
+	limited := func(fields *sync.Map) http.Handler {
 		limiter := policytest.Limiter(t, memory.New(), "2/hour")
 		return Limit(limiter, func(r *http.Request) string { return r.Host })(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			said.Store(r, copied(w.Header()))
+			fields.Store(r, copied(w.Header()))
 			for name, values := range w.Header() {
 				w.Header()[name] = append(values, "mine")
 				values[0] = "mine"
 			}
 		}))
 	}
-	var said sync.Map
-	h := limited(&said)
+	var fields sync.Map
+	h := limited(&fields)
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
@@ -38,7 +38,7 @@ func TestValuesAreNotShared(t *testing.T) {
 				r := benchRequest()
 				r.Host = fmt.Sprint(g, ".", i/3) // two are allowed, and the third is denied
 				w := serveOnce(h, r)
-				before, passed := said.Load(r)
+				before, passed := fields.Load(r)
 				if passed != (i%3 < 2) {
 					t.Errorf("request %d of a client: allowed is %v", i%3, passed)
 					return

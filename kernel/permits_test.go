@@ -22,18 +22,18 @@ func TestPermitsBytes(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		said := 0
+		reported := 0
 		for i := range sets {
 			for number := range n {
 				sets[i].Step(&p.Plan, now, random.Uint64()|uint64(number), 1)
 			}
-			said += sets[i].Bytes()
+			reported += sets[i].Bytes()
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		took := int(after.HeapAlloc - before.HeapAlloc)
-		if took > said || took < said*2/5 {
-			t.Errorf("%d permits: %d bytes each, and Bytes returns %d", n, took/len(sets)/n, said/len(sets)/n)
+		if took > reported || took < reported*2/5 {
+			t.Errorf("%d permits: %d bytes each, and Bytes returns %d", n, took/len(sets)/n, reported/len(sets)/n)
 		}
 		runtime.KeepAlive(sets)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// small returns the plan of a limit whose ticks are microseconds. The period is in microseconds, too.
+// small returns the plan of a limit with ticks of a microsecond. The period is in microseconds, too.
 func small(t testing.TB, a sluice.Algorithm, count, period, burst int64) *sluice.Plan {
 	l := sluice.Limit{Algorithm: a, Count: count, Period: time.Duration(period) * time.Microsecond}
 	if a == sluice.GCRA {

@@ -121,7 +121,7 @@ func TestEach(t *testing.T) {
 }
 
 // If the demand is so far below the limit that reserved units drain on their way to the process, a decision takes no
-// longer than a reservation and a call of the store. This is also true for a server whose level never rises.
+// longer than a reservation and a call of the store. This is also true if the level at the server never rises.
 func TestDrainsOnTheWay(t *testing.T) {
 	t.Parallel()
 	ask := func(t *testing.T, shared *faultstore.Store, s *Store, p *sluice.Plan, way time.Duration, cost int64) {

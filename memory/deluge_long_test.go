@@ -65,7 +65,7 @@ func TestLongNearlyAllLimited(t *testing.T) {
 }
 
 // TestLongSevenTenthsLimited checks that no limited key is evicted while limited keys take seven tenths of the
-// room, also in small stores, whose tables fill less evenly.
+// room, also in small stores, in which tables fill less evenly.
 func TestLongSevenTenthsLimited(t *testing.T) {
 	p, flood := plan(t, "10/day", sluice.TokenBucket), sized(25_000, 100_000)
 	for _, size := range []int64{64 << 10, 180_000, 550_000} {

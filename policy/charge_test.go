@@ -59,7 +59,7 @@ rules:
 			}
 		}
 	}
-	if got, want := said(e.Decide(t.Context(), get("/", "A: alice", "B: bob"))), "allowed api:96 alice:96 user:98 tagged:97"; got != want {
+	if got, want := summary(e.Decide(t.Context(), get("/", "A: alice", "B: bob"))), "allowed api:96 alice:96 user:98 tagged:97"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

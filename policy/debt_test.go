@@ -32,13 +32,13 @@ func TestOverrun(t *testing.T) {
 				d := e.Decide(t.Context(), get("/"))
 				if !d.Allowed {
 					if d.RetryAfter <= 0 || d.RetryAfter > 3*time.Minute {
-						t.Fatalf("after %v: %s waits %v", time.Since(begin), said(d), d.RetryAfter)
+						t.Fatalf("after %v: %s waits %v", time.Since(begin), summary(d), d.RetryAfter)
 					}
 					if time.Sleep(d.RetryAfter); time.Since(begin) >= time.Hour {
 						break
 					}
 					if d = e.Decide(t.Context(), get("/")); !d.Allowed {
-						t.Fatalf("after %v: denied after the wait of the denial before: %s", time.Since(begin), said(d))
+						t.Fatalf("after %v: denied after the wait of the denial before: %s", time.Since(begin), summary(d))
 					}
 				}
 				e.Settle(t.Context(), d, header(200, "X-Cost", fmt.Sprint(real)))
@@ -78,7 +78,7 @@ func TestLockout(t *testing.T) {
 			}
 			d := e.Decide(t.Context(), get("/"))
 			if d.Allowed || d.RetryAfter > debts[0].Lockout || d.Results[0].Remaining != 0 {
-				t.Fatalf("%s: %s, a wait of %v, want %v at most", algorithm, said(d), d.RetryAfter, debts[0].Lockout)
+				t.Fatalf("%s: %s, a wait of %v, want %v at most", algorithm, summary(d), d.RetryAfter, debts[0].Lockout)
 			}
 			time.Sleep(d.RetryAfter)
 			pass(t, e, get("/"))

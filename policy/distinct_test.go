@@ -66,16 +66,16 @@ rules:
 				r.Header.Set("X-Api-Key", key)
 				r.Header.Set("X-Plan", plan)
 				r.Mode = []Mode{Charge, Charge, Charge, Peek, GiveBack}[rng.IntN(5)]
-				told := e.Explain(t.Context(), r)
+				explained := e.Explain(t.Context(), r)
 				allowed, left, wait := uses.use(key, r.Peer.String(), most, false)
 				allowed = allowed || r.Mode == GiveBack
-				if d := told.Decision; d.Allowed != allowed || d.Results[0].Remaining != left {
+				if d := explained.Decision; d.Allowed != allowed || d.Results[0].Remaining != left {
 					t.Fatalf("seed %d, step %d: %+v is explained as %+v, want %v and %d left", seed, step, r, d, allowed, left)
 				}
 				if r.Mode == Charge {
 					_, left, wait = uses.use(key, r.Peer.String(), most, true)
 				}
-				after, d := told.After(), e.Decide(t.Context(), r)
+				after, d := explained.After(), e.Decide(t.Context(), r)
 				if d.Allowed != allowed || d.Results[0].Remaining != left || !d.Allowed && d.RetryAfter != wait {
 					t.Fatalf("seed %d, step %d: %+v: %+v, want %v, %d left, and a wait of %v", seed, step, r, d, allowed, left, wait)
 				}

@@ -54,7 +54,7 @@
 //
 // All fields of a body are ambiguous if the body is compressed, has none of the formats above, or has more than 1000
 // fields (4000 if it is an object sent as application/json). One case is not covered: a body in another format, such as
-// plain text, that servers could read as a form, and whose Content-Type is not that of a form.
+// plain text, that servers could read as a form although its Content-Type is not that of a form.
 //
 // Anything that would be expensive to read counts as ambiguous, so that reading a request takes less than a
 // millisecond, or for a large body less than 5 ms a megabyte. Limits that need no body and charge the request one unit

@@ -146,7 +146,7 @@ func TestParallelID(t *testing.T) {
 			r.ID = "x"
 			d := e.Decide(t.Context(), r)
 			if !d.Allowed {
-				t.Error(said(d))
+				t.Error(summary(d))
 			}
 			if !d.Repeated {
 				first.Add(1)

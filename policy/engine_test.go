@@ -37,7 +37,7 @@ rules: [{name: b, match: /, limit: 100000/day}, {name: shared, limit: 500/day}, 
 				case len(d.Results) == 2 && d.Results[0].Rule == "shared" && d.Results[1].Rule == "a":
 				case len(d.Results) == 3 && d.Results[0].Rule == "b" && d.Results[2].Rule == "b2":
 				default:
-					t.Errorf("decided by neither policy: %s", said(d))
+					t.Errorf("decided by neither policy: %s", summary(d))
 				}
 			}
 		})
@@ -60,7 +60,7 @@ rules: [{name: b, match: /, limit: 100000/day}, {name: shared, limit: 500/day}, 
 	for i, p := range []*Policy{a, b, a} { // each policy still has its own rules
 		e.Swap(p)
 		if d := e.Decide(t.Context(), get("/")); d.Results[0].Rule != []string{"shared", "b", "shared"}[i] {
-			t.Errorf("decision %d: %s", i, said(d))
+			t.Errorf("decision %d: %s", i, summary(d))
 		}
 	}
 }
@@ -133,7 +133,7 @@ rules:
 			if c != ctx || o.Began.IsZero() != untimed || untimed && o.Took != 0 {
 				t.Errorf("untimed %v: another context, or began at %v, took %v", untimed, o.Began, o.Took)
 			}
-			text := fmt.Sprint(o.Request.Path, " ", o.Client(), " ", said(o.Decision))
+			text := fmt.Sprint(o.Request.Path, " ", o.Client(), " ", summary(o.Decision))
 			for i := range o.Decision.Results {
 				text += " " + o.Key(i)
 			}

@@ -71,13 +71,13 @@ func pass(t testing.TB, e *Engine, r *Request) Decision {
 	t.Helper()
 	d := e.Decide(t.Context(), r)
 	if !d.Allowed {
-		t.Fatalf("%s: %s", r.Path, said(d))
+		t.Fatalf("%s: %s", r.Path, summary(d))
 	}
 	return d
 }
 
-// said returns the verdict of a decision, and the remaining units of each limit.
-func said(d Decision) string {
+// summary returns the verdict of a decision, and the remaining units of each limit.
+func summary(d Decision) string {
 	return strings.Join(append([]string{verdictOf(&d)}, resultsOf(&d)...), " ")
 }
 

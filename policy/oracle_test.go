@@ -273,14 +273,14 @@ func (o *oracle) charges(r *Rule, q *query) (all []oracleCharge, lacks string) {
 	}
 	shadow := r.Shadow || !o.isIn(r, values)
 	texts, from := o.limits(r, q)
-	told := make(map[string]int)
+	count := make(map[string]int)
 	for _, text := range texts {
 		c := oracleCharge{rule: r, values: values, charge: sluice.Charge{Key: key, Plan: o.plan(r, text), Cost: costOf(r, q), Shadow: shadow}}
 		c.result = Result{Rule: r.Name, From: from, Cost: c.charge.Cost, Shadow: shadow}
 		if len(texts) > 1 {
 			c.result.Name = r.Name + "-" + periodNames[text]
-			if told[c.result.Name]++; told[c.result.Name] > 1 {
-				c.result.Name += fmt.Sprint("-", told[c.result.Name])
+			if count[c.result.Name]++; count[c.result.Name] > 1 {
+				c.result.Name += fmt.Sprint("-", count[c.result.Name])
 			}
 		}
 		if !shadow && o.blocks[key].After(q.at) {
@@ -465,8 +465,8 @@ func (o *oracle) vacant(c sluice.Charge) *wait {
 	return first
 }
 
-// tell sets the delay of a decision until the turn.
-func (w *wait) tell(d *sluice.Decision, c sluice.Charge) {
+// setDelay sets the delay of a decision until the turn.
+func (w *wait) setDelay(d *sluice.Decision, c sluice.Charge) {
 	ticks := new(big.Int).Div(w.from.Num(), w.from.Denom())
 	if !w.from.IsInt() {
 		ticks.Add(ticks, big.NewInt(1))
@@ -556,7 +556,7 @@ func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 		r := all[i].result
 		r.Decision = o.counts.Decide(charges[i], receipts[i])
 		if turns[i] != nil {
-			turns[i].tell(&r.Decision, all[i].charge)
+			turns[i].setDelay(&r.Decision, all[i].charge)
 		}
 		if !d.Allowed {
 			r.Delay, r.Early = 0, 0

@@ -124,7 +124,7 @@ rules:
 			req.Ends = r.IntN(3) > 0
 			d := e.Decide(t.Context(), req)
 			if d.Allowed != fits {
-				t.Fatalf("%s by %s: %s, left %v", method, user, said(d), left)
+				t.Fatalf("%s by %s: %s, left %v", method, user, summary(d), left)
 			}
 			if !fits {
 				refused++
@@ -136,7 +136,7 @@ rules:
 					left[k]--
 				}
 				if fits && d.Results[i].Remaining != left[k] {
-					t.Fatalf("%s by %s: %s, want %d of %s", method, user, said(d), left[k], k)
+					t.Fatalf("%s by %s: %s, want %d of %s", method, user, summary(d), left[k], k)
 				}
 			}
 			time.Sleep(time.Duration(r.IntN(5000)) * time.Millisecond)

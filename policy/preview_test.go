@@ -43,8 +43,8 @@ func TestTraceAfter(t *testing.T) {
 					parts = e.refusedPart(t, r)
 				}
 				after, got := trace.After(), e.Decide(t.Context(), r)
-				if says(&after) != says(&got) {
-					t.Fatalf("request %d: predicted\n%s\ndecided\n%s\nbefore\n%s", n, says(&after), says(&got), says(&trace.Decision))
+				if decisionText(&after) != decisionText(&got) {
+					t.Fatalf("request %d: predicted\n%s\ndecided\n%s\nbefore\n%s", n, decisionText(&after), decisionText(&got), decisionText(&trace.Decision))
 				}
 				if got.Allowed && len(trace.Rules[0].After) > 0 && trace.Rules[0].After[0] != after.Results[0] {
 					t.Fatal("After of the rule differs from After of the trace")
@@ -53,12 +53,12 @@ func TestTraceAfter(t *testing.T) {
 					switch {
 					case d.Allowed != got.Allowed:
 						t.Fatalf("request %d: %s returns %v, and the decision is %v", n, how, d.Allowed, got.Allowed)
-					case !got.Allowed && says(&d) != says(&got):
-						t.Fatalf("request %d: %s returns\n%s\nand the decision is\n%s", n, how, says(&d), says(&got))
+					case !got.Allowed && decisionText(&d) != decisionText(&got):
+						t.Fatalf("request %d: %s returns\n%s\nand the decision is\n%s", n, how, decisionText(&d), decisionText(&got))
 					}
 				}
-				if parts != "" && !got.Allowed && parts != says(&got) {
-					t.Fatalf("request %d: as one of two parts:\n%s\nand the decision is\n%s", n, parts, says(&got))
+				if parts != "" && !got.Allowed && parts != decisionText(&got) {
+					t.Fatalf("request %d: as one of two parts:\n%s\nand the decision is\n%s", n, parts, decisionText(&got))
 				}
 			}
 		})
@@ -91,11 +91,11 @@ func (e *Engine) refusedPart(t *testing.T, r *Request) string {
 	never.Cost = 1_000_000
 	ds := make([]Decision, 2)
 	e.DecideTogether(t.Context(), []*Request{r, &never}, ds)
-	return says(&ds[0])
+	return decisionText(&ds[0])
 }
 
-// says returns a decision as text.
-func says(d *Decision) string {
+// decisionText returns a decision as text.
+func decisionText(d *Decision) string {
 	text := ""
 	for _, r := range d.Results {
 		text += fmt.Sprintln(r.Rule, r.Allowed, r.Remaining, r.RetryAfter, r.ResetAfter, r.Delay, r.Locked)

@@ -94,15 +94,15 @@ func (t *random) ask() {
 
 // explain explains a request, and then decides about it.
 func (t *random) explain(q *query, r *Request) {
-	told := t.engine.Explain(context.Background(), r).Decision
+	explained := t.engine.Explain(context.Background(), r).Decision
 	want, pending, charges := t.oracle.decide(q)
 	t.engine.DecideInto(context.Background(), r, &t.reused)
 	got := t.reused.Clone()
-	if told.Blocked != "" && t.refusedUnread(&got) {
-		told.Blocked = got.Blocked // Explain evaluates all rules at once
+	if explained.Blocked != "" && t.refusedUnread(&got) {
+		explained.Blocked = got.Blocked // Explain evaluates all rules at once
 	}
-	if told.Allowed != got.Allowed || told.Exempt != got.Exempt || told.Blocked != got.Blocked || told.Missing != got.Missing {
-		t.fatalf("Explain of %+v returned\n%+v, and Decide\n%+v", q, told, got)
+	if explained.Allowed != got.Allowed || explained.Exempt != got.Exempt || explained.Blocked != got.Blocked || explained.Missing != got.Missing {
+		t.fatalf("Explain of %+v returned\n%+v, and Decide\n%+v", q, explained, got)
 	}
 	t.check(&asked{q, want, pending, charges}, got)
 }
@@ -250,7 +250,7 @@ func (t *random) compare() {
 			want := t.oracle.peek(c)
 			if c.charge.Cost = 1; c.rule.Algorithm == "leaky_bucket" {
 				if w := t.oracle.vacant(c.charge); w != nil {
-					w.tell(&want, c.charge)
+					w.setDelay(&want, c.charge)
 				}
 			}
 			if want != r.Decision {

@@ -42,9 +42,9 @@ type requestPart struct {
 	show showKey
 }
 
-// RequestParts returns the parts that rules read from requests besides method, host and path: parts of keys, parts
-// whose different values are counted (see [Distinct]), attributes and fields of the body that conditions read, and the
-// parts that determine the tier. They are sorted by ID.
+// RequestParts returns the parts that rules read from requests besides method, host and path: parts of keys, parts that
+// a [Distinct] counts, attributes and fields of the body that conditions read, and the parts that determine the tier.
+// They are sorted by ID.
 func (p *Policy) RequestParts() []RequestPart {
 	all := make([]RequestPart, len(p.requestParts))
 	for i := range p.requestParts {

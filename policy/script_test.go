@@ -205,12 +205,12 @@ func (s *script) decide(r *testRequest, want []string) Decision {
 		}
 	}
 	if is.Blocked == "" {
-		var told []Result
+		var found []Result
 		for _, rule := range would.Rules {
-			told = append(told, rule.Results...)
+			found = append(found, rule.Results...)
 		}
-		if counted := slices.DeleteFunc(slices.Clone(is.Results), func(r Result) bool { return r.Plan == nil }); !slices.Equal(told, counted) {
-			s.errorf("rules explain %+v, and the decision %+v", told, counted)
+		if counted := slices.DeleteFunc(slices.Clone(is.Results), func(r Result) bool { return r.Plan == nil }); !slices.Equal(found, counted) {
+			s.errorf("rules explain %+v, and the decision %+v", found, counted)
 		}
 	}
 	if d.Blocked != "" && s.store.keys() != nil {
@@ -362,7 +362,7 @@ func (v view) field(name string) string {
 	if at < 0 {
 		return "no such limit"
 	}
-	if texts, told := map[string][]string{"key": v.seen.keys, "sent": v.seen.sent, "shown": v.seen.shown}[name]; told {
+	if texts, found := map[string][]string{"key": v.seen.keys, "sent": v.seen.sent, "shown": v.seen.shown}[name]; found {
 		return texts[at]
 	}
 	return fieldOf(&v.d.Results[at], name)

@@ -56,7 +56,7 @@ func TestSettleSums(t *testing.T) {
 					fits := used+3 <= 2000
 					d := e.Decide(t.Context(), get("/"))
 					if d.Results[0].Allowed != fits || d.Unsettled() != fits {
-						t.Fatalf("seed %d, %s, %d: with %d used: %s, unsettled %v", seed, algorithm, i, used, said(d), d.Unsettled())
+						t.Fatalf("seed %d, %s, %d: with %d used: %s, unsettled %v", seed, algorithm, i, used, summary(d), d.Unsettled())
 					}
 					if fits {
 						used, held = used+3, append(held, d)
@@ -93,8 +93,8 @@ func TestSettleAfterReuse(t *testing.T) {
 	}
 	e.Settle(t.Context(), first, status(200))
 	e.DecideInto(t.Context(), get("/", "K: a"), &d)
-	if said(d) != "allowed a:4" {
-		t.Errorf("%s, want a:4", said(d))
+	if summary(d) != "allowed a:4" {
+		t.Errorf("%s, want a:4", summary(d))
 	}
 }
 

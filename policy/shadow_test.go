@@ -90,7 +90,7 @@ func TestShadowWhole(t *testing.T) {
 				watches("of a subject whose rule has changed")
 				return
 			}
-			if at, says := e.Policy().ShadowUntil(); !says || how != ShadowAlways && !at.Equal(time.Now().Add(time.Hour)) {
+			if at, decisionText := e.Policy().ShadowUntil(); !decisionText || how != ShadowAlways && !at.Equal(time.Now().Add(time.Hour)) {
 				t.Errorf("%s: until %v", how, at)
 			}
 			time.Sleep(time.Hour)

@@ -101,12 +101,12 @@ func (f *fleet) now(engine int) (at time.Time) {
 }
 
 func (f *fleet) talk() {
-	var said [][]byte
+	var summary [][]byte
 	for i, e := range f.engines {
-		said = append(said, e.Demand(time.Now().Add(f.off[i])))
+		summary = append(summary, e.Demand(time.Now().Add(f.off[i])))
 	}
 	for i, e := range f.engines {
-		others := slices.Delete(slices.Clone(said), i, i+1)
+		others := slices.Delete(slices.Clone(summary), i, i+1)
 		others = slices.DeleteFunc(others, func(post []byte) bool { return post == nil })
 		e.ReceiveDemand(time.Now().Add(f.off[i]), others)
 	}

@@ -62,15 +62,15 @@ func TestSubjectOfObserved(t *testing.T) {
 		e := NewEngine(memory.New(), p)
 		e.Observe(func(ctx context.Context, o *Observation) {
 			for i := range o.Decision.Results {
-				said, key := o.Decision.Results[i], strings.Clone(o.Key(i))
+				summary, key := o.Decision.Results[i], strings.Clone(o.Key(i))
 				s, err := e.SubjectOf(key)
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
 				states, err := s.Peek(ctx)
-				at := slices.IndexFunc(states, func(r Result) bool { return r.Plan == said.Plan && r.Remaining == said.Remaining })
-				if keys++; err != nil || at < 0 || s.Rule() != said.Rule || s.charged != key {
-					t.Fatalf("seed %d: %s is counted under %s, and has %+v, %v; want %+v", seed, key, s.charged, states, err, said)
+				at := slices.IndexFunc(states, func(r Result) bool { return r.Plan == summary.Plan && r.Remaining == summary.Remaining })
+				if keys++; err != nil || at < 0 || s.Rule() != summary.Rule || s.charged != key {
+					t.Fatalf("seed %d: %s is counted under %s, and has %+v, %v; want %+v", seed, key, s.charged, states, err, summary)
 				}
 				if parts := s.Hashed(); len(parts) > 0 {
 					hashed++
@@ -83,7 +83,7 @@ func TestSubjectOfObserved(t *testing.T) {
 				if value != "" && value != strings.TrimSpace(sent) {
 					t.Fatalf("seed %d: %s has the value %q, and was sent as %q", seed, key, value, sent)
 				}
-				named, err := e.Subject(said.Rule, s.Values())
+				named, err := e.Subject(summary.Rule, s.Values())
 				if err != nil || named.charged != s.charged || named.key != s.key || !sameLimits(named, s) || !reflect.DeepEqual(named.values, s.values) {
 					t.Fatalf("seed %d: %s has the values %q, which are %+v, %v", seed, key, s.Values(), named, err)
 				}

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the messages about testdata/mista
 // mistake is a common mistake in a policy: a document, the messages about it, and the document after a user has
 // followed them.
 type mistake struct {
-	name, document, said, mended string
+	name, document, problems, mended string
 }
 
 // mistakes returns the mistakes in an archive, which has three files for each.
@@ -37,9 +37,9 @@ func mistakes(t *testing.T, a *txtar.Archive) (all []mistake) {
 	return all
 }
 
-// said returns the errors about a document, one on each line, or its warnings if it has no errors. The result wrong
+// problems returns the errors about a document, one on each line, or its warnings if it has no errors. The result wrong
 // reports whether it has errors.
-func said(name, document string) (lines string, wrong bool) {
+func problems(name, document string) (lines string, wrong bool) {
 	p, err := policyfile.Parse(name, []byte(document))
 	if err != nil {
 		return err.Error() + "\n", true
@@ -62,12 +62,12 @@ func TestMistakes(t *testing.T) {
 		for i, m := range mistakes(t, a) {
 			n++
 			t.Run(filepath.Base(file)+"/"+m.name, func(t *testing.T) {
-				got, _ := said(m.name+".yaml", m.document)
+				got, _ := problems(m.name+".yaml", m.document)
 				if *update {
 					a.Files[3*i+1].Data = []byte(got)
 					return
 				}
-				diff(t, got, m.said)
+				diff(t, got, m.problems)
 				m.saysWhere(t)
 				m.mends(t)
 				m.enforces(t)
@@ -89,16 +89,16 @@ var words = regexp.MustCompile(`\b[A-Za-z_][A-Za-z0-9_-]*`)
 // mends checks that the corrected document is valid, that all its words are in the original document or in the
 // messages, and that it does not lead to the same messages.
 func (m *mistake) mends(t *testing.T) {
-	again, wrong := said(m.name+".yaml", m.mended)
+	again, wrong := problems(m.name+".yaml", m.mended)
 	if wrong {
 		t.Errorf("the corrected document is rejected: %s", again)
 	}
-	for line := range strings.Lines(m.said) {
+	for line := range strings.Lines(m.problems) {
 		if strings.Contains(again, line) {
 			t.Errorf("the corrected document has the same message: %s", line)
 		}
 	}
-	known := m.document + m.said
+	known := m.document + m.problems
 	for _, w := range words.FindAllString(m.mended, -1) {
 		if !strings.Contains(known, w) {
 			t.Errorf("the messages do not contain %q", w)
@@ -112,7 +112,7 @@ var opening = regexp.MustCompile(`did you mean "?(allow|exempt|shadow|skip)|exem
 // enforces checks that no message advises against enforcing a rule, and that every rule of the corrected document
 // limits requests.
 func (m *mistake) enforces(t *testing.T) {
-	if bad := opening.FindString(m.said); bad != "" {
+	if bad := opening.FindString(m.problems); bad != "" {
 		t.Errorf("a message advises against enforcing: %q", bad)
 	}
 	doc, err := policyfile.Decode("mended.yaml", []byte(m.mended))

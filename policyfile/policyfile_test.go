@@ -192,9 +192,9 @@ func TestManyProblems(t *testing.T) {
 			t.Fatalf("problem %d is %v", i, p)
 		}
 	}
-	told := strings.Split(err.Error(), "\n")
-	if last := told[len(told)-1]; len(told) != 101 || last != "… and 9900 more" || told[99] != all[99].String() {
-		t.Errorf("%d lines, at the end: %s", len(told), last)
+	reported := strings.Split(err.Error(), "\n")
+	if last := reported[len(reported)-1]; len(reported) != 101 || last != "… and 9900 more" || reported[99] != all[99].String() {
+		t.Errorf("%d lines, at the end: %s", len(reported), last)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-func post(t *testing.T, s *redisstore.Store, part, instance, said string, expires time.Duration) {
+func post(t *testing.T, s *redisstore.Store, part, instance, message string, expires time.Duration) {
 	t.Helper()
-	if err := s.Post(t.Context(), part, instance, []byte(said), expires); err != nil {
+	if err := s.Post(t.Context(), part, instance, []byte(message), expires); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -28,8 +28,8 @@ func posted(t *testing.T, s *redisstore.Store, part string) (all []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for instance, said := range found {
-		all = append(all, instance+"="+string(said))
+	for instance, message := range found {
+		all = append(all, instance+"="+string(message))
 	}
 	slices.Sort(all)
 	return all

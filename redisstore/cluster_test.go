@@ -341,10 +341,10 @@ func TestClusterLateGiveBack(t *testing.T) {
 		gate := make(chan struct{})
 		held.Store(&gate)
 		begin := window(plantest.One(t, other, key, p, 0))
-		told := make(chan error)
+		results := make(chan error)
 		go func() {
 			charges := []sluice.Charge{{Key: key, Plan: p, Cost: 1}, {Key: beside, Plan: full, Cost: 1}}
-			told <- slow.Take(context.WithoutCancel(t.Context()), charges, make([]sluice.Receipt, 2))
+			results <- slow.Take(context.WithoutCancel(t.Context()), charges, make([]sluice.Receipt, 2))
 		}()
 		taken := false // if it stays false, the other slot was asked first and denied alone
 		for window(plantest.One(t, other, key, p, 0)) == begin {
@@ -354,7 +354,7 @@ func TestClusterLateGiveBack(t *testing.T) {
 		before := plantest.One(t, other, key, p, 2)
 		held.Store(nil)
 		close(gate)
-		if err := <-told; err != nil {
+		if err := <-results; err != nil {
 			t.Fatal(err)
 		}
 		after := plantest.One(t, other, key, p, 0)

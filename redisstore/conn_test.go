@@ -96,13 +96,13 @@ func TestCloseCutsOff(t *testing.T) {
 	testkit.Await(t, "its call has returned", func() bool { return !store.InFlight() })
 	server.Freeze()
 	defer server.Thaw()
-	told := make(chan error)
+	results := make(chan error)
 	go func() {
-		told <- store.Take(context.Background(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
+		results <- store.Take(context.Background(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
 	}()
 	testkit.Await(t, "the request is in flight", store.InFlight)
 	_ = store.Close()
-	if err := <-told; kindOf(err) != redisstore.Unknown || errors.Is(err, context.DeadlineExceeded) {
+	if err := <-results; kindOf(err) != redisstore.Unknown || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the Take returned %v", err)
 	}
 }
@@ -300,8 +300,8 @@ func TestCallersLeave(t *testing.T) {
 		if time.Since(begin) > testkit.Patience {
 			t.Fatalf("%d callers have unknown results, %d have sent nothing", unknown, notSent)
 		}
-		told := leaving(t, store, p)
-		unknown, notSent = unknown+told[redisstore.Unknown], notSent+told[redisstore.NotSent]
+		results := leaving(t, store, p)
+		unknown, notSent = unknown+results[redisstore.Unknown], notSent+results[redisstore.NotSent]
 	}
 	server.Thaw()
 	// Some of the sent requests reach the server after the thaw, but not those that waited too long for a connection.
@@ -316,7 +316,7 @@ func TestCallersLeave(t *testing.T) {
 func leaving(t *testing.T, store sluice.Store, p *sluice.Plan) map[redisstore.Kind]int64 {
 	t.Helper()
 	var mu sync.Mutex
-	told := map[redisstore.Kind]int64{}
+	results := map[redisstore.Kind]int64{}
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
@@ -328,11 +328,11 @@ func leaving(t *testing.T, store sluice.Store, p *sluice.Plan) map[redisstore.Ki
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			told[kind]++
+			results[kind]++
 		})
 	}
 	wg.Wait()
-	return told
+	return results
 }
 
 func TestClose(t *testing.T) {
@@ -456,13 +456,13 @@ func TestWrongReplies(t *testing.T) {
 			t.Parallel()
 			m := startImpostor(t, redistest.Shared(t).Addr)
 			store := open(t, "redis://"+m.Addr)
-			says := func(w io.Writer, _ string) {
+			handler := func(w io.Writer, _ string) {
 				_, _ = io.WriteString(w, reply)
 				if reply == "" || strings.HasPrefix(reply, "$99999") {
 					_ = w.(io.Closer).Close()
 				}
 			}
-			m.Says.Store(&says)
+			m.Handler.Store(&handler)
 			var r [1]sluice.Receipt
 			err := store.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, r[:])
 			if kindOf(err) == 0 || notCharged(err) || r[0].Fits {

@@ -296,11 +296,11 @@ func TestGiveBackTold(t *testing.T) {
 	for _, test := range []struct {
 		key        string
 		back, left int64
-		told       int
+		gathered   int
 	}{{"busy", -1, 1, 1}, {"busy", -1, 2, 1}, {"half", -1, 50, 1}, {"dear", -20, 50, 2}, {"huge", -1 << 62, 100, 3}} {
 		receipt := sluice.Receipt{Receipt: kernel.Receipt{Used: p.Size - test.left*p.Unit, Fits: true}}
 		r.announce([]sluice.Charge{{Key: test.key, Plan: p, Cost: test.back}}, []sluice.Receipt{receipt})
-		if len(r.gathered) != test.told {
+		if len(r.gathered) != test.gathered {
 			t.Errorf("%+v: %d states are announced", test, len(r.gathered))
 		}
 	}

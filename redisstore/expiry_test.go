@@ -29,7 +29,7 @@ func TestExpiry(t *testing.T) {
 			limits = append(limits, "3000/month", "7/month from 31")
 		}
 		if a >= sluice.SlidingWindowLog {
-			limits = append(limits, "1000/500ms", "6000/500ms") // long logs whose units expire during the test
+			limits = append(limits, "1000/500ms", "6000/500ms") // long logs; their units expire during the test
 		}
 		for _, group := range limits {
 			t.Run(a.String()+" "+group, func(t *testing.T) {

@@ -174,7 +174,7 @@ func recovers(t *testing.T, s sluice.Store, p *sluice.Plan) {
 	testkit.Await(t, "the store answers again", func() bool { return try(t, s, "k", p) == nil })
 }
 
-// number sends a command whose reply is a number.
+// number sends a command and returns its reply, which is a number.
 func number(t testing.TB, s *redistest.Server, args ...string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(s.Do(args...), 10, 64)

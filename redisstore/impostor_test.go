@@ -17,11 +17,11 @@ import (
 // impostor is a proxy between a client and a server. It forwards commands and replies until a test sets other replies.
 type impostor struct {
 	Addr string
-	// If Says is not nil, it answers each command in place of the server.
-	Says atomic.Pointer[func(w io.Writer, command string)]
-	// Told counts the calls of Says since the last Say.
-	Told atomic.Int64
-	open sync.Map // connections
+	// Handler, if set, answers each command in place of the server.
+	Handler atomic.Pointer[func(w io.Writer, command string)]
+	// Calls counts the calls of Handler since the last Handle.
+	Calls atomic.Int64
+	open  sync.Map // connections
 }
 
 // startImpostor starts an impostor in front of the server at an address. It stops when the test ends.
@@ -73,9 +73,9 @@ func (m *impostor) serve(c net.Conn, server string) {
 		if err != nil {
 			return
 		}
-		if says := m.Says.Load(); says != nil {
-			m.Told.Add(1)
-			(*says)(c, name)
+		if handler := m.Handler.Load(); handler != nil {
+			m.Calls.Add(1)
+			(*handler)(c, name)
 		} else if _, err := up.Write(command); err != nil {
 			return
 		}
@@ -109,10 +109,10 @@ func readCommand(r *bufio.Reader) (command []byte, name string, err error) {
 	return command, name, nil
 }
 
-// Say calls f once on every open connection, and then for each command in place of the server.
-func (m *impostor) Say(f func(w io.Writer, command string)) {
-	m.Says.Store(&f)
-	m.Told.Store(0)
+// Handle calls f once on every open connection, and then for each command in place of the server.
+func (m *impostor) Handle(f func(w io.Writer, command string)) {
+	m.Handler.Store(&f)
+	m.Calls.Store(0)
 	m.open.Range(func(c, _ any) bool {
 		go f(c.(net.Conn), "") // on an idle connection, f may block until the connection is closed
 		return true
@@ -122,7 +122,7 @@ func (m *impostor) Say(f func(w io.Writer, command string)) {
 // Relay forwards everything again, over new connections. The old ones have replies without a command, after which the
 // client would assign each reply to the wrong command.
 func (m *impostor) Relay() {
-	m.Says.Store(nil)
+	m.Handler.Store(nil)
 	m.open.Range(func(c, _ any) bool {
 		c.(net.Conn).Close()
 		return true

@@ -42,7 +42,7 @@ func TestLongHistories(t *testing.T) {
 	})
 }
 
-// A store opened on a cluster, and a store whose client has other options than the default, also conform to the
+// A store of a cluster, and a store over a client with options that are not the defaults, also conform to the
 // contract of [sluice.Store].
 func TestLongConformance(t *testing.T) {
 	t.Parallel()
@@ -134,7 +134,7 @@ func TestLongSizing(t *testing.T) {
 		t.Fatalf("docs/redis.md has %d rows", len(rows))
 	}
 	for _, row := range rows {
-		said, err := strconv.ParseFloat(row[3], 64)
+		documented, err := strconv.ParseFloat(row[3], 64)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,8 +162,8 @@ func TestLongSizing(t *testing.T) {
 			return number(t, server, "DBSIZE") == keys
 		})
 		t.Logf("%s %s: %.0f bytes a key", row[1], row[2], measured)
-		if math.Abs(measured-said) > said/4 {
-			t.Errorf("%s %s: %.0f bytes a key, but %.0f in docs/redis.md", row[1], row[2], measured, said)
+		if math.Abs(measured-documented) > documented/4 {
+			t.Errorf("%s %s: %.0f bytes a key, but %.0f in docs/redis.md", row[1], row[2], measured, documented)
 		}
 	}
 }

@@ -281,14 +281,14 @@ func TestNewRefuses(t *testing.T) {
 	denied := single(locked)
 	locked.Do("ACL", "SETUSER", "default", "-eval", "-evalsha", "-script")
 	for _, test := range []struct {
-		client rueidis.Client
-		prefix string
-		says   string
+		client  rueidis.Client
+		prefix  string
+		handler string
 	}{{nil, "", "needs a client"}, {single(server), "{a}", "brace"}, {single(replica), "", "replica"}, {denied, "", "script"},
 		{client(t, sentinel), "", "replicaonly"}, {client(t, toReplica), "", "sendtoreplicas"}} {
 		s, err := redisstore.New(t.Context(), test.client, redisstore.Keys{Prefix: test.prefix})
-		if kindOf(err) != redisstore.Misconfigured || !strings.Contains(strings.ToLower(err.Error()), test.says) {
-			t.Errorf("%v, %v, want %s", s, err, test.says)
+		if kindOf(err) != redisstore.Misconfigured || !strings.Contains(strings.ToLower(err.Error()), test.handler) {
+			t.Errorf("%v, %v, want %s", s, err, test.handler)
 		}
 	}
 }

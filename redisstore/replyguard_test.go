@@ -24,12 +24,12 @@ func TestImpostor(t *testing.T) {
 	server := redistest.Shared(t)
 	m := startImpostor(t, server.Addr)
 	store := open(t, "redis://"+m.Addr)
-	for name, say := range hostile {
+	for name, handler := range hostile {
 		recovers(t, store, p)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		m.Say(say)
-		for m.Told.Load() < 4 {
+		m.Handle(handler)
+		for m.Calls.Load() < 4 {
 			err := try(t, store, "k", p)
 			kind := kindOf(err)
 			if kind == 0 {
@@ -69,8 +69,8 @@ func TestImpostorAtRandom(t *testing.T) {
 			if seed%6 == 0 {
 				store = open(t, at)
 			}
-			m.Say(atRandom(m, seed))
-			for m.Told.Load() < 20 { // counts commands, because a busy machine may take long for them
+			m.Handle(atRandom(m, seed))
+			for m.Calls.Load() < 20 { // counts commands, because a busy machine may take long for them
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				if store != nil {
 					useAtRandom(ctx, t, store)

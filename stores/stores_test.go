@@ -34,19 +34,19 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
-// said is the text of a log.
-type said struct {
+// logText is a writer that keeps the text of a log.
+type logText struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (s *said) Write(p []byte) (int, error) {
+func (s *logText) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.Write(p)
 }
 
-func (s *said) has(text string) func() bool {
+func (s *logText) has(text string) func() bool {
 	return func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *said) has(text string) func() bool {
 	}
 }
 
-func (s *said) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s, nil)) }
+func (s *logText) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s, nil)) }
 
 func open(t *testing.T, url string, c stores.Config) *stores.Store {
 	t.Helper()
@@ -80,7 +80,7 @@ func TestOpenLater(t *testing.T) {
 	server := redistest.Start(t)
 	url := server.URL()
 	server.Kill()
-	var log said
+	var log logText
 	s := open(t, url, stores.Config{Logger: log.logger(), Deadline: 2 * time.Second})
 	if s.Answers() || s.Failover() == nil || s.Cluster() {
 		t.Errorf("%v: want an unavailable store with a fallback", s)
@@ -111,7 +111,7 @@ func TestOpenRefuses(t *testing.T) {
 		url  string
 		c    stores.Config
 		kind redisstore.Kind
-		says string
+		text string
 	}{
 		"no URL":                 {"", stores.Config{}, redisstore.Misconfigured, "store URL"},
 		"another scheme":         {"http://localhost", stores.Config{}, redisstore.Misconfigured, "unknown scheme"},
@@ -122,11 +122,11 @@ func TestOpenRefuses(t *testing.T) {
 	for name, c := range cases {
 		s, err := stores.Open(t.Context(), c.url, c.c)
 		e, ok := errors.AsType[*redisstore.Error](err)
-		if !ok || e.Kind != c.kind || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "wrong-secret") {
+		if !ok || e.Kind != c.kind || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "wrong-secret") {
 			t.Errorf("%s: %v, %v", name, s, err)
 		}
 	}
-	if name := open(t, strings.Replace(server.URL(), "redis://", "redis://:right@", 1), stores.Config{Logger: new(said).logger()}).String(); strings.Contains(name, "right") {
+	if name := open(t, strings.Replace(server.URL(), "redis://", "redis://:right@", 1), stores.Config{Logger: new(logText).logger()}).String(); strings.Contains(name, "right") {
 		t.Errorf("the name of a store is %s", name)
 	}
 }
@@ -134,7 +134,7 @@ func TestOpenRefuses(t *testing.T) {
 // The log reports that memory is too small for all limited keys.
 func TestLosses(t *testing.T) {
 	t.Parallel()
-	var log said
+	var log logText
 	s := open(t, stores.Memory, stores.Config{Memory: memory.Config{MaxBytes: 64 << 10}, Logger: log.logger()})
 	if !s.Answers() || s.Failover() != nil || s.String() != stores.Memory {
 		t.Errorf("%v is not a memory store", s)
@@ -159,7 +159,7 @@ func TestRights(t *testing.T) {
 	url := strings.Replace(server.URL(), "://", "://app:pw@", 1)
 	for _, required := range []bool{false, true} {
 		server.Do("ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all", "-mget")
-		if s, err := stores.Open(t.Context(), url, stores.Config{Required: required, Logger: new(said).logger()}); err == nil || !strings.Contains(err.Error(), "ACL SETUSER NAME +mget") {
+		if s, err := stores.Open(t.Context(), url, stores.Config{Required: required, Logger: new(logText).logger()}); err == nil || !strings.Contains(err.Error(), "ACL SETUSER NAME +mget") {
 			t.Errorf("error %v, want the right +mget", err)
 			if s != nil {
 				s.Close()
@@ -167,7 +167,7 @@ func TestRights(t *testing.T) {
 		}
 	}
 	server.Do("ACL", "SETUSER", "app", "+mget", "-hset")
-	log := new(said)
+	log := new(logText)
 	open(t, url, stores.Config{Logger: log.logger()})
 	if !log.has("ACL SETUSER NAME +hset")() {
 		t.Error("the log does not contain the missing right")
@@ -199,7 +199,7 @@ func testSameQuestion(t *testing.T, url string) {
 	}
 	var engines []*policy.Engine
 	for range 3 {
-		store := open(t, url, stores.Config{Deadline: time.Minute, Logger: new(said).logger()})
+		store := open(t, url, stores.Config{Deadline: time.Minute, Logger: new(logText).logger()})
 		engines = append(engines, policy.NewEngine(store, p))
 	}
 	for round := range 10 {

@@ -169,8 +169,8 @@ func TestBound(t *testing.T) {
 		// Admitted units are reported after 100 ms, and a known level is at most 300 ms old.
 		most, blind := h.excess(p, 4*synced.Every+2*trip)
 		n := len(f.stores)
-		if said := synced.Excess(p, n); most > said || blind > 0 {
-			t.Errorf("%d units above the limit, want at most %d; %d more than the others have admitted unseen, want none", most, said, blind)
+		if bound := synced.Excess(p, n); most > bound || blind > 0 {
+			t.Errorf("%d units above the limit, want at most %d; %d more than the others have admitted unseen, want none", most, bound, blind)
 		}
 		if want := int64(n-1) * p.Capacity * 9 / 10; most < want { // some units have drained by then
 			t.Errorf("%d above the limit, want at least the %d of the first bursts", most, want)

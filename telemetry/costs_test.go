@@ -36,7 +36,7 @@ func settle(t *testing.T, e *policy.Engine, team string, o policy.Outcome) {
 }
 
 // The cost of a response is counted once, whatever the number of limits. A view adds up all instances, including
-// stopped ones. Only rules whose responses report their cost have a budget.
+// stopped ones. Only rules that take their cost from responses have a budget.
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +96,8 @@ func TestCostsOfADay(t *testing.T) {
 	})
 }
 
-// Totals have each rule whose responses report their cost, from the start. They start again when the unit changes.
+// From the start, the totals include each rule that takes its cost from responses. A total starts again at 0 when the
+// unit of the rule changes.
 func TestCostTotals(t *testing.T) {
 	t.Parallel()
 	e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "plain", Limit: "1000/hour"}, tokens("1000/hour")))

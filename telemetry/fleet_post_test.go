@@ -35,8 +35,8 @@ func TestPost(t *testing.T) {
 		}
 		upstream := newTimed[upstreamStep](at)
 		upstream.recent.add(upstream.recent.last-int64(r.IntN(RecentSteps)), r.IntN(upstreamColumns), uint64(1+r.IntN(1000)))
-		said := appendTimed(appendSeries(appendHead(nil, &h), "", all, &h), upstreamPrefix+"up", upstream, &h)
-		said = appendSeries(said, "one", one, &h)
+		post := appendTimed(appendSeries(appendHead(nil, &h), "", all, &h), upstreamPrefix+"up", upstream, &h)
+		post = appendSeries(post, "one", one, &h)
 		end := max(all.recent.last, one.recent.last) * 10
 		wantAll, wantOne := newSeries(end), newSeries(end)
 		wantAll.addSeries(all)
@@ -44,7 +44,7 @@ func TestPost(t *testing.T) {
 		gotAll, gotOne := newSeries(end), newSeries(end)
 		const ever = 1 << 62
 		gotUpstream := newTimed[upstreamStep](at)
-		got, err := readPost(said, ever, ever, sums{func(name string) *series {
+		got, err := readPost(post, ever, ever, sums{func(name string) *series {
 			return map[string]*series{"": gotAll, "one": gotOne}[name]
 		}, func(name string) *upstreamSeries {
 			return map[string]*upstreamSeries{"up": gotUpstream}[name]
@@ -65,10 +65,10 @@ func FuzzPost(f *testing.F) {
 	f.Add(appendHead(nil, &h))
 	f.Add(appendTimed(appendHead(nil, &h), upstreamPrefix+"up", newTimed[upstreamStep](1_800_000_000), &h))
 	f.Add(appendSeries(appendSeries(appendHead(nil, &h), "", randomSeries(r, 1_800_000_000), &h), "b", randomSeries(r, 1_800_000_000), &h))
-	f.Fuzz(func(t *testing.T, said []byte) {
+	f.Fuzz(func(t *testing.T, post []byte) {
 		rules := 0
 		upstreams := 0
-		h, err := readPost(said, 1<<62, 1<<62, sums{func(string) *series {
+		h, err := readPost(post, 1<<62, 1<<62, sums{func(string) *series {
 			rules++
 			return newSeries(1_800_000_000)
 		}, func(string) *upstreamSeries {

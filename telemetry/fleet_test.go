@@ -29,23 +29,23 @@ import (
 type wall struct {
 	mu          sync.Mutex
 	unavailable bool
-	said        map[string]map[string][]byte
+	posts       map[string]map[string][]byte
 	expire      map[string]time.Time
 }
 
-func (w *wall) Post(_ context.Context, part, instance string, said []byte, expires time.Duration) error {
+func (w *wall) Post(_ context.Context, part, instance string, message []byte, expires time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.unavailable {
 		return errors.New("the board is unavailable")
 	}
-	if w.said == nil {
-		w.said, w.expire = map[string]map[string][]byte{}, map[string]time.Time{}
+	if w.posts == nil {
+		w.posts, w.expire = map[string]map[string][]byte{}, map[string]time.Time{}
 	}
-	if w.said[part] == nil {
-		w.said[part] = map[string][]byte{}
+	if w.posts[part] == nil {
+		w.posts[part] = map[string][]byte{}
 	}
-	w.said[part][instance] = slices.Clone(said)
+	w.posts[part][instance] = slices.Clone(message)
 	w.expire[part+instance] = time.Now().Add(expires)
 	return nil
 }
@@ -57,9 +57,9 @@ func (w *wall) Posted(_ context.Context, part string) (map[string][]byte, error)
 		return nil, errors.New("the board is unavailable")
 	}
 	all := map[string][]byte{}
-	for instance, said := range w.said[part] {
+	for instance, message := range w.posts[part] {
 		if time.Now().Before(w.expire[part+instance]) {
-			all[instance] = said
+			all[instance] = message
 		}
 	}
 	return all, nil
@@ -77,11 +77,11 @@ type cutOff struct {
 	off atomic.Bool
 }
 
-func (c *cutOff) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
+func (c *cutOff) Post(ctx context.Context, part, instance string, message []byte, expires time.Duration) error {
 	if c.off.Load() {
 		return errors.New("the board is unavailable")
 	}
-	return c.wall.Post(ctx, part, instance, said, expires)
+	return c.wall.Post(ctx, part, instance, message, expires)
 }
 
 // member is an instance of a fleet.
@@ -388,16 +388,16 @@ func TestFleetSubjects(t *testing.T) {
 			if s := v.Rule("login").Refusals[hour].Items[0]; s.Key != "login/maru" || s.Sent != "login/Mary" || s.Shown != "Mary" || s.Count != 30 || s.Limit.Count != 5 || s.Limit.Period != time.Minute {
 				t.Errorf("Mary has %+v", s)
 			}
-			var told []string
+			var rows []string
 			for _, tier := range v.Tiers {
 				for _, s := range tier.Refusals[hour].Items {
-					told = append(told, fmt.Sprintf("%s %s %d", tier.Name, s.Key, s.Count))
+					rows = append(rows, fmt.Sprintf("%s %s %d", tier.Name, s.Key, s.Count))
 				}
 				if tier.Name == "pro" && (tier.Traffic[hour].Items[0].Count != 280 || tier.Refused[hour] != 1 || tier.Refusals[hour].Items[0].Limit.Count != 100) {
 					t.Errorf("pro has %+v", tier.Traffic[hour])
 				}
 			}
-			if got, want := strings.Join(told, ", "), " per-address/192.0.2.9 60,  login/maru 30, pro api/k-1 80"; got != want {
+			if got, want := strings.Join(rows, ", "), " per-address/192.0.2.9 60,  login/maru 30, pro api/k-1 80"; got != want {
 				t.Errorf("customers are %q, want %q", got, want)
 			}
 		}

@@ -68,7 +68,8 @@ func crowd(n int, each uint64) (top telemetry.Top) {
 	return top
 }
 
-// unknown returns a rule that denies the given number of 1,000 requests a second, and whose usual rate is unknown.
+// unknown returns a rule that denies the given number of 1,000 requests a second. The usual rate of the rule is
+// unknown.
 func unknown(refused uint64) telemetry.Rule {
 	return telemetry.Rule{Name: "new", Series: since(steady(0, 1000-refused), 48*time.Hour, refused), Usual: -1}
 }
@@ -173,7 +174,7 @@ func TestHeadlineFirstMinutes(t *testing.T) {
 	}
 }
 
-// The text of an alert distinguishes subjects whose shortened keys look alike.
+// The text of an alert distinguishes subjects with the same shortened key.
 func TestHeadlineTellsShortKeysApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -98,14 +98,14 @@ func askFrom(client, path string) *policy.Request {
 	return &policy.Request{Path: path, Host: "api.example.com", Peer: netip.MustParseAddr(client), Header: http.Header{}, Door: "gateway"}
 }
 
-// neverFits returns a request whose cost never fits.
+// neverFits returns a request with a cost above its limit.
 func neverFits(client string) *policy.Request {
 	r := askFrom(client, "/")
 	r.Cost = 1000
 	return r
 }
 
-// unavailableStore is a store whose Take always fails.
+// unavailableStore is a store that fails each Take.
 type unavailableStore struct{ sluice.Store }
 
 func (unavailableStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
@@ -224,7 +224,7 @@ func TestRefusalsOfSubject(t *testing.T) {
 			}
 		}
 		// The 1st to 4th, 8th, 16th, 32nd and 64th denial are logged. After an hour, a summary has the 35 other denials
-		// of 192.0.2.8, whose first request was allowed. The next summary has the 36 of 192.0.2.7 and the one after 59
+		// of 192.0.2.8 (its first request was allowed). The next summary has the 36 of 192.0.2.7 and the one after 59
 		// minutes. Its last denial is logged again.
 		if want := "0 0 0 0 3 7 15 31 map[r:35] map[r:37] 0"; !strings.HasPrefix(strings.Join(got, " "), want) {
 			t.Errorf("left out: %v, want %s", got, want)
@@ -257,13 +257,13 @@ func TestRefusalsFlood(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(time.Second)
 		}
-		var lines, told uint64
+		var lines, counted uint64
 		perRule := map[string]int{}
 		for _, one := range l.lines(t) {
 			if one.Msg == "denied" {
 				lines++
 				perRule[one.Rule]++
-				told += 1 + one.LeftOut
+				counted += 1 + one.LeftOut
 				continue
 			}
 			sum := one.Others
@@ -273,10 +273,10 @@ func TestRefusalsFlood(t *testing.T) {
 			if sum != one.Refusals {
 				t.Errorf("%d denials by rule, and %d in total", sum, one.Refusals)
 			}
-			told += one.Refusals
+			counted += one.Refusals
 		}
-		if told != rounds*perRound {
-			t.Errorf("the log counts %d of %d denials", told, rounds*perRound)
+		if counted != rounds*perRound {
+			t.Errorf("the log counts %d of %d denials", counted, rounds*perRound)
 		}
 		if lines > allBurst+allRate*rounds || lines < allBurst {
 			t.Errorf("the log has %d lines", lines)
@@ -322,19 +322,19 @@ func TestRefusalsBlocked(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		var told uint64
+		var counted uint64
 		for text := range strings.Lines(out.String()) {
 			var one logLine
 			if err := json.Unmarshal([]byte(text), &one); err != nil {
 				t.Fatal(err)
 			}
 			if one.Msg == "denied" {
-				told += 1 + one.LeftOut
+				counted += 1 + one.LeftOut
 			}
-			told += one.Refusals
+			counted += one.Refusals
 		}
-		if told != 50_000 {
-			t.Errorf("the log counts %d of 50,000 denials", told)
+		if counted != 50_000 {
+			t.Errorf("the log counts %d of 50,000 denials", counted)
 		}
 	})
 }

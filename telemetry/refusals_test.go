@@ -24,8 +24,8 @@ rules:
   - {name: watched, match: /w/, key: [client_ip], limit: 1/day, shadow: true}
 `
 
-// keeping runs a test with an engine whose denials are kept. ask decides about a request, and returns whether it was
-// allowed.
+// keeping runs a test with an engine, and keeps the engine's denials. The function ask decides about a request, and
+// returns whether it was allowed.
 func keeping(t *testing.T, test func(t *testing.T, kept *telemetry.Refusals, ask func(path, address string, fields ...string) bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := policyfile.Parse("policy.yaml", []byte(keptPolicy))
@@ -221,9 +221,9 @@ func TestRefusalsOfAllInstances(t *testing.T) {
 		if err != nil || len(posted) != 3 {
 			t.Fatalf("%d posts, %v", len(posted), err)
 		}
-		for instance, said := range posted {
-			if len(said) > 192<<10 {
-				t.Errorf("%s posted %d bytes", instance, len(said))
+		for instance, message := range posted {
+			if len(message) > 192<<10 {
+				t.Errorf("%s posted %d bytes", instance, len(message))
 			}
 		}
 		board.set(true)

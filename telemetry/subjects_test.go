@@ -45,11 +45,11 @@ func joined(t *testing.T, rule string, at time.Time, instances ...*subjects) *Ru
 	t.Helper()
 	f := fleetSubjects{}
 	for _, s := range instances {
-		said := s.export(at)
-		if len(said) > mostPosted+32<<10 {
-			t.Fatalf("the post has %d bytes", len(said))
+		post := s.export(at)
+		if len(post) > mostPosted+32<<10 {
+			t.Fatalf("the post has %d bytes", len(post))
 		}
-		if err := f.add(said); err != nil {
+		if err := f.add(post); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,18 +220,18 @@ func TestSubjectsWindows(t *testing.T) {
 	add("always", 7, 45*time.Second)
 	add("always", 7, 0)
 	add("now", 10, 0)
-	tell := func(at time.Time) [Windows]string {
+	render := func(at time.Time) [Windows]string {
 		r := joined(t, "pages", at, s)
-		var said [Windows]string
+		var post [Windows]string
 		for w, top := range r.Refusals {
 			if r.Refused[w] != uint64(len(top.Items)) || r.Asked[w] != r.Refused[w] || top.Error != 0 || fmt.Sprint(top) != fmt.Sprint(r.Traffic[w]) {
 				t.Errorf("%s: %d subjects were denied of %d; %v and %v", Window(w), r.Refused[w], r.Asked[w], top, r.Traffic[w])
 			}
 			for _, i := range top.Items {
-				said[w] += fmt.Sprintf("%s %d-%d %d ", strings.TrimPrefix(i.Key, "pages/"), i.Count, i.Error, i.Minutes)
+				post[w] += fmt.Sprintf("%s %d-%d %d ", strings.TrimPrefix(i.Key, "pages/"), i.Count, i.Error, i.Minutes)
 			}
 		}
-		return said
+		return post
 	}
 	for _, c := range []struct {
 		after time.Duration
@@ -243,12 +243,12 @@ func TestSubjectsWindows(t *testing.T) {
 		{30 * time.Minute, [Windows]string{"", "minute 20-0 1 always 14-0 2 now 10-0 1 ", "yesterday 40-0 0 always 35-0 2 hour 30-0 0 minute 20-0 1 now 10-0 1 "}},
 		{5 * time.Hour, [Windows]string{"", "", "hour 30-0 0 always 28-0 0 minute 20-0 0 now 10-0 0 "}},
 	} {
-		if said := tell(noon.Add(c.after)); said != c.want {
-			t.Errorf("%v later: %q, want %q", c.after, said, c.want)
+		if got := render(noon.Add(c.after)); got != c.want {
+			t.Errorf("%v later: %q, want %q", c.after, got, c.want)
 		}
 	}
-	if said := s.export(noon.Add(25 * time.Hour)); said != nil || len(s.rules) != 0 {
-		t.Errorf("a day later, the post has %d bytes, for %d rules", len(said), len(s.rules))
+	if post := s.export(noon.Add(25 * time.Hour)); post != nil || len(s.rules) != 0 {
+		t.Errorf("a day later, the post has %d bytes, for %d rules", len(post), len(s.rules))
 	}
 }
 
@@ -293,11 +293,11 @@ func testSubjectsMemory(t *testing.T, rules, steps, once int) {
 		t.Errorf("the heap has grown by %d MiB", grown>>20)
 	}
 	for name, want := range truth {
-		told := joined(t, name, at, s)
-		for _, top := range []Top{told.Traffic[Hour], told.Refusals[Day]} {
+		views := joined(t, name, at, s)
+		for _, top := range []Top{views.Traffic[Hour], views.Refusals[Day]} {
 			check(t, top, want)
 		}
-		if top := told.Refusals[Hour]; name == names[0] && (len(top.Items) == 0 || top.Items[0].Key != name+"/often") {
+		if top := views.Refusals[Hour]; name == names[0] && (len(top.Items) == 0 || top.Items[0].Key != name+"/often") {
 			t.Errorf("the list of %s is %v", name, top.Items)
 		}
 	}
@@ -342,7 +342,7 @@ func TestSubjectsRecover(t *testing.T) {
 	}
 }
 
-// The error includes the requests of a subject whose key is too long for a summary.
+// If the key of a subject is too long for a summary, the requests of the subject are part of the error.
 func TestSubjectsLost(t *testing.T) {
 	t.Parallel()
 	s := newSubjects()
@@ -381,10 +381,10 @@ func FuzzSubjectsAdd(f *testing.F) {
 			f.Add(s.export(noon))
 		}
 	}
-	f.Fuzz(func(t *testing.T, said []byte) {
+	f.Fuzz(func(t *testing.T, post []byte) {
 		all := fleetSubjects{}
 		for range 2 {
-			if all.add(said) != nil {
+			if all.add(post) != nil {
 				return
 			}
 		}

@@ -37,7 +37,7 @@ func passed(t *testing.T, make func(http.Handler) (http.Handler, error)) (n int)
 }
 
 // With Sluice, exactly five of eight requests pass. With the other limiters, at least five pass, because a window may
-// end during the test; Sluice runs in a bubble, whose clock stands still.
+// end during the test; Sluice runs in a bubble, and its clock stands still.
 func TestHandlers(t *testing.T) {
 	for name, pair := range map[string][2]func(http.Handler) (http.Handler, error){
 		"x/time/rate": {fromTimeRate, insteadOfTimeRate},

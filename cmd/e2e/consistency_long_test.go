@@ -237,7 +237,7 @@ func TestLongConsistency(t *testing.T) {
 	}
 }
 
-// The same, with one gateway whose clock is an hour ahead, and one whose clock is an hour behind. Only "make
+// The same, with the clock of one gateway an hour ahead, and the clock of another an hour behind. Only "make
 // consistency" runs this test: it builds the program and all of its packages again, which takes minutes.
 func TestLongConsistencyClocks(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ func TestLongEnvoyAbuse(t *testing.T) {
 	for range 4 {
 		rapidReset(t, g.Grpc, 10_000)
 	}
-	// The length of a message of 4 GiB, whose bytes never come.
+	// The length of a message of 4 GiB. Its bytes never come.
 	endlessMessage(t, g.Grpc)
 	if out, err := askEnvoy(t, conn, "edge", "user", "a"); err != nil || out.GetOverallCode() != pb.RateLimitResponse_OK {
 		t.Errorf("afterwards: %v %v", out, err)

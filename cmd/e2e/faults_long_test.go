@@ -47,8 +47,8 @@ func TestLongChaosNetwork(t *testing.T) {
 	}
 }
 
-// One answer in ten is lost. In the end, the store has counted all requests that it admitted, perhaps those whose
-// answer was lost, and none twice.
+// One answer in ten is lost. In the end, the store has counted all requests that it admitted, perhaps also those with a
+// lost answer, and none twice.
 func TestLongChaosLostAnswers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -229,7 +229,7 @@ func TestQuietStreams(t *testing.T) {
 		}
 	}
 	silent, _ := start()
-	talks, said := start()
+	talks, started := start()
 	ended := make(chan error, 1)
 	go func() { ended <- silent.RecvMsg(new(wrapperspb.StringValue)) }()
 	for going := true; going; {
@@ -242,11 +242,11 @@ func TestQuietStreams(t *testing.T) {
 		}
 		began := time.Now()
 		if err := talk(talks); err == nil {
-			said = began
-		} else if time.Since(said) < idle {
+			started = began
+		} else if time.Since(started) < idle {
 			t.Fatalf("a stream with messages: %v", err)
 		} else { // a busy machine has kept it silent for that long
-			talks, said = start()
+			talks, started = start()
 		}
 	}
 }

@@ -29,8 +29,8 @@ type newcomer struct {
 // begun is a command that has not ended yet.
 type begun struct {
 	*exec.Cmd
-	said  bytes.Buffer // to be read after the command has ended
-	ended chan struct{}
+	output bytes.Buffer // to be read after the command has ended
+	ended  chan struct{}
 }
 
 // With a copy of the tree and an empty home, the commands of the README, run in order, print the output that it shows.
@@ -118,7 +118,7 @@ func (n *newcomer) first(line string) {
 	n.Helper()
 	n.interrupt()
 	b := &begun{Cmd: n.command(line), ended: make(chan struct{})}
-	b.Stdout, b.Stderr = &b.said, &b.said
+	b.Stdout, b.Stderr = &b.output, &b.output
 	if err := b.Start(); err != nil {
 		n.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func (n *newcomer) first(line string) {
 	case <-b.ended:
 		n.begun = nil
 		if !b.ProcessState.Success() {
-			n.Fatalf("%s: %v\n%s", line, b.ProcessState, &b.said)
+			n.Fatalf("%s: %v\n%s", line, b.ProcessState, &b.output)
 		}
 	default:
 	}
@@ -161,7 +161,7 @@ func (n *newcomer) interrupt() {
 	late := time.AfterFunc(patience, func() { signal(syscall.SIGKILL) })
 	<-n.begun.ended
 	if !late.Stop() {
-		n.Errorf("%v after Ctrl-C, the command still runs:\n%s", patience, &n.begun.said)
+		n.Errorf("%v after Ctrl-C, the command still runs:\n%s", patience, &n.begun.output)
 	}
 	n.begun = nil
 }

@@ -245,7 +245,7 @@ func TestLongNodeFrozen(t *testing.T) {
 	testkit.Await(t, "the limit is back", func() bool { return nodeGet(t, url, "X-RateLimit-Limit") == "200 1000" })
 }
 
-// A call whose connection breaks before the answer arrives is repeated, and charged once.
+// If the connection breaks before the answer to a call arrives, the call is repeated, and charged once.
 func TestLongNodeBrokenConnection(t *testing.T) {
 	t.Parallel()
 	g := nodeService(t, nodeWide)

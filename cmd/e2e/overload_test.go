@@ -37,7 +37,7 @@ rules:
 }
 
 // factory is an upstream with some workers, each of which serves one request at a time. Requests wait for a worker in
-// an unbounded queue. As in most servers, requests whose clients have left are served, too. Their connections are
+// an unbounded queue. As in most servers, requests of clients that have left are served, too. Their connections are
 // closed at once, so that the number of open files does not bound the queue.
 type factory struct {
 	works   func() // serves a request

@@ -178,7 +178,7 @@ func TestSilentStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer talks.Close()
-	over, said := make(chan struct{}), make(chan error, 1)
+	over, result := make(chan struct{}), make(chan error, 1)
 	go func() {
 		var err error
 		for going := true; going && err == nil; {
@@ -189,7 +189,7 @@ func TestSilentStreams(t *testing.T) {
 				err = websocket.Message.Send(talks, "x")
 			}
 		}
-		said <- err
+		result <- err
 	}()
 	events := bufio.NewReader(dial(t, g, "GET /silent HTTP/1.1\r\nHost: a\r\n\r\n"))
 	silent := bufio.NewReader(dial(t, g, "GET /ws HTTP/1.1\r\nHost: a\r\nOrigin: http://a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
@@ -211,7 +211,7 @@ func TestSilentStreams(t *testing.T) {
 	// By now, the other streams have lasted longer than --idle-timeout.
 	close(over)
 	got := ""
-	if err := <-said; err != nil {
+	if err := <-result; err != nil {
 		t.Error(err)
 	} else if err := websocket.Message.Send(talks, "end"); err != nil {
 		t.Error(err)

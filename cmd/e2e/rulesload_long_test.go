@@ -154,9 +154,9 @@ func (l *loadedFleet) await(by int, user string, status int, numbers string) {
 // change sends a change to an instance, and returns the response, which must not be an error.
 func (l *loadedFleet) change(by int, method, path, body string, header ...string) *http.Response {
 	l.t.Helper()
-	resp, said := do(l.t, request(l.t, method, l.all[by].Admin+path, body, append(header, "Content-Type", "application/json")...))
+	resp, text := do(l.t, request(l.t, method, l.all[by].Admin+path, body, append(header, "Content-Type", "application/json")...))
 	if resp.StatusCode >= 300 {
-		l.t.Fatalf("%s %s: %s %s", method, path, resp.Status, said)
+		l.t.Fatalf("%s %s: %s %s", method, path, resp.Status, text)
 	}
 	return resp
 }

@@ -122,9 +122,9 @@ func TestSystemd(t *testing.T) {
 	for _, text := range []string{limited(7_000_000), broken, limited(7_000_000)} {
 		overwrite(t, policy, text)
 		g.Signal(syscall.SIGHUP)
-		said, at := states.next(), 0
-		if _, err := fmt.Sscanf(said, "RELOADING=1\nMONOTONIC_USEC=%d", &at); err != nil || at <= last {
-			t.Errorf("after %d µs, the start of a reload is reported as %q: %v", last, said, err)
+		state, at := states.next(), 0
+		if _, err := fmt.Sscanf(state, "RELOADING=1\nMONOTONIC_USEC=%d", &at); err != nil || at <= last {
+			t.Errorf("after %d µs, the start of a reload is reported as %q: %v", last, state, err)
 		}
 		last = at
 		states.want("READY=1")

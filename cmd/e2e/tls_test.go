@@ -31,8 +31,8 @@ func over(t *testing.T, c *tls.Config, http2 bool) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// Session tickets remain valid when certificates are renewed, so that clients need no full handshake. The ticket of a
-// client whose authority is no longer trusted is rejected.
+// Session tickets remain valid when certificates are renewed, so that clients need no full handshake. If the authority
+// of a client is no longer trusted, the client's ticket is rejected.
 func TestResumption(t *testing.T) {
 	t.Parallel()
 	ours, theirs := testkit.NewAuthority(t), testkit.NewAuthority(t)

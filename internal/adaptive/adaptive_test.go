@@ -205,7 +205,7 @@ func TestTypical(t *testing.T) {
 	}
 }
 
-// Requests whose clients have left count for as long again as the clients waited, even if no request was answered or
+// Requests of clients that have left count for as long again as the clients waited, even if no request was answered or
 // denied since.
 func TestOrphansAreSwept(t *testing.T) {
 	t.Parallel()

@@ -225,7 +225,7 @@ func (g *window) Accessible(what string) {
 		}
 	}
 	// A script that a debugger evaluates is not a script of the page, so the page's Content-Security-Policy does not
-	// block it. If the page moves on, the browser may drop the promise, whose value then never comes.
+	// block it. If the page moves on, the browser may drop the promise, and its value then never comes.
 	for tries := 0; ; tries++ {
 		ctx, cancel := context.WithTimeout(g.Ctx, patience/3)
 		err := chromedp.Run(ctx, chromedp.Evaluate(string(axe)+"\n;0", nil),

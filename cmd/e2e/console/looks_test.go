@@ -74,7 +74,7 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// sideways lists the tables whose last column is not entirely on the screen.
+// sideways lists the tables with a last column that is not entirely on the screen.
 const sideways = `[...document.querySelectorAll('main .table-wrap')].filter(w => w.checkVisibility() && w.scrollWidth > w.clientWidth + 1 && !w.closest('details')).map(w => w.getAttribute('aria-label') + ': ' + w.scrollWidth + ' on ' + w.clientWidth)`
 
 // brokenAddresses lists the IPv4 addresses that take more than one line.

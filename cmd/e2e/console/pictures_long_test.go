@@ -49,8 +49,8 @@ func (g *page) view(name string) {
 	}
 }
 
-// visitors sends requests from offices, from customers with keys, from a client whose script runs wild for a while and
-// again at the end, and from a client that guesses passwords.
+// visitors sends requests from offices, from customers with keys, from a client with a script that runs wild for a
+// while and again at the end, and from a client that guesses passwords.
 func visitors(p *program, last time.Duration) {
 	random := rand.New(rand.NewPCG(1, 2))
 	begin := time.Now()

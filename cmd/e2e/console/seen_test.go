@@ -21,17 +21,17 @@ rules:
 // hostile is a key that a page must show, and must not execute.
 const hostile = `<img src=x onerror=alert(1)>`
 
-// told has the numbers of decisions of a rule.
-type told struct{ all, refused, would int }
+// shownCounts has the numbers of decisions of a rule.
+type shownCounts struct{ all, refused, would int }
 
 // onPage returns the numbers that the page of all rules shows for each rule.
-func (g *page) onPage() map[string]told {
+func (g *page) onPage() map[string]shownCounts {
 	g.Helper()
 	rows := js[map[string][]string](g, `Object.fromEntries([...document.querySelectorAll('#rules tr[data-rule]')].map(r =>
 		[r.dataset.rule, [...r.cells].map(c => c.innerText)]))`)
-	out := map[string]told{}
+	out := map[string]shownCounts{}
 	for rule, cells := range rows {
-		out[rule] = told{all: number(cells[3]), refused: number(cells[4]), would: number(after(cells[4], "\n"))}
+		out[rule] = shownCounts{all: number(cells[3]), refused: number(cells[4]), would: number(after(cells[4], "\n"))}
 	}
 	return out
 }
@@ -64,7 +64,7 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("before the first request, the page shows %q", text)
 	}
 	sent := map[string]int{"heavy": 40, hostile: 17, "light": 4}
-	want := map[string]told{}
+	want := map[string]shownCounts{}
 	for user, n := range sent {
 		refused := 0
 		for range n {
@@ -76,9 +76,9 @@ func TestNumbers(t *testing.T) {
 			t.Fatalf("premise: %d of %d were denied", refused, n)
 		}
 		u := want["per-user"]
-		want["per-user"] = told{u.all + n, u.refused + refused, 0}
+		want["per-user"] = shownCounts{u.all + n, u.refused + refused, 0}
 		w := want["watched"]
-		want["watched"] = told{w.all + n, 0, w.would + n - 2}
+		want["watched"] = shownCounts{w.all + n, 0, w.would + n - 2}
 	}
 	if got := p.Metric(`sluice_decisions_total{outcome="deny",rule="per-user"}`); int(got) != want["per-user"].refused {
 		t.Errorf("/metrics has %v denials of per-user, want %d", got, want["per-user"].refused)

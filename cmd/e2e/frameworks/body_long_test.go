@@ -147,10 +147,10 @@ func rot13(c rune) rune {
 func (r *draft) packed() {
 	g := r.grammar
 	var b bytes.Buffer
-	said := pick(g, "gzip", "x-gzip", "GZIP", "deflate", "identity", "gzip, identity", "identity, gzip", "br", "", "gzip;q=1", "compress", "aws-chunked", "gzip, gzip", "\tgzip")
+	encoding := pick(g, "gzip", "x-gzip", "GZIP", "deflate", "identity", "gzip, identity", "identity, gzip", "br", "", "gzip;q=1", "compress", "aws-chunked", "gzip, gzip", "\tgzip")
 	switch {
 	case g.one(4):
-	case strings.Contains(said, "deflate"):
+	case strings.Contains(encoding, "deflate"):
 		w := zlib.NewWriter(&b)
 		_, _ = w.Write([]byte(r.body))
 		_ = w.Close()
@@ -162,7 +162,7 @@ func (r *draft) packed() {
 		r.body = b.String()
 	}
 	if !g.one(6) {
-		r.add(g.usually("Content-Encoding: ", "Content_Encoding: ", "Transfer-Encoding: ", "content-encoding:") + said)
+		r.add(g.usually("Content-Encoding: ", "Content_Encoding: ", "Transfer-Encoding: ", "content-encoding:") + encoding)
 	}
 }
 

@@ -34,7 +34,7 @@ var reads = map[string]string{
 	"ip": "", "body": "body", "skip": "body", "query": "query", "cookie": "cookie", "header": "header", "host": "host",
 }
 
-// accounts are the names whose logins are used up.
+// accounts are the names with no logins left.
 var accounts = []string{"alice", "4711", "jürgen", "straße", "σωκράτης", "o'neill@example.org"}
 
 // unclear returns a request with an ambiguous key, in each part that a key can come from. It uses up the limit that all

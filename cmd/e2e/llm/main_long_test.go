@@ -127,11 +127,11 @@ func ask(t testing.TB, c call) (a answer) {
 // models is the sample upstream in the process of the test.
 type models struct {
 	*httptest.Server
-	left  atomic.Int32 // requests whose client left before the end
+	left  atomic.Int32 // requests that the client left before the end
 	sizes sync.Map     // bytes of the last request's body, by API key
 }
 
-// Prefixes of API keys whose first request fails.
+// Prefixes of API keys. The first request with such a key fails.
 const (
 	failsOnce   = "fails-once"
 	hangsUpOnce = "hangs-up-once"

@@ -18,7 +18,7 @@ type row struct {
 	name     string
 	up       func(*upstream)
 	phases   []phase
-	from, to int     // seconds whose arrivals are measured
+	from, to int     // the arrivals of these seconds are measured
 	tuned    float64 // the hand-tuned limit; 0 is 32
 	setUp    func(*simulation)
 	gateways int

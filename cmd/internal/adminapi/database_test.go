@@ -25,7 +25,7 @@ import (
 )
 
 // playAPI runs each section of testdata/database as a test of the admin API over an empty database, except the file
-// unavailable.txt, whose test needs a database server of its own.
+// unavailable.txt, because its test needs a database server of its own.
 func playAPI(t *testing.T, empty func(testing.TB) string) {
 	for file, sections := range apitest.Sections(t, "testdata/database/*.txt") {
 		for _, s := range sections {

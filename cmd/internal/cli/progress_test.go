@@ -37,7 +37,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		show(feed.Progress{Lines: 6_000_000, Done: 1 << 30, Total: 1 << 30})
 		end()
-		show, end = showProgress(own) // as for standard input, whose length is unknown
+		show, end = showProgress(own) // as for standard input, which has no known length
 		time.Sleep(time.Second)
 		show(feed.Progress{Lines: 950, Done: 1 << 20})
 		end()

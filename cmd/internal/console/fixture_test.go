@@ -74,7 +74,7 @@ func fixture(t testing.TB, view func() *telemetry.View) over {
 	return over{configOf(t, engine, &source.Stack{Swap: engine.Swap}, doc, seen(view)), engine}
 }
 
-// configOf returns the Config of a console with an engine whose policy file is doc.
+// configOf returns the Config of a console with an engine that has doc as its policy file.
 func configOf(t testing.TB, engine *policy.Engine, stack *source.Stack, doc policy.Document, counts control.Telemetry) Config {
 	t.Helper()
 	_, err := stack.File(doc, nil)

@@ -114,7 +114,7 @@ func attacked(now time.Time, text string) *telemetry.View {
 }
 
 // plainHTML checks that a page has nothing that the Content-Security-Policy blocks, no element that templates do not
-// use, and no table whose rows do not fit its heading.
+// use, and no table with rows that do not fit its heading.
 func plainHTML(t *testing.T, where, text string) {
 	t.Helper()
 	doc, err := html.Parse(strings.NewReader(text))

@@ -53,7 +53,7 @@ await GET /v1/policy => 200
 	return consoleOf(t, i)
 }
 
-// budgetFile is a policy with rules whose cost is taken from responses.
+// budgetFile is a policy with rules that take their cost from responses.
 const budgetFile = `version: 1
 prices: {"*": {input: 1, output: 10}}
 rules:

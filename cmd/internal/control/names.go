@@ -15,7 +15,7 @@ import (
 // the start of Pseudonym if Shown is shortened.
 type Name struct {
 	// Text is the key: see [policy.Subject.Key]. It is empty for an override that may apply to several subjects, or
-	// whose rule or key the engine rejects.
+	// with a rule or a key that the engine rejects.
 	Text string
 	Rule string
 	// Key has the values of the key parts other than constants. It is nil if a value was too long to be kept.

@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// An override whose key values match only one subject has the text of that subject's key. Its key is shown as the
-// rule's show_key sets.
+// If the key values of an override match only one subject, the override has the text of that subject's key. Its key is
+// shown as the rule's show_key sets.
 func TestOverrideName(t *testing.T) {
 	c := control.New(over(t, `
 version: 1

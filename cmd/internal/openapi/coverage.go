@@ -59,8 +59,8 @@ func Cover(rules *policy.Document, d *Document) (*Coverage, error) {
 	return c, nil
 }
 
-// matcher finds the rules whose patterns and hosts match an operation. Its engine has copies of the rules with patterns
-// or hosts. The copies have no other conditions.
+// matcher finds the rules with patterns and hosts that match an operation. Its engine has copies of the rules with
+// patterns or hosts. The copies have no other conditions.
 type matcher struct {
 	engine     *policy.Engine
 	names      []string

@@ -149,7 +149,7 @@ func TestWorkers(t *testing.T) {
 		if a, b := encoded(t, one), encoded(t, four); a != b {
 			t.Fatalf("seed %d: the reports of one and of four workers differ:\n%s\n%s", seed, a, b)
 		}
-		// With a rule whose key is the same for all clients, the workers cannot divide the clients, and all use one
+		// If the key of a rule is the same for all clients, the workers cannot divide the clients, and all use one
 		// store. This rule never denies a request.
 		c.Document.Rules = append(slices.Clone(c.Document.Rules), policy.Rule{Name: "all", Limit: "1000000/second"})
 		if _, together := replayed(t, c); firstDifference(refused, together) >= 0 {

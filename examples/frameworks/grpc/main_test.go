@@ -36,21 +36,21 @@ func TestServer(t *testing.T) {
 	}
 	defer cc.Close()
 	client := grpc_health_v1.NewHealthClient(cc)
-	check := func(ctx context.Context, want codes.Code) (said metadata.MD) {
+	check := func(ctx context.Context, want codes.Code) (trailer metadata.MD) {
 		t.Helper()
-		_, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Trailer(&said))
+		_, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Trailer(&trailer))
 		if got := status.Code(err); got != want {
 			t.Errorf("%v, want %v", err, want)
 		}
-		return said
+		return trailer
 	}
 	check(t.Context(), codes.InvalidArgument) // the call lacks the key
 	key := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", "k-42")
 	for range 5 {
 		check(key, codes.OK)
 	}
-	if said := check(key, codes.ResourceExhausted); len(said.Get("grpc-retry-pushback-ms")) != 1 {
-		t.Errorf("a denial has no time for a retry: %v", said)
+	if trailer := check(key, codes.ResourceExhausted); len(trailer.Get("grpc-retry-pushback-ms")) != 1 {
+		t.Errorf("a denial has no time for a retry: %v", trailer)
 	}
 	for i := range 3 {
 		stream, err := client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})

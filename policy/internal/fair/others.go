@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// MaxPosted is the maximum number of tenants whose demand a process posts separately, counted over all its [Cap]s. For
-// each Cap, it posts the demand of the other tenants as one sum.
+// MaxPosted is the maximum number of tenants for which a process posts the demand separately, counted over all its
+// [Cap]s. For each Cap, it posts the demand of the other tenants as one sum.
 const MaxPosted = 1000
 
 // TenantDemand is the demand of a tenant in a window. The ID of a tenant is the same in all processes; the ID 0

@@ -20,9 +20,9 @@ import (
 // writes the answers to the file first.
 func TestLongServersCollations(t *testing.T) {
 	t.Parallel()
-	said := askCollations(t, startMariaDB(t), startPostgres(t))
+	recorded := askCollations(t, startMariaDB(t), startPostgres(t))
 	if os.Getenv("SLUICE_COLLATIONS") == "write" {
-		if err := os.WriteFile(collationsFile, []byte(said), 0o644); err != nil {
+		if err := os.WriteFile(collationsFile, []byte(recorded), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,7 +30,7 @@ func TestLongServersCollations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(kept) != said {
+	if string(kept) != recorded {
 		t.Errorf("%s differs from the answers of the servers: SLUICE_COLLATIONS=write updates it", collationsFile)
 	}
 }

@@ -70,7 +70,7 @@ func readCollations(t *testing.T, f func(letters, word string, r rune)) {
 // TestNamesAreOneWhereDatabasesSaySo checks AppendName by the answers of servers in collationsFile.
 func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
 	t.Parallel()
-	said := map[string]int{}
+	seen := map[string]int{}
 	type class struct {
 		letter rune
 		word   string
@@ -80,7 +80,7 @@ func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
 		checkEqual(t, letters, word, r)
 		got, ok := AppendName(nil, "|"+string(r)+"|")
 		for _, letter := range letters {
-			said[string(letter)]++
+			seen[string(letter)]++
 			// This is checked even if the word itself is rejected.
 			c := class{letter, word}
 			if old := classes[c]; ok && old != "" && old != string(got) {
@@ -91,7 +91,7 @@ func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
 		}
 	})
 	for _, c := range collationLetters {
-		if n := said[c.letter]; n < 1000 && c.letter != "s" || n == 0 {
+		if n := seen[c.letter]; n < 1000 && c.letter != "s" || n == 0 {
 			t.Errorf("%s: only %d characters are equal to others: some are missing", c.name, n)
 		}
 	}

@@ -94,8 +94,8 @@ func run(t *testing.T, name string, args ...string) {
 func start(t *testing.T, name string, args ...string) {
 	t.Helper()
 	cmd := command(t, name, args...)
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func start(t *testing.T, name string, args ...string) {
 		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()
 		if t.Failed() {
-			t.Logf("output of %s: %s", name, said.String())
+			t.Logf("output of %s: %s", name, output.String())
 		}
 	})
 }
@@ -118,7 +118,7 @@ func (s *sqlServer) await() {
 	})
 }
 
-// startPostgres starts a server with a database whose character type covers Unicode.
+// startPostgres starts a server with a database that has a character type for all of Unicode.
 func startPostgres(t *testing.T) *sqlServer {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(postgrestest.Start(t).Addr)

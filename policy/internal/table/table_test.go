@@ -20,9 +20,9 @@ func TestTable(t *testing.T) {
 		model := make(map[subject]Entry)
 		for i := range 1 << r.IntN(12) {
 			is := subject{shapes[r.IntN(len(shapes))], fmt.Sprint("/", r.IntN(3000))}
-			says, until := fmt.Sprint("tier-", r.IntN(5)), r.Int64()
+			value, until := fmt.Sprint("tier-", r.IntN(5)), r.Int64()
 			was, known := model[is]
-			first, twice := all.Add(is.of, []byte(is.text), says, until, i)
+			first, twice := all.Add(is.of, []byte(is.text), value, until, i)
 			if twice != known || known && first != int(was.Item) {
 				t.Fatalf("seed %d: %v was added before: %v at %d, want %v at %d", seed, is, twice, first, known, was.Item)
 			}

@@ -124,7 +124,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// questionOf parses a step of testdata/questions.txt, whose first lines explain the format.
+// questionOf parses a step of testdata/questions.txt. The first lines of the file explain the format.
 func questionOf(step string) *http.Request {
 	head, rest, _ := strings.Cut(step, "\n")
 	words := strings.Fields(head)

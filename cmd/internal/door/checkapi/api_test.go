@@ -215,13 +215,13 @@ func TestBatchIsOneCall(t *testing.T) {
 		}
 		return `{"checks": [` + strings.Join(checks, ",") + `]}`
 	}
-	for i, c := range []struct{ path, says string }{
+	for i, c := range []struct{ path, text string }{
 		{"/v1/peek", `"remaining":2`}, {"/v1/check", `"remaining":1`}, {"/v1/check", `"remaining":0`}, {"/v1/check", `"allowed":false,"status":429`}, {"/v1/refund", `"remaining":1`},
 	} {
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, newRequest(c.path, strings.NewReader(list(1000))))
-		if n := strings.Count(w.Body.String(), c.says); n != 1000 || a.store.calls.Load() != int64(i)+1 {
-			t.Errorf("%s: the answer contains %s %d times, after %d calls of the store", c.path, c.says, n, a.store.calls.Load())
+		if n := strings.Count(w.Body.String(), c.text); n != 1000 || a.store.calls.Load() != int64(i)+1 {
+			t.Errorf("%s: the answer contains %s %d times, after %d calls of the store", c.path, c.text, n, a.store.calls.Load())
 		}
 	}
 	if pointer, detail := a.fault(t, "check", list(1001)); pointer != "/checks/1000" || !strings.Contains(detail, "at most 1000") {

@@ -208,12 +208,12 @@ func TestDirectAgainstTransport(t *testing.T) {
 			for i := range steps {
 				r := requests[i]()
 				r.URL.Host = s.Addr().String()
-				said := outcome(by, r)
+				text := outcome(by, r)
 				s.busy.Wait()
 				s.mu.Lock()
-				got[name] = append(got[name], said+" <- "+s.seen[i])
+				got[name] = append(got[name], text+" <- "+s.seen[i])
 				s.mu.Unlock()
-				different[said] = true
+				different[text] = true
 			}
 			s.Close()
 		}

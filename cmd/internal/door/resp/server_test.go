@@ -68,8 +68,8 @@ type client struct {
 	r *bufio.Reader
 }
 
-// tell sends a command and returns the reply, or a text if the server has closed the connection.
-func (c *client) tell(args ...string) string {
+// try sends a command and returns the reply, or a text if the server has closed the connection.
+func (c *client) try(args ...string) string {
 	if _, err := c.Write(request(args...)); err != nil {
 		return "the connection is closed"
 	}
@@ -177,7 +177,7 @@ func TestCommands(t *testing.T) {
 					case "closed":
 						return fmt.Sprint("after ", client.closedAfter())
 					default:
-						return client.tell(words...)
+						return client.try(words...)
 					}
 					return ""
 				})

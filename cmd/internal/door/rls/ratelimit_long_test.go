@@ -105,8 +105,8 @@ func theirRequest(r *rand.Rand, domain string) (step string) {
 	return step
 }
 
-// said describes the parts of an answer that must be equal in both services.
-func said(out *pb.RateLimitResponse) string {
+// equalParts describes the parts of an answer that must be equal in both services.
+func equalParts(out *pb.RateLimitResponse) string {
 	text := out.GetOverallCode().String()
 	for _, s := range out.GetStatuses() {
 		l := s.GetCurrentLimit()
@@ -141,8 +141,8 @@ func TestLongSameAsRatelimit(t *testing.T) {
 		i := r.IntN(len(texts))
 		q := theirRequest(r, fmt.Sprintf("d%d", i))
 		a, b := ask(t, other, q), ask(t, ours, q)
-		if said(a) != said(b) {
-			t.Fatalf("%v\nenvoyproxy/ratelimit answers\n%s\nand Sluice\n%s\nwith %s", q, said(a), said(b), texts[i])
+		if equalParts(a) != equalParts(b) {
+			t.Fatalf("%v\nenvoyproxy/ratelimit answers\n%s\nand Sluice\n%s\nwith %s", q, equalParts(a), equalParts(b), texts[i])
 		}
 		for k, s := range a.GetStatuses() {
 			if s.GetCurrentLimit() == nil {

@@ -51,7 +51,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// byScript serves the configuration or policy of a case, whose first line may contain options.
+// byScript serves the configuration or policy of a case. The first line of the case may contain options.
 func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 	t.Helper()
 	options := script.Options("options")
@@ -83,7 +83,7 @@ func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 	return byConfig(t, script.Setup, change)
 }
 
-// requestOf parses a step of testdata/decisions.txt, whose first lines explain the format.
+// requestOf parses a step of testdata/decisions.txt. The first lines of the file explain the format.
 func requestOf(t *testing.T, step string) *pb.RateLimitRequest {
 	t.Helper()
 	domain, rest, _ := strings.Cut(step, " ")

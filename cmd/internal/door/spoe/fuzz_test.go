@@ -13,14 +13,14 @@ import (
 	"github.com/sluicehq/sluice/internal/policytest"
 )
 
-// tape is a connection whose input is fixed in advance.
+// tape is a connection with a fixed input.
 type tape struct {
 	net.Conn // nil: methods that are not defined below must not be called
-	said     *bytes.Reader
+	input    *bytes.Reader
 	heard    bytes.Buffer
 }
 
-func (t *tape) Read(p []byte) (int, error)      { return t.said.Read(p) }
+func (t *tape) Read(p []byte) (int, error)      { return t.input.Read(p) }
 func (t *tape) Write(p []byte) (int, error)     { return t.heard.Write(p) }
 func (t *tape) Close() error                    { return nil }
 func (t *tape) SetReadDeadline(time.Time) error { return nil }
@@ -31,23 +31,23 @@ func (t *tape) RemoteAddr() net.Addr            { return &net.UnixAddr{} }
 func FuzzConnection(f *testing.F) {
 	hello := helloOf("2.0", 16380)
 	body := text("body") + "\x09" + text("user=a")
-	for _, said := range []string{
+	for _, input := range []string{
 		hello, helloOf("2.0", minFrame) + strings.Repeat(message(1, asked("GET", "/")...), 3), "GET / HTTP/1.1\r\n\r\n",
 		hello + message(1, asked("GET", "/a", "accept", "text/html", "host", "x")...) + message(300, asked("POST", "/login")...),
 		hello + message(1, append(asked("POST", "/login", "content-length", "6"), body, stringArg("id", "x"), numberArg("wait", 0))...),
 		hello + message(1, append(asked("GET", "/country"), stringArg("country", "fr"), text("x")+"\x11", text("y")+"\x06abcd")...),
 		hello + framed(haproxyDisconnect, 0, 0, ""), hello + framed(notify, 1, 1, zeros(15000)), hello + "\x00\x00\x3f\x00\x03", hello + "\x00\x00\x00\x01\x03", hello + "\xff\xff\xff\xff", hello + "\x00\x00\x00\x00",
 	} {
-		f.Add([]byte(said))
+		f.Add([]byte(input))
 	}
 	engine := policytest.Engine(f, document)
 	agent := New(door.Config{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
-	f.Fuzz(func(t *testing.T, said []byte) {
-		wire := &tape{said: bytes.NewReader(said)}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		wire := &tape{input: bytes.NewReader(input)}
 		c := newConn(agent, wire)
 		c.Serve()
-		if len(c.frames.buf) > max(2*len(said), firstBuffer) {
-			t.Errorf("a buffer of %d bytes for an input of %d", len(c.frames.buf), len(said))
+		if len(c.frames.buf) > max(2*len(input), firstBuffer) {
+			t.Errorf("a buffer of %d bytes for an input of %d", len(c.frames.buf), len(input))
 		}
 		for wire.heard.Len() > 0 {
 			before := wire.heard.Len()

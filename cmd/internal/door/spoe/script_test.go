@@ -42,7 +42,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// argumentsOf parses a step of testdata/questions.txt, whose first lines explain the format.
+// argumentsOf parses a step of testdata/questions.txt. The first lines of the file explain the format.
 func argumentsOf(t *testing.T, step string) (all []string) {
 	t.Helper()
 	head, rest, _ := strings.Cut(step, "\n")

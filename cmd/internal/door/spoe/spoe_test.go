@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// document is a policy whose rule names are so long that a whole answer does not fit into the smallest frame.
+// document is a policy with rule names so long that a whole answer does not fit into the smallest frame.
 const document = `
 version: 1
 cors: {origins: ["https://app.example"]}

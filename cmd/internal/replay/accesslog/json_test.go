@@ -226,7 +226,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// A path may also name a member whose name contains dots.
+// A path may also name a member with dots in its name.
 func TestPaths(t *testing.T) {
 	for _, path := range []string{".", "..", "a.", ".a", "a..b", "a.b.c.d.e.f.g.h.i", `"`, "é"} {
 		f, err := Lookup("json", Options{Fields: map[string]string{"client": path, "header:" + path + "x": path}})

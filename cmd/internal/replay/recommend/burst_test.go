@@ -65,7 +65,7 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// No limit, bucket or log, denies a request of a subject whose burst it was made for, and bursts are never rounded
+// A bucket or a log that was made for the burst of a subject denies none of its requests, and bursts are never rounded
 // down.
 func TestLimitOf(t *testing.T) {
 	logs := 0

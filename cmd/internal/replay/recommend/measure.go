@@ -61,7 +61,7 @@ type subject struct {
 	hash      uint64
 	requests  int64
 	last      int64
-	levels    *levels // nil while the subject has sent only one request, whose reservation and cost are both 1
+	levels    *levels // nil while the subject has sent only one request, with the reservation 1 and the cost 1
 	days      []day
 	second    int64 // the second of the last request
 	inSecond  int32

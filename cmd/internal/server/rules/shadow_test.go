@@ -17,7 +17,7 @@ import (
 func TestShadowIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log testkit.Log
-		told := func(what string, want ...string) {
+		logged := func(what string, want ...string) {
 			t.Helper()
 			synctest.Wait()
 			var lines []string
@@ -46,25 +46,25 @@ func TestShadowIsLogged(t *testing.T) {
 		until := in(time.Hour)
 		r := &Rules{Config: Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, engine: policy.NewEngine(memory.New(), saying(until))}
 		r.logShadow()
-		told("at the start", "until="+until)
+		logged("at the start", "until="+until)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go r.followShadow(ctx)
 		time.Sleep(time.Hour - time.Second)
-		told("before the end")
+		logged("before the end")
 		time.Sleep(3 * time.Second)
-		told("after the end", "enforced again")
+		logged("after the end", "enforced again")
 
 		until = in(time.Minute)
 		r.logShadow()
 		r.engine.Swap(saying(until))
 		r.logShadow()
-		told("another", "until="+until)
+		logged("another", "until="+until)
 		r.engine.Swap(saying(in(time.Hour))) // a longer one
 		time.Sleep(2 * time.Minute)
-		told("a longer one")
+		logged("a longer one")
 		r.engine.Swap(saying(""))
 		time.Sleep(2 * time.Second)
-		told("taken away", "enforced again")
+		logged("taken away", "enforced again")
 	})
 }
